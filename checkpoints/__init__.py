@@ -1,0 +1,1 @@
+"""Where we are: Spark's query checkpoints and who they belong to."""

@@ -1,0 +1,90 @@
+"""What can go wrong, by whose fault it is.
+
+Two families, and nothing in between:
+
+* `UserError`: somebody asked for something that cannot be done. The message names the value and what is allowed; nothing was changed.
+* the four fates of a commit or a cleaning (`CleaningAborted`, `PartitionUncleanable`, `CommitConflict`, `CommitStateUnknown`): the
+  machine's or another writer's doing. Each has exactly one right reaction, which its docstring names.
+
+Any other exception is a bug. "Nothing to do" is a return value, never an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class LastwordError(Exception):
+    """The root of every error that lastword raises on purpose."""
+
+
+class UserError(LastwordError):
+    """A request that cannot be carried out as it stands; nothing was changed by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One thing that is wrong with one setting: its key, the value given and what is allowed."""
+
+    key: str
+    value: str
+    allowed: str
+
+    def __str__(self) -> str:
+        """Return the line that a person reads."""
+        return f"{self.key} = {self.value}: {self.allowed}"
+
+
+class InvalidConfiguration(UserError):
+    """A configuration with one or more violations, all of them at once (Kafka's InvalidConfigurationException)."""
+
+    def __init__(self, subject: str, violations: list[Violation]) -> None:
+        """Keep what the configuration belongs to (`topic fruit-prices`) and everything that is wrong with it."""
+        self.subject = subject
+        self.violations = tuple(violations)
+        lines = "\n".join(f"  {violation}" for violation in violations)
+        super().__init__(f"invalid configuration of {subject}:\n{lines}")
+
+
+class InvalidTopic(UserError):
+    """A topic name or partition count that cannot be (Kafka's InvalidTopicException)."""
+
+
+class TopicExists(UserError):
+    """The name is taken (Kafka's TopicExistsException)."""
+
+
+class UnknownTopic(UserError):
+    """There is no such topic in this log.dir (Kafka's UnknownTopicOrPartitionException)."""
+
+
+class InvalidRecords(UserError):
+    """Rows that the topic may not accept; nothing of the call was written (Kafka's InvalidRecordException)."""
+
+
+class LogDirLocked(UserError):
+    """Another process commits to this log.dir (two Spark processes that commit to one local table destroy it)."""
+
+
+class QueryRefused(UserError):
+    """A streaming query that cannot continue from where it stands without loss or doubles; the message lists the ways out."""
+
+
+class Aborted(LastwordError):
+    """The work was asked to stop before it began. Reaction: none, quietly; it comes again at the next start."""
+
+
+class CleaningAborted(Aborted):
+    """The cleaning was asked to stop. Reaction: none, quietly."""
+
+
+class PartitionUncleanable(LastwordError):
+    """This partition cannot be cleaned. Reaction: skip it, count it, go on with the others."""
+
+
+class CommitConflict(LastwordError):
+    """Another commit came between the plan and ours; nothing of ours was written. Reaction: read again, plan again."""
+
+
+class CommitStateUnknown(LastwordError):
+    """Nobody can say whether the commit was written. Reaction: stop; the next start finds out from the table."""

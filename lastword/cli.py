@@ -1,0 +1,295 @@
+"""The command line: the verbs of the API, for people and for pipes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+from rich.console import Console
+
+from compaction.errors import InvalidConfiguration, LastwordError, Violation
+from lastword import rendering
+from lastword.copying import copy_topic
+from lastword.log_dir import LogDir
+from lastword.service import Service
+from lastword.session import spark_session
+from lastword.settings import Settings, load_settings
+
+app = typer.Typer(name="lastword", help="The last word on every key: a compacted changelog on Delta Lake.", no_args_is_help=True)
+topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
+queries_app = typer.Typer(help="The streaming queries that a topic knows.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(queries_app, name="queries")
+
+_LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="The directory of topics: a path or a URI.")]
+_Json = Annotated[bool, typer.Option("--json", help="JSON for pipes instead of a table.")]
+_Config = Annotated[list[str] | None, typer.Option("--config", help="A topic setting, e.g. cleanup.policy=compact; may be repeated.")]
+_Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many rows at the most.")]
+_Decode = Annotated[str, typer.Option("--decode", help="How values are shown: utf8 or json.", metavar="[utf8|json]")]
+_RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
+_DEFAULT_LIMIT = 50
+
+out = Console()
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one message on standard error and exit code 1."""
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if sys.stderr.isatty() else structlog.processors.LogfmtRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+    try:
+        app()
+    except LastwordError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@topics_app.command("create")
+def topics_create(
+    name: str,
+    partitions: Annotated[int, typer.Option(help="How many; fixed for ever.")] = 1,
+    config: _Config = None,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Create a topic.
+
+    Example: lastword topics create fruit-prices --partitions 4 --config cleanup.policy=compact --config segment.bytes=128MiB
+    """
+    LogDir(None, log_dir).create_topic(name, partitions=partitions, config=_pairs(config))
+    out.print(f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}")
+
+
+@topics_app.command("list")
+def topics_list(as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """List the topics. Example: lastword topics list --json."""
+    for name in LogDir(None, log_dir).topics():
+        sys.stdout.write(f"{json.dumps({'topic': name})}\n" if as_json else f"{name}\n")
+
+
+@topics_app.command("describe")
+def topics_describe(
+    name: str,
+    segments: Annotated[bool, typer.Option("--segments", help="Every segment too.")] = False,
+    as_json: _Json = False,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Show partitions, segments, sizes, offsets, record counts and settings; reads no record.
+
+    Example: lastword topics describe fruit-prices --segments
+    """
+    description = LogDir(None, log_dir).topic(name).describe()
+    if as_json:
+        sys.stdout.write(json.dumps(dataclasses.asdict(description)) + "\n")
+        return
+    out.print(rendering.description_table(description))
+    if segments:
+        out.print(rendering.segments_table(description))
+    for key, value in description.config.items():
+        if key in description.overrides:
+            out.print(f"  {key} = {value}")
+    if description.mirror:
+        out.print(f"  mirror of {description.mirror['source']} (query {description.mirror['query']})")
+
+
+@topics_app.command("alter")
+def topics_alter(
+    name: str,
+    config: _Config = None,
+    delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="A setting to take away.")] = None,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Change settings; a running service sees them at its next micro-batch.
+
+    Example: lastword topics alter fruit-prices --config segment.ms=12h --delete-config retention.ms
+    """
+    changes: dict[str, object] = {**_pairs(config), **dict.fromkeys(delete_config or [])}
+    LogDir(None, log_dir).topic(name).alter_config(changes)
+    out.print(f"altered topic {name}")
+
+
+@topics_app.command("delete")
+def topics_delete(name: str, log_dir: _LogDirOption = "data") -> None:
+    """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
+    logs = LogDir(None, log_dir)
+    logs.delete_topic(name)
+    logs.purge_deleted()
+    out.print(f"deleted topic {name}")
+
+
+@topics_app.command("copy")
+def topics_copy(
+    source: str,
+    target: str,
+    partitions: Annotated[int, typer.Option(help="How many the copy has.")] = 1,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Copy a topic into a new one with another number of partitions; every record is hashed anew.
+
+    Example: lastword topics copy fruit-prices fruit-prices-16 --partitions 16
+    """
+    result = copy_topic(_with_spark(log_dir), source, target, partitions=partitions)
+    out.print(f"copied {result.record_count:,} records of {source} to {target}")
+
+
+@queries_app.command("list")
+def queries_list(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """List the streaming queries that a topic knows. Example: lastword queries list fruit-prices."""
+    for name, query_id in LogDir(None, log_dir).topic(topic).describe().queries.items():
+        sys.stdout.write(f"{json.dumps({'query': name, 'id': query_id})}\n" if as_json else f"{name}  {query_id}\n")
+
+
+@queries_app.command("forget")
+def queries_forget(topic: str, name: str, log_dir: _LogDirOption = "data") -> None:
+    """Let a query whose checkpoint is gone start anew: its source's rows come again. Example: lastword queries forget fruit-prices files."""
+    LogDir(None, log_dir).topic(topic).forget_query(name)
+    out.print(f"forgot query {name} of topic {topic}")
+
+
+@app.command()
+def records(
+    topic: str,
+    limit: _Limit = None,
+    decode: _Decode = "utf8",
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    from_offset: Annotated[int, typer.Option(help="Only offsets from here on.")] = 0,
+    control: Annotated[bool, typer.Option("--control", help="Control rows too.")] = False,
+    as_json: _Json = False,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Show the rows of the log in order. Example: lastword records fruit-prices --limit 20 --decode json."""
+    rows = _with_spark(log_dir).topic(topic).records(include_control=control).where(f"offset >= {from_offset}")
+    if partition is not None:
+        rows = rows.where(f"partition = {partition}")
+    shown = (*_RECORD_SHOWN, "control") if control else _RECORD_SHOWN
+    _show(rows.orderBy("partition", "offset"), shown, f"{topic}: records", limit, decode, as_json=as_json)
+
+
+@app.command()
+def latest(
+    topic: str, limit: _Limit = None, decode: _Decode = "utf8", as_json: _Json = False, log_dir: _LogDirOption = "data"
+) -> None:
+    """Show the last record of every key. Example: lastword latest fruit-prices --json | jq .value."""
+    rows = _with_spark(log_dir).topic(topic).latest()
+    _show(rows.orderBy("partition", "key"), _RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+
+
+@app.command("dead-letters")
+def dead_letters(topic: str, limit: _Limit = None, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """Show the rows that a stream brought and the log refused. Example: lastword dead-letters fruit-prices --limit 5."""
+    rows = _with_spark(log_dir).topic(topic).dead_letters().orderBy("refused_at")
+    shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
+    _show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
+
+
+@app.command()
+def roll(
+    topic: str,
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Close the active segments. Example: lastword roll fruit-prices --partition 0."""
+    for one, offset in LogDir(None, log_dir).topic(topic).roll(partition).items():
+        out.print(f"partition {one}: the next segment begins at offset {offset}")
+
+
+@app.command()
+def verify(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """Check the invariants of a log; exit code 1 when one is broken. Example: lastword verify fruit-prices."""
+    report = _with_spark(log_dir).topic(topic).verify()
+    if as_json:
+        sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
+    else:
+        out.print(f"{topic}: {report.record_count:,} records at table version {report.table_version}: ", end="")
+        out.print("every invariant holds" if report.ok else "\n".join(["", *report.problems]))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def append(  # noqa: PLR0913  one option a setting of a source
+    topic: str,
+    path: Annotated[str, typer.Option(help="The directory or glob of files.")],
+    key: Annotated[list[str], typer.Option(help="A column of the key; may be repeated.")],
+    file_format: Annotated[str, typer.Option("--format", help="json, csv or parquet.")] = "json",
+    value: Annotated[str, typer.Option(help="The value's column; else all others as JSON.")] = "",
+    tombstone: Annotated[str, typer.Option(help="A SQL condition for deletes, e.g. \"op = 'd'\".")] = "",
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out of the JSON value.")] = None,
+    timestamp: Annotated[str, typer.Option(help="The record time's column.")] = "",
+    schema: Annotated[str, typer.Option(help="The columns as SQL DDL; else inferred once.")] = "",
+    name: Annotated[str, typer.Option(help="The query's name: the same name goes on where it stopped.")] = "append",
+    follow: Annotated[bool, typer.Option("--follow", help="Stay and take new files as they come.")] = False,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Append files that were not appended before; each once, also after a crash.
+
+    Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
+    """
+    source: dict[str, Any] = {
+        "name": name,
+        "topic": topic,
+        "format": file_format,
+        "path": path,
+        "key": key,
+        "value": value,
+        "tombstone": tombstone,
+        "drop": drop or [],
+        "timestamp": timestamp,
+        "schema": schema,
+        "trigger": "" if follow else "available-now",
+    }
+    Service(Settings.model_validate({"log_dir": log_dir, "sources": [source], "spark": {"spark.log.level": "ERROR"}})).run_until_signal()
+
+
+@app.command()
+def run(config: Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")] = Path("conf/lastword.toml")) -> None:
+    """Run the service: an append query for every source. Example: lastword run -c conf/lastword.toml."""
+    Service(load_settings(config)).run_until_signal()
+
+
+def _with_spark(log_dir: str) -> LogDir:
+    return LogDir(spark_session(settings={"spark.log.level": "ERROR"}), log_dir)
+
+
+def _pairs(config: list[str] | None) -> dict[str, object]:
+    pairs: dict[str, object] = {}
+    violations = []
+    for text in config or []:
+        key, separator, value = text.partition("=")
+        if not separator:
+            violations.append(Violation(key=text, value="nothing", allowed="write key=value"))
+        pairs[key.strip()] = value.strip()
+    if violations:
+        subject = "the command line"
+        raise InvalidConfiguration(subject, violations)
+    return pairs
+
+
+def _show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:  # noqa: ANN401, PLR0913
+    if decode not in {"utf8", "json"}:
+        subject = "the command line"
+        raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
+    if as_json:
+        for row in (rows if limit is None else rows.limit(limit)).toLocalIterator():
+            sys.stdout.write(rendering.json_line(rendering.plain(row.asDict(recursive=True), decode)) + "\n")
+        return
+    most = limit or _DEFAULT_LIMIT
+    found = [rendering.plain(row.asDict(recursive=True), decode) for row in rows.limit(most + 1).collect()]
+    out.print(rendering.records_table(found[:most], columns, title))
+    if len(found) > most:
+        out.print(f"[dim]… and more; --limit shows more than {most}, --json all[/dim]")
+
+

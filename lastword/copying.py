@@ -1,0 +1,33 @@
+"""Copying a topic: the way to another number of partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from storage.envelope import ORDER_PREFIX
+
+if TYPE_CHECKING:
+    from lastword.log_dir import LogDir
+    from storage.topic_log import AppendResult
+
+
+def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_ms: int | None = None) -> AppendResult:
+    """Create `target` with the configuration of `source` and append all its data records, hashed anew, in one commit.
+
+    Records keep key, value, headers and timestamp; offsets begin at 0. A key had one partition in `source`, so its records keep their
+    order. Tombstones come along. Raises `TopicExists` when there is a topic `target`.
+    """
+    origin = logs.topic(source)
+    logs.hold_lock()
+    copy = logs.create_topic(target, partitions=partitions, config=origin.log.decisions().overrides, now_ms=now_ms)
+    rows = origin.records().select(
+        "key",
+        "value",
+        "headers",
+        "timestamp",
+        F.col("partition").alias(f"{ORDER_PREFIX}1_partition"),
+        F.col("offset").alias(f"{ORDER_PREFIX}2_offset"),
+    )
+    return copy.append(rows, now_ms=now_ms)

@@ -1,0 +1,89 @@
+"""What a topic holds, from metadata alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compaction.config import describe_topic_config
+from compaction.segments import is_closed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compaction.segments import Segment
+    from storage.topic_log import TopicLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """One partition: its offsets, sizes and segments. `active` tells whether the last segment still takes appends."""
+
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    record_count: int
+    size_bytes: int
+    segments: tuple[Segment, ...]
+    active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic at one table version. Counts are exact: they are Delta's own statistics of its files."""
+
+    name: str
+    topic_id: str
+    location: str
+    table_version: int
+    config: Mapping[str, str]
+    overrides: Mapping[str, str]
+    mirror: Mapping[str, object] | None
+    queries: Mapping[str, str | None]
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Records in all partitions."""
+        return sum(one.record_count for one in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files, compressed."""
+        return sum(one.size_bytes for one in self.partitions)
+
+
+def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
+    """Describe a topic; no Spark job runs."""
+    decisions, snapshot = log.decisions(), log.snapshot()
+    config = log.config(decisions)
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
+    for segment in snapshot.segments():
+        segments[segment.partition].append(segment)
+
+    def one(partition: int) -> PartitionDescription:
+        mine = segments[partition]
+        rolled = decisions.rolled_offset(partition)
+        return PartitionDescription(
+            partition=partition,
+            log_start_offset=0,
+            log_end_offset=ends[partition],
+            record_count=sum(segment.record_count for segment in mine),
+            size_bytes=sum(segment.size_bytes for segment in mine),
+            segments=tuple(mine),
+            active=bool(mine)
+            and not is_closed(mine[-1], config, log_end_offset=ends[partition], rolled_offset=rolled, now_ms=now_ms),
+        )
+
+    return TopicDescription(
+        name=log.name,
+        topic_id=decisions.topic_id,
+        location=log.paths.root,
+        table_version=snapshot.version,
+        config=describe_topic_config(config),
+        overrides=dict(decisions.overrides),
+        mirror=decisions.mirror,
+        queries={name: query_id for name, query_id in decisions.queries.items() if query_id is not None},
+        partitions=tuple(one(partition) for partition in range(decisions.partitions)),
+    )

@@ -1,0 +1,148 @@
+"""A log.dir: a directory of topics, on a local disk or an object store (Kafka's log.dir)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from compaction.config import TopicConfig, normalize_overrides, parse_service_config, parse_topic_config
+from compaction.errors import InvalidTopic, TopicExists, UnknownTopic
+from lastword import clock
+from lastword.session import spark_session
+from lastword.topic import Topic
+from storage import lock, schema
+from storage.layout import LogDirFiles
+from storage.ledger import Decision, Kind, Ledger
+from storage.topic_log import TopicLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_MOST_PARTITIONS = 10_000
+
+
+class LogDir:
+    """A directory of topics.
+
+    `spark` may be None: everything that needs no record (create, list, describe, alter, delete) then runs without a JVM, and the first
+    use that does need one starts the default session. `settings` are service-wide settings under Kafka's names (`log.retention.hours`,
+    `log.cleaner.threads`, topic keys …) that hold for every topic without its own. `storage_options` are delta-rs' for object stores.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None,
+        location: str,
+        *,
+        settings: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings."""
+        self._spark = spark
+        self._files = LogDirFiles(str(location))
+        self.service_config, self._defaults = parse_service_config(settings or {})
+        parse_topic_config({}, subject="log.dir", defaults=self._defaults)
+        self._storage_options = dict(storage_options or {})
+
+    def __repr__(self) -> str:
+        """Return the place, for people."""
+        return f"LogDir({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        """The path or URI."""
+        return self._files.uri
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session; started on first use when none was given."""
+        if self._spark is None:
+            self._spark = spark_session()
+        return self._spark
+
+    def hold_lock(self) -> None:
+        """Become the committing process of this log.dir; raise `LogDirLocked` if another one is (local disks only)."""
+        lock.hold(self._files.local)
+
+    def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:
+        """Return the configuration that `overrides` give over the service's defaults; raise `InvalidConfiguration`."""
+        return parse_topic_config(overrides, subject=subject, defaults=self._defaults)
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, now_ms: int | None = None
+    ) -> Topic:
+        """Create a topic and return it.
+
+        `config` has topic settings under Kafka's names, human units allowed (`{"segment.bytes": "128MiB"}`). Raises `TopicExists`,
+        `InvalidTopic` (name, partitions) or `InvalidConfiguration` with every violation; nothing is made then.
+        """
+        paths = self._files.topic(name)
+        if isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
+            message = f"partitions = {partitions}: allowed is 1 to {_MOST_PARTITIONS}"
+            raise InvalidTopic(message)
+        self.check_config(config or {}, subject=f"topic {name}")
+        if self._files.has_ledger(name):
+            message = f"topic {name} exists already in {self.location}"
+            raise TopicExists(message)
+        time_ms = clock.now_ms() if now_ms is None else now_ms
+        if self._files.local is not None:
+            self._files.local.mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            paths.log,
+            schema.log_schema(),
+            mode="ignore",
+            partition_by=list(schema.PLACE_COLUMNS),
+            configuration=dict(schema.log_properties()),
+            storage_options=self._storage_options,
+        )
+        DeltaTable.create(
+            paths.dead_letters,
+            schema.dead_letter_schema(),
+            mode="ignore",
+            configuration=dict(schema.small_table_properties()),
+            storage_options=self._storage_options,
+        )
+        created = Decision(kind=Kind.CREATE, time_ms=time_ms, details={"partitions": partitions, "topic_id": uuid.uuid4().hex})
+        configured = Decision(kind=Kind.CONFIG, time_ms=time_ms, details=normalize_overrides(config or {}))
+        Ledger(paths.ledger, name, self._storage_options).create([created, configured])
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic `name`; raise `UnknownTopic` naming those that exist."""
+        if not self._files.has_ledger(name):
+            known = ", ".join(self.topics()) or "none"
+            message = f"topic {name} does not exist in {self.location}; existing: {known}"
+            raise UnknownTopic(message)
+        return Topic(self, TopicLog(name, self._files.topic(name), self._defaults, self._storage_options))
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return self._files.topics()
+
+    def delete_topic(self, name: str, *, now_ms: int | None = None) -> None:
+        """Delete a topic: it is gone at once and its name is free; its files go after file.delete.delay.ms.
+
+        Appends and queries of it end with `UnknownTopic` at their next micro-batch. Needs the lock of the log.dir.
+        """
+        topic = self.topic(name)
+        self.hold_lock()
+        time_ms = clock.now_ms() if now_ms is None else now_ms
+        with topic.log.turn():
+            self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
+            if self._spark is not None:
+                self._forget_delta_log(topic)
+
+    def purge_deleted(self, *, now_ms: int | None = None) -> list[str]:
+        """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
+        return self._files.purge_retired(clock.now_ms() if now_ms is None else now_ms)
+
+    def _forget_delta_log(self, topic: Topic) -> None:
+        """Drop Delta's cached snapshots of the paths, which another topic of the same name may take."""
+        jvm = self.spark.sparkContext._jvm  # noqa: SLF001  no public way to reach a Scala object
+        session = self.spark._jsparkSession  # noqa: SLF001
+        for path in (topic.log.paths.log, topic.log.paths.dead_letters):
+            jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]

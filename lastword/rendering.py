@@ -1,0 +1,135 @@
+"""Rows for people (rich tables) and for pipes (JSON Lines)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lastword.description import TopicDescription
+
+_WIDEST: Final = 60
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def decoded(value: bytes | None, how: str) -> Any:  # noqa: ANN401  JSON has every type
+    """Return bytes as text, or as parsed JSON (`how` = "json"); what is neither comes as {"base64": …}; null stays null."""
+    if value is None:
+        return None
+    try:
+        text = bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
+    if how == "json":
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
+    """Return a row of the log with JSON's types alone."""
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "key":
+            out[name] = decoded(value, "utf8")
+        elif name == "value":
+            out[name] = decoded(value, decode)
+        elif name == "headers":
+            out[name] = None if value is None else [{"key": header["key"], "value": decoded(header["value"], "utf8")} for header in value]
+        elif isinstance(value, datetime):
+            out[name] = value.replace(tzinfo=timezone.utc).isoformat(timespec="milliseconds") if value.tzinfo is None else value.isoformat()
+        else:
+            out[name] = value
+    return out
+
+
+def json_line(row: dict[str, Any]) -> str:
+    """Return one line of JSON."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def records_table(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: str) -> Table:
+    """Return a table of rows that fits a terminal: long values are cut, tombstones are shown as such."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in {"partition", "offset"} else "left", overflow="ellipsis", no_wrap=name != "value")
+    for row in rows:
+        table.add_row(*(_cell(name, row.get(name)) for name in columns))
+    return table
+
+
+def _cell(name: str, value: Any) -> Text:  # noqa: ANN401  any type of a row
+    if value is None:
+        return Text("tombstone" if name == "value" else "", style="dim italic")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    shown = "".join(character if character.isprintable() else "�" for character in text)
+    return Text(shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…")
+
+
+def size(size_bytes: float) -> str:
+    """Return a number of bytes in a unit that people read."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004  a KiB
+        size_bytes, unit = size_bytes / 1024, unit + 1
+    return f"{size_bytes:.0f} B" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def description_table(description: TopicDescription) -> Table:
+    """Return the partitions of a topic as a table."""
+    table = Table(
+        title=f"{description.name}  {description.record_count:,} records, {size(description.size_bytes)}, table version "
+        f"{description.table_version}",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        header_style="bold",
+    )
+    for name in ("partition", "log start", "log end", "records", "size", "segments", "slices", "last segment"):
+        table.add_column(name, justify="right" if name != "last segment" else "left")
+    for one in description.partitions:
+        table.add_row(
+            str(one.partition),
+            str(one.log_start_offset),
+            str(one.log_end_offset),
+            f"{one.record_count:,}",
+            size(one.size_bytes),
+            str(len(one.segments)),
+            str(sum(len(segment.slices) for segment in one.segments)),
+            "" if not one.segments else f"{one.segments[-1].label} {'active' if one.active else 'closed'}",
+        )
+    return table
+
+
+def segments_table(description: TopicDescription) -> Table:
+    """Return every segment of a topic as a table."""
+    table = Table(title=f"{description.name}: segments", box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
+    for name in ("partition", "segment", "offsets", "records", "size", "slices", "state", "latest record"):
+        table.add_column(name, justify="left" if name in {"offsets", "state", "latest record"} else "right")
+    for one in description.partitions:
+        for segment in one.segments:
+            active = one.active and segment is one.segments[-1]
+            table.add_row(
+                str(one.partition),
+                str(segment.label),
+                f"{segment.first_offset} … {segment.last_offset}",
+                f"{segment.record_count:,}",
+                size(segment.size_bytes),
+                str(len(segment.slices)),
+                "active" if active else "closed",
+                instant(segment.max_timestamp_ms),
+            )
+    return table
+
+
+def instant(time_ms: int) -> str:
+    """Return an instant as people write it, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

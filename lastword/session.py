@@ -1,0 +1,61 @@
+"""A Spark session that lastword runs well on: Delta, the resolved jars, and the settings that make small commits fast.
+
+Bring your own session if you have one: it needs the Delta extension and catalog, the jars of `lastword.jars`, and the settings of
+`SETTINGS` where they can still be set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from lastword.jars import jars
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+#: Settings that lastword relies on, and why.
+SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A snapshot of the log is small: 50 tasks (the default) to read it make every small append slow.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # INT96 timestamps carry no Parquet statistics for other engines.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # A second start of a query would otherwise silently stop the first.
+    "spark.sql.streaming.stopActiveRunOnRestart": "false",
+    # The cleaner and the appenders share one application: neither may hold up the other.
+    "spark.scheduler.mode": "FAIR",
+}
+_LOCAL: Final[dict[str, str]] = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+}
+
+
+def spark_session(app_name: str = "lastword", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the running Spark session, or start one: local by default, with Delta, the Kafka source and `SETTINGS`.
+
+    `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win. Raises `UserError` when the jars
+    have not been resolved yet.
+    """
+    from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
+
+    running = Session.getActiveSession()
+    if running is not None:
+        return running
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in jars("spark")))
+    for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,189 @@
+"""One topic: append to it, read it, look at it.
+
+```python
+topic = LogDir(spark, "data").create_topic("fruit-prices", partitions=4, config={"cleanup.policy": "compact"})
+topic.append(df)                       # rows with key and value → one Delta commit
+topic.latest().show()                  # the last word on every key
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
+from compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword import clock
+from lastword.description import TopicDescription, describe
+from storage.ledger import Decision, Kind
+from storage.reading import data_records, latest_records, log_records
+from storage.topic_log import AppendResult, Habits, TopicLog
+from storage.verify import VerifyReport, verify
+from streaming.appender import start_append_query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from lastword.log_dir import LogDir
+    from streaming.appender import Mirror
+
+
+class Topic:
+    """A topic of a log.dir. Make one with `LogDir.create_topic` or `LogDir.topic`."""
+
+    def __init__(self, log_dir: LogDir, log: TopicLog) -> None:
+        """Belong to `log_dir`; `log` is the storage below."""
+        self._log_dir = log_dir
+        self._log = log
+        self._habits = Habits()
+
+    def __repr__(self) -> str:
+        """Return the name and place, for people."""
+        return f"Topic({self.name!r}, {self._log.paths.root!r})"
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._log.name
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions, fixed at creation."""
+        return self._log.decisions().partitions
+
+    @property
+    def config(self) -> TopicConfig:
+        """The configuration that holds now: the topic's own settings over the service's over Kafka's defaults."""
+        return self._log.config()
+
+    @property
+    def log(self) -> TopicLog:
+        """The storage below, for tools and tests."""
+        return self._log
+
+    def alter_config(self, changes: Mapping[str, object], *, now_ms: int | None = None) -> TopicConfig:
+        """Change settings and return what holds now; running appenders and cleaners see it at their next micro-batch.
+
+        A value of None takes the topic's own setting away, so that the default holds again. Raises `InvalidConfiguration` with every
+        violation; nothing is changed then.
+        """
+        subject = f"topic {self.name}"
+        if "partitions" in changes:
+            allowed = (
+                "the number of partitions is fixed at creation: keys would move to other partitions and lose their order and their "
+                f"last word; copy the topic instead: lastword topics copy {self.name} NEW --partitions {changes['partitions']}"
+            )
+            raise InvalidConfiguration(subject, [Violation(key="partitions", value=str(changes["partitions"]), allowed=allowed)])
+        kept = {key: value for key, value in self._log.decisions().overrides.items() if key not in changes}
+        removed = [key for key, value in changes.items() if value is None]
+        overrides = {**kept, **{key: value for key, value in changes.items() if value is not None}}
+        normalize_overrides({**{key: describe_topic_config(self.config).get(key, "") for key in removed}})
+        self._log_dir.check_config(overrides, subject=subject)
+        decision = Decision(kind=Kind.CONFIG, time_ms=_now(now_ms), details=normalize_overrides(overrides))
+        self._log.ledger.append([decision])
+        return self.config
+
+    def append(self, rows: DataFrame, *, now_ms: int | None = None) -> AppendResult:
+        """Append rows in one Delta commit, all of them or none.
+
+        `rows` has the columns key and value (binary, or string as UTF-8; a null value is a tombstone) and may have headers
+        (array<struct<key string, value binary>>), timestamp (timestamp, or bigint ms), partition (int) and offset (bigint, ascending).
+        Rows of a partition keep the DataFrame's order. `now_ms` is the time of the append in milliseconds (default: the clock).
+
+        Raises `InvalidRecords` naming each reason with its count and an example when the log refuses a row: nothing is written then.
+        Rule: DESIGN §6; Kafka refuses the whole record batch likewise (LogValidator).
+        """
+        self._log_dir.hold_lock()
+        return self._log.append(rows, now_ms=_now(now_ms), habits=self._habits)
+
+    def append_stream(
+        self,
+        rows: DataFrame,
+        *,
+        name: str,
+        trigger: Mapping[str, Any] | None = None,
+        on_invalid: str = "dead-letter",
+        mirror: Mirror | None = None,
+        clock_ms: Callable[[], int] = clock.now_ms,
+    ) -> StreamingQuery:
+        """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
+
+        `rows` is a streaming DataFrame with the columns of `append`. `name` is the query's identity in this topic: its checkpoint lives
+        in the topic's folder, and the same name goes on where it stopped. `trigger` is Spark's, e.g. `{"availableNow": True}` or
+        `{"processingTime": "5 seconds"}`. Refused rows become dead letters (`on_invalid="dead-letter"`) or stop the query (`"fail"`).
+        A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone.
+
+        Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
+        """
+        self._log_dir.hold_lock()
+        return start_append_query(
+            self._log, rows, name=name, trigger=trigger or {}, on_invalid=on_invalid, mirror=mirror, clock_ms=clock_ms
+        )
+
+    def forget_query(self, name: str, *, now_ms: int | None = None) -> None:
+        """Forget the streaming query `name`, so that it may start anew from its source's beginning (its rows then come again)."""
+        if name not in self._log.decisions().queries:
+            known = ", ".join(sorted(self._log.decisions().queries)) or "none"
+            message = f"topic {self.name} knows no query {name!r}; known: {known}"
+            raise UserError(message)
+        self._log.ledger.append([Decision(kind=Kind.QUERY, time_ms=_now(now_ms), name=name, details={"query_id": None})])
+
+    def roll(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
+        """Close the active segment of one partition, or of all; return {partition: log end offset at which the next one begins}.
+
+        A partition without a record since its last roll is left as it is.
+        """
+        ends = self._log.log_end_offsets()
+        if partition is not None and not 0 <= partition < len(ends):
+            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {len(ends) - 1}"
+            raise UserError(message)
+        last = self._log.snapshot().last_segments()
+        rolled = {
+            one: ends[one]
+            for one in (range(len(ends)) if partition is None else [partition])
+            if one in last and self._log.decisions().rolled_offset(one) <= last[one].label
+        }
+        version = self._log.snapshot().version
+        time_ms = _now(now_ms)
+        if rolled:
+            self._log.ledger.append(
+                [
+                    Decision(kind=Kind.ROLL, time_ms=time_ms, partition=one, offset=offset, table_version=version)
+                    for one, offset in rolled.items()
+                ]
+            )
+        return rolled
+
+    def records(self, *, include_control: bool = False) -> DataFrame:
+        """Return the rows of the log: partition, offset, timestamp, key, value, headers and the columns of their producer.
+
+        Control rows (markers, and EMPTY rows that only hold a place) are shown on request. No order is promised: sort by partition and
+        offset.
+        """
+        rows = log_records(self._log_dir.spark, self._log)
+        return rows if include_control else data_records(rows)
+
+    def latest(self) -> DataFrame:
+        """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset."""
+        return latest_records(self.records())
+
+    def dead_letters(self) -> DataFrame:
+        """Return the refused rows of streams: when, from where, why, and the row itself."""
+        return self._log_dir.spark.read.format("delta").load(self._log.paths.dead_letters)
+
+    def describe(self) -> TopicDescription:
+        """Return partitions, segments, sizes, offsets and exact record counts, from metadata alone (no Spark job)."""
+        return describe(self._log, now_ms=clock.now_ms())
+
+    def verify(self) -> VerifyReport:
+        """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours. Reads every record's offset."""
+        return verify(self._log_dir.spark, self._log)
+
+
+def _now(now_ms: int | None) -> int:
+    return clock.now_ms() if now_ms is None else now_ms
+
+

@@ -1,0 +1,1 @@
+"""The log on Delta: its tables, its snapshots, and every commit to it."""

@@ -1,0 +1,269 @@
+"""The ledger: a topic's decisions that are not records, one row each, never changed.
+
+```
+sequence  kind    partition  name             offset  table_version  time  details (JSON)
+1         create  -          -                -       -              …     {"partitions":4,"topic_id":"…"}
+2         config  -          -                -       -              …     {"cleanup.policy":"compact"}
+3         roll    0          -                731     42             …     {}
+4         query   -          orders-appender  -       -              …     {"query_id":"…"}
+```
+
+`sequence` numbers the decisions: rows of one commit share the transaction version that let the commit through, so that two writers
+cannot both take a number (compare-and-set). delta-rs writes and reads the table, in milliseconds and without a Spark job; it is the
+only writer, so a second process may decide something while a service runs. Losing the ledger loses decisions, never a record.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from compaction.errors import CommitConflict, TopicExists, UnknownTopic
+from storage import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_APP_ID: Final = "lastword-ledger"
+_ARROW: Final = pa.schema(
+    [
+        ("sequence", pa.int64()),
+        ("kind", pa.string()),
+        ("partition", pa.int32()),
+        ("name", pa.string()),
+        ("offset", pa.int64()),
+        ("table_version", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("details", pa.string()),
+    ]
+)
+
+
+class Kind(str, Enum):
+    """What a decision is about."""
+
+    CREATE = "create"
+    CONFIG = "config"
+    ROLL = "roll"
+    QUERY = "query"
+    MIRROR = "mirror"
+    SCHEMA = "schema"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One row of the ledger; `sequence` is 0 until it is written."""
+
+    kind: Kind
+    time_ms: int
+    partition: int | None = None
+    name: str | None = None
+    offset: int | None = None
+    table_version: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What the ledger says today: every decision folded, newest last."""
+
+    topic_id: str
+    partitions: int
+    created_ms: int
+    overrides: Mapping[str, str]
+    rolled_offsets: Mapping[int, int]
+    queries: Mapping[str, str | None]
+    mirror: Mapping[str, Any] | None
+    schemas: Mapping[str, Mapping[str, Any]]
+    sequence: int
+
+    def rolled_offset(self, partition: int) -> int:
+        """Return the log end offset at which `partition` was last rolled by command, -1 when never."""
+        return self.rolled_offsets.get(partition, -1)
+
+
+def fold(rows: Iterable[Decision]) -> Decisions:
+    """Fold the decisions of one topic, in the order of their numbers."""
+    ordered = sorted(rows, key=lambda row: row.sequence)
+    created = next(row for row in ordered if row.kind is Kind.CREATE)
+    overrides: Mapping[str, str] = {}
+    rolled: dict[int, int] = {}
+    queries: dict[str, str | None] = {}
+    mirror: Mapping[str, Any] | None = None
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for row in ordered:
+        match row.kind:
+            case Kind.CONFIG:
+                overrides = {key: str(value) for key, value in row.details.items()}
+            case Kind.ROLL if row.partition is not None and row.offset is not None:
+                rolled[row.partition] = max(row.offset, rolled.get(row.partition, -1))
+            case Kind.QUERY if row.name is not None:
+                queries[row.name] = row.details.get("query_id")
+            case Kind.MIRROR:
+                mirror = dict(row.details)
+            case Kind.SCHEMA if row.name is not None:
+                schemas[row.name] = dict(row.details)
+            case _:
+                pass
+    return Decisions(
+        topic_id=created.details["topic_id"],
+        partitions=int(created.details["partitions"]),
+        created_ms=created.time_ms,
+        overrides=overrides,
+        rolled_offsets=rolled,
+        queries=queries,
+        mirror=mirror,
+        schemas=schemas,
+        sequence=ordered[-1].sequence,
+    )
+
+
+class Ledger:
+    """The decisions of one topic. Safe to share between threads; other processes may write too."""
+
+    def __init__(self, uri: str, topic: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open the ledger lazily; nothing is read yet."""
+        self._uri = uri
+        self._topic = topic
+        self._options = dict(storage_options or {})
+        self._lock = threading.RLock()
+        self._table: DeltaTable | None = None
+        self._version = -1
+        self._opened: int | None = None
+        self._rows: dict[str, list[Decision]] = {}
+        self._decisions: Decisions | None = None
+
+    def create(self, decisions: list[Decision]) -> None:
+        """Make the ledger with its first decisions in one commit; raise `TopicExists` when it is there already."""
+        try:
+            write_deltalake(
+                self._uri,
+                _to_arrow([(1 + number, row) for number, row in enumerate(decisions)]),
+                mode="error",
+                configuration=dict(schema.small_table_properties()),
+                storage_options=self._options,
+                commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, len(decisions))]),
+            )
+        except (CommitFailedError, DeltaError) as error:
+            if "already exists" in str(error) or isinstance(error, CommitFailedError):
+                message = f"topic {self._topic} exists already"
+                raise TopicExists(message) from None
+            raise
+
+    def read(self) -> Decisions:
+        """Return today's decisions; raise `UnknownTopic` when the ledger is gone."""
+        with self._lock:
+            if self._refresh() or self._decisions is None:
+                self._decisions = fold(row for rows in self._rows.values() for row in rows)
+            return self._decisions
+
+    def rows(self) -> list[Decision]:
+        """Return every decision, oldest first."""
+        with self._lock:
+            self._refresh()
+            return sorted((row for rows in self._rows.values() for row in rows), key=lambda row: row.sequence)
+
+    def append(self, decisions: list[Decision]) -> Decisions:
+        """Add decisions in one commit and return what holds now; tried again while other writers come between."""
+        for attempt in Retrying(
+            retry=retry_if_exception_type(CommitConflict), stop=stop_after_attempt(20), wait=wait_random(0.01, 0.1), reraise=True
+        ):
+            with attempt, self._lock:
+                self._append_once(decisions)
+        return self.read()
+
+    def _append_once(self, decisions: list[Decision]) -> None:
+        last = self.read().sequence
+        numbered = [(last + 1 + number, row) for number, row in enumerate(decisions)]
+        assert self._table is not None  # noqa: S101  read() has opened it
+        transaction = Transaction(_APP_ID, last + len(decisions))
+        try:
+            write_deltalake(
+                self._table,
+                _to_arrow(numbered),
+                mode="append",
+                commit_properties=CommitProperties(app_transactions=[transaction], max_commit_retries=0),
+            )
+        except CommitFailedError as error:
+            message = f"topic {self._topic}: another decision came first"
+            raise CommitConflict(message) from error
+
+    def _refresh(self) -> bool:
+        """Bring the rows up to date; tell whether there was anything new."""
+        identity = self._identity()
+        if identity != self._opened:  # deleted, or deleted and made again under the same name
+            self._table, self._version, self._rows = None, -1, {}
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self._uri, storage_options=self._options)
+            else:
+                self._table.update_incremental()
+        except (TableNotFoundError, DeltaError) as error:
+            self._table, self._version = None, -1
+            message = f"topic {self._topic} does not exist (no ledger at {self._uri})"
+            raise UnknownTopic(message) from error
+        if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
+            return False
+        filesystem = fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+        paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
+        self._rows = {
+            path: self._rows[path] if path in self._rows else _from_arrow(pq.read_table(path, filesystem=filesystem)) for path in paths
+        }
+        self._version, self._opened = self._table.version(), identity
+        return True
+
+    def _identity(self) -> int | None:
+        """Return what tells a ledger from another at the same local path (its folder's inode); None on an object store."""
+        try:
+            return Path(self._uri).stat().st_ino
+        except OSError:
+            return None
+
+
+def _to_arrow(numbered: list[tuple[int, Decision]]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "sequence": number,
+                "kind": row.kind.value,
+                "partition": row.partition,
+                "name": row.name,
+                "offset": row.offset,
+                "table_version": row.table_version,
+                "time": row.time_ms * 1000,
+                "details": json.dumps(dict(row.details), separators=(",", ":"), sort_keys=True),
+            }
+            for number, row in numbered
+        ],
+        schema=_ARROW,
+    )
+
+
+def _from_arrow(table: pa.Table) -> list[Decision]:
+    times = table.column("time").cast(pa.int64()).to_pylist()
+    return [
+        Decision(
+            sequence=row["sequence"],
+            kind=Kind(row["kind"]),
+            time_ms=time // 1000,
+            partition=row["partition"],
+            name=row["name"],
+            offset=row["offset"],
+            table_version=row["table_version"],
+            details=json.loads(row["details"] or "{}"),
+        )
+        for row, time in zip(table.drop_columns(["time"]).to_pylist(), times, strict=True)
+    ]

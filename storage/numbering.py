@@ -1,0 +1,138 @@
+"""Offsets, segments and slices for the rows of one append, in one pass over them.
+
+```
+ log end 100, active segment 60 (nearly full)            segment.bytes reached here, and here
+                                                                  │           │
+   rows of the partition, in source order     a  b  c  d  e  f  g  h  i  j  k  l
+   offset  = log end + rank                 100 ……………………………………… 107 ………………… 111
+   segment = active's label, then first offset of each run   60     107        111
+   slice   = log end, then first offset of each run         100     107        111
+```
+
+Splitting needs two more window passes, so the common micro-batch, which fits into its active segment, is written without them and
+with a guard instead: a row that would have to go elsewhere, or that the log may not take, fails the job with `Guard`, nothing is
+committed, and the append is repeated with care. The caller chooses the careful way at once where it expects to need it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from storage.envelope import ORDER_PREFIX, REASON, by_partition, record_bytes
+from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from compaction.config import TopicConfig
+    from compaction.segments import ActiveSegment
+
+#: A micro-batch of up to this many rows is numbered by one task: a shuffle costs more than it saves.
+SMALL_ROWS: Final = 20_000
+#: What compression may gain at the most, as far as the split of segments believes it.
+_LEAST_RATIO: Final = 0.05
+_NO_TIMESTAMP: Final = -1
+
+
+class Guard(str, Enum):
+    """Why a write without care was given up; the text travels through Spark's exception."""
+
+    INVALID = "lastword:guard:invalid (this micro-batch holds rows that the log refuses; it is repeated with care, nothing was written)"
+    SPLIT = "lastword:guard:split (this micro-batch begins a new segment within itself; it is repeated with care, nothing was written)"
+    DOUBLE = "lastword:guard:double (two rows of this input carry the same offset; nothing was written)"
+
+    @staticmethod
+    def of(error: Exception) -> Guard | None:
+        """Return the guard that an exception of Spark carries, or None."""
+        text = str(error)
+        return next((guard for guard in Guard if guard.value.split(" ")[0] in text), None)
+
+
+def numbered(
+    rows: DataFrame,
+    actives: Sequence[ActiveSegment],
+    config: TopicConfig,
+    *,
+    now_ms: int,
+    mean_record_bytes: float | None,
+    has_offsets: bool,
+    split: bool,
+    spark_partitions: int,
+) -> DataFrame:
+    """Return checked rows as rows of the log table, each partition's in one Spark partition and in offset order.
+
+    `actives` says for every partition where its append begins. `mean_record_bytes` is what a record of this topic takes in a file
+    (compressed), None when nothing was written yet. With `split` False a row that does not belong into the active segment raises
+    `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter them out first.
+    """
+    order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
+    placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")
+    by_order = Window.partitionBy("partition").orderBy(*order)
+    running = by_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    whole = by_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+
+    log_end = by_partition([active.log_end_offset for active in actives], F.col("partition"))
+    label = by_partition([active.label for active in actives], F.col("partition"))
+    fill = by_partition([active.size_bytes for active in actives], F.col("partition"))
+    first_ms = by_partition(
+        [_NO_TIMESTAMP if active.first_timestamp_ms is None else active.first_timestamp_ms for active in actives], F.col("partition")
+    )
+
+    weight = record_bytes(F.col("key"), F.col("value"), F.col("headers")) + F.lit(16)
+    stamp = F.unix_millis("timestamp")
+    measured = placed.select(
+        "*",
+        F.row_number().over(by_order).alias("__rank"),
+        F.sum(weight).over(running).alias("__sum"),
+        F.avg(weight).over(whole).alias("__mean"),
+        F.max(stamp).over(running).alias("__latest"),
+        F.first(stamp).over(running).alias("__first"),
+        *([F.lag("offset").over(by_order).alias("__previous")] if has_offsets else []),
+    )
+    ratio = F.lit(1.0)
+    if mean_record_bytes is not None:
+        ratio = F.least(F.lit(1.0), F.greatest(F.lit(_LEAST_RATIO), F.lit(mean_record_bytes) / F.col("__mean")))
+    begun = F.when(first_ms == _NO_TIMESTAMP, F.col("__first")).otherwise(first_ms)
+    run_by_bytes = F.floor((fill + F.col("__sum") * ratio - 1) / F.lit(config.segment_bytes))
+    run_by_time = F.floor(F.greatest(F.lit(0), F.col("__latest") - begun - 1) / F.lit(config.max_segment_ms))
+    run = F.greatest(F.lit(0), run_by_bytes) + run_by_time
+
+    offset = F.col("offset") if has_offsets else log_end + F.col("__rank") - 1
+    guards = F.when(F.col(REASON).isNotNull(), F.lit(Guard.INVALID.value))
+    if has_offsets:
+        guards = guards.when(F.col("__previous") == F.col("offset"), F.lit(Guard.DOUBLE.value))
+    if not split:
+        guards = guards.when((run > 0) & ((fill > 0) | (F.col("__rank") > 1)), F.lit(Guard.SPLIT.value))
+    offset = F.when(guards.isNotNull(), F.raise_error(guards).cast("bigint")).otherwise(offset)
+
+    if split:
+        runs = measured.withColumn("__run", run).withColumn("offset", offset)
+        starts = runs.withColumn("__start", F.when(F.col("__run") != F.coalesce(F.lag("__run").over(by_order), F.lit(0)), F.col("offset")))
+        base = F.max("__start").over(running)
+        located = starts.withColumn("__base", base).select(
+            "*", F.coalesce("__base", label).alias("segment"), F.coalesce("__base", log_end).alias("slice")
+        )
+    else:
+        located = measured.withColumn("offset", offset).select("*", label.alias("segment"), log_end.alias("slice"))
+    nothing = {
+        "producer_id": "bigint",
+        "producer_epoch": "int",
+        "sequence": "int",
+        "txn_first_offset": "bigint",
+        "control": "string",
+        "headers": HEADERS_TYPE,
+        "delete_horizon": "timestamp",
+    }
+    filled = located.select(
+        "*",
+        F.timestamp_millis(F.lit(now_ms)).alias("appended_at"),
+        *(F.lit(None).cast(data_type).alias(name) for name, data_type in nothing.items() if name not in located.columns),
+    )
+    return filled.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
+

@@ -1,0 +1,1 @@
+"""The streaming queries: sources, the appender, and what listens to them."""

@@ -1,0 +1,210 @@
+"""The appender: a streaming query whose every micro-batch becomes one Delta commit, exactly once.
+
+```
+ micro-batch n ─► was n committed under this query's id? ─yes─► nothing
+                            │ no
+                            ▼
+                  TopicLog.append: dead letters, then one commit that carries {query id: n}
+```
+
+Spark repeats a micro-batch that it does not know to be done; the log knows. Spark's checkpoint is only the position in the source.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from checkpoints.queries import check_query, check_query_name, stored_query_id
+from compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
+from storage.envelope import shape_of
+from storage.ledger import Decision, Kind
+from storage.topic_log import Habits, MicroBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from storage.topic_log import AppendResult, TopicLog
+
+_BIND_SECONDS: Final = 60
+_INVALID: Final = ("dead-letter", "fail")
+_RUNNING: Final[dict[str, Appender]] = {}
+_LOG: Final = structlog.get_logger("lastword.appender")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """The source whose partitions and offsets a topic keeps.
+
+    `source` names it for people. `identity()` tells it from another source of the same name (a Kafka topic's id) and `partitions()`
+    counts its partitions; both are asked before every micro-batch, so that a recreated or widened source stops the query.
+    """
+
+    source: str
+    identity: Callable[[], str] = field(default=lambda: "")
+    partitions: Callable[[], int | None] = field(default=lambda: None)
+
+
+def start_append_query(
+    log: TopicLog,
+    rows: DataFrame,
+    *,
+    name: str,
+    trigger: Mapping[str, Any],
+    on_invalid: str,
+    mirror: Mirror | None,
+    clock_ms: Callable[[], int],
+) -> StreamingQuery:
+    """Start the query; see `lastword.topic.Topic.append_stream`."""
+    check_query_name(name)
+    if on_invalid not in _INVALID:
+        raise InvalidConfiguration(f"query {name}", [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
+    if not rows.isStreaming:
+        message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
+        raise UserError(message)
+    shape = shape_of(rows.schema, topic=log.name)
+    if shape.has_offsets and mirror is None:
+        mirror = Mirror(source=f"query {name}")
+    if mirror is not None and not shape.has_offsets:
+        message = f"query {name}: a mirror keeps its source's offsets, so its rows need the columns partition and offset"
+        raise UserError(message)
+    decisions = log.decisions()
+    location = log.paths.query(name)
+    known_id = decisions.queries.get(name)
+    check_query(
+        name, topic=log.name, known_id=known_id, stored_id=stored_query_id(location), offsets_are_kept=mirror is not None
+    )
+    appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms)
+    appender.claim_mirror()
+    writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
+    if trigger:
+        writer = writer.trigger(**trigger)
+    query = writer.option("checkpointLocation", location).start()
+    try:
+        appender.bind(query.id)
+    except BaseException:
+        query.stop()
+        raise
+    _RUNNING[query.runId] = appender
+    return query
+
+
+def stop_append_query(query: StreamingQuery) -> None:
+    """Stop an append query between two micro-batches: the one in hand is finished, none is begun.
+
+    `StreamingQuery.stop()` interrupts a micro-batch in hand instead. That loses nothing either, but does its work again at the next start.
+    """
+    appender = _RUNNING.pop(query.runId, None)
+    if appender is not None:
+        appender.finish()
+    query.stop()
+
+
+class Appender:
+    """The foreachBatch function of one append query, and what it remembers between micro-batches."""
+
+    def __init__(
+        self, log: TopicLog, *, name: str, fail_on_invalid: bool, mirror: Mirror | None, clock_ms: Callable[[], int]
+    ) -> None:
+        """Belong to the query `name` of a topic; `bind` gives it the id that Spark drew."""
+        self._log = log
+        self._name = name
+        self._fail_on_invalid = fail_on_invalid
+        self._mirror = mirror
+        self._clock_ms = clock_ms
+        self._habits = Habits()
+        self._query_id: str | None = None
+        self._bound = threading.Event()
+        self._in_hand = threading.Lock()
+        self._finishing = False
+
+    def bind(self, query_id: str) -> None:
+        """Learn the query's id and make it known to the ledger; micro-batches wait for this."""
+        if self._log.decisions().queries.get(self._name) != query_id:
+            decision = Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details={"query_id": query_id})
+            self._log.ledger.append([decision])
+        self._query_id = query_id
+        self._bound.set()
+
+    def append_micro_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Append one micro-batch; Spark calls this, and calls it again with the same number after a crash."""
+        if not self._bound.wait(_BIND_SECONDS) or self._query_id is None:
+            message = f"query {self._name}: its id did not become known within {_BIND_SECONDS} s"
+            raise CommitStateUnknown(message)
+        with self._in_hand:
+            if self._finishing:  # returning would tell Spark that the rows are in the log
+                message = f"query {self._name} is stopping: micro-batch {batch_id} comes again at the next start"
+                raise Aborted(message)
+            self._check_source()
+            micro_batch = MicroBatch(
+                query_id=self._query_id, query_name=self._name, batch_id=batch_id, fail_on_invalid=self._fail_on_invalid
+            )
+            result = self._log.append(batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
+            self._report(batch_id, result)
+
+    def finish(self) -> None:
+        """Wait for the micro-batch in hand and let no other begin."""
+        self._finishing = True
+        with self._in_hand:
+            pass
+
+    def claim_mirror(self) -> None:
+        """Write into the ledger that the topic mirrors this query's source, or check that it is the one that it mirrors."""
+        if self._mirror is None:
+            return
+        decisions = self._log.decisions()
+        identity = self._mirror.identity()
+        if decisions.mirror is None:
+            if any(self._log.log_end_offsets()):
+                message = (
+                    f"topic {self._log.name} holds records of its own, so it cannot keep the offsets of {self._mirror.source}; mirror it "
+                    "into an empty topic"
+                )
+                raise QueryRefused(message)
+            details = {"query": self._name, "source": self._mirror.source, "identity": identity}
+            self._log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=self._clock_ms(), details=details)])
+        self._check_source()
+
+    def _check_source(self) -> None:
+        if self._mirror is None:
+            return
+        decisions = self._log.decisions()
+        known = decisions.mirror or {}
+        identity = self._mirror.identity()
+        if known.get("query") != self._name or known.get("source") != self._mirror.source:
+            message = (
+                f"topic {self._log.name} mirrors {known.get('source')} (query {known.get('query')}); it cannot mirror "
+                f"{self._mirror.source} (query {self._name}) as well"
+            )
+            raise QueryRefused(message)
+        if known.get("identity") != identity:
+            message = (
+                f"{self._mirror.source} was deleted and created again (its id was {known.get('identity')}, now {identity}): its offsets "
+                f"begin anew, and topic {self._log.name} keeps offsets for ever. Mirror it into a new topic"
+            )
+            raise QueryRefused(message)
+        partitions = self._mirror.partitions()
+        if partitions is not None and partitions != decisions.partitions:
+            message = (
+                f"{self._mirror.source} has {partitions} partitions, topic {self._log.name} has {decisions.partitions}: a mirror needs the "
+                f"same number. Mirror it into a new topic with partitions={partitions}"
+            )
+            raise QueryRefused(message)
+
+    def _report(self, batch_id: int, result: AppendResult) -> None:
+        _LOG.info(
+            "micro-batch replayed" if result.replayed else "micro-batch appended",
+            topic=self._log.name,
+            query=self._name,
+            batch_id=batch_id,
+            table_version=result.table_version,
+            records=result.record_count,
+            refused=sum(result.refused.values()),
+            duplicates=result.duplicates,
+        )
