@@ -16,6 +16,7 @@ from storage import lock, schema
 from storage.layout import LogDirFiles
 from storage.ledger import Decision, Kind, Ledger
 from storage.topic_log import TopicLog
+from streaming.appender import stop_append_queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,8 +66,8 @@ class LogDir:
         return self._spark
 
     def hold_lock(self) -> None:
-        """Become the committing process of this log.dir; raise `LogDirLocked` if another one is (local disks only)."""
-        lock.hold(self._files.local)
+        """Become the committing process of this log.dir, with its JVM if there is one; raise `LogDirLocked` if another one is (local disks only)."""
+        lock.hold(self._files.local, self._spark)
 
     def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:
         """Return the configuration that `overrides` give over the service's defaults; raise `InvalidConfiguration`."""
@@ -126,10 +127,12 @@ class LogDir:
     def delete_topic(self, name: str, *, now_ms: int | None = None) -> None:
         """Delete a topic: it is gone at once and its name is free; its files go after file.delete.delay.ms.
 
-        Appends and queries of it end with `UnknownTopic` at their next micro-batch. Needs the lock of the log.dir.
+        Its streaming queries are stopped first, between two micro-batches; later appends to it raise `UnknownTopic`. Needs the lock of
+        the log.dir.
         """
         topic = self.topic(name)
         self.hold_lock()
+        stop_append_queries(topic.log)
         time_ms = clock.now_ms() if now_ms is None else now_ms
         with topic.log.turn():
             self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)

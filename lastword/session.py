@@ -10,8 +10,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from lastword.jars import jars
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,6 +46,8 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     have not been resolved yet.
     """
     from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
+
+    from lastword.jars import jars  # noqa: PLC0415  `python -m lastword.jars` must be the first to import it
 
     running = Session.getActiveSession()
     if running is not None:

@@ -10,42 +10,66 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from compaction.errors import LogDirLocked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
 _HELD: Final[dict[str, FileLock]] = {}
+_HELD_BY_JVM: Final[dict[str, tuple[Any, Any]]] = {}
+_ORPHAN_SECONDS: Final = 30
 _GUARD: Final = threading.Lock()
 
 
-def hold(log_dir: Path | None) -> None:
+def hold(log_dir: Path | None, spark: SparkSession | None) -> None:
     """Take the lock of a local log.dir for the life of this process, or raise `LogDirLocked` naming the holder.
 
-    Nothing happens for an object store (`log_dir` is None) or when this process holds the lock already.
+    Nothing happens for an object store (`log_dir` is None) or when this process holds the lock already. With a Spark session its JVM takes
+    a lock of its own: a JVM may outlive the killed Python process that drove it, and finish a commit.
     """
     if log_dir is None:
         return
     with _GUARD:
         path = str(log_dir.resolve())
-        if path in _HELD:
-            return
-        log_dir.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(log_dir / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            message = (
-                f"log.dir {path} is held by {_holder(log_dir)}, and two processes that commit to one local Delta table destroy it. "
-                "Reading works beside it; to append, stop that process or send the rows through it"
-            )
-            raise LogDirLocked(message) from None
-        (log_dir / ".lock.holder").write_text(f"process {os.getpid()}\n")
-        _HELD[path] = lock
+        if path not in _HELD:
+            _hold_python(log_dir, path)
+        if spark is not None and path not in _HELD_BY_JVM:
+            _HELD_BY_JVM[path] = _hold_jvm(log_dir, spark)
+
+
+def _hold_python(log_dir: Path, path: str) -> None:
+    log_dir.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(log_dir / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        message = (
+            f"log.dir {path} is held by {_holder(log_dir)}, and two processes that commit to one local Delta table destroy it. "
+            "Reading works beside it; to append, stop that process or send the rows through it"
+        )
+        raise LogDirLocked(message) from None
+    (log_dir / ".lock.holder").write_text(f"process {os.getpid()}\n")
+    _HELD[path] = lock
+
+
+def _hold_jvm(log_dir: Path, spark: SparkSession) -> Any:  # noqa: ANN401  a Java object
+    """Take the JVM's lock, waiting for an orphaned JVM to end."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  the lock must be the JVM's own
+    file = jvm.java.io.RandomAccessFile(str(log_dir / ".lock.jvm"), "rw")
+    for attempt in Retrying(stop=stop_after_delay(_ORPHAN_SECONDS), wait=wait_fixed(0.2), retry=retry_if_exception_type(LogDirLocked), reraise=True):
+        with attempt:
+            lock = file.getChannel().tryLock()
+            if lock is None:
+                message = f"log.dir {log_dir} is still held by the JVM of a process that died; stop it (it is a java process)"
+                raise LogDirLocked(message)
+    return file, lock
 
 
 def release_all() -> None:
@@ -53,7 +77,10 @@ def release_all() -> None:
     with _GUARD:
         for lock in _HELD.values():
             lock.release(force=True)
+        for file, _ in _HELD_BY_JVM.values():
+            file.close()
         _HELD.clear()
+        _HELD_BY_JVM.clear()
 
 
 def _holder(log_dir: Path) -> str:

@@ -28,8 +28,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import CommitConflict, InvalidRecords, UnknownTopic, UserError
 from compaction.segments import ActiveSegment, next_append
-from storage import dead_letters
+from storage import crash_points, dead_letters
 from storage.commit import commit_append
+from storage.crash_points import CrashPoint
 from storage.envelope import REASON, Reason, checked, shape_of
 from storage.ledger import Decisions, Ledger
 from storage.numbering import SMALL_ROWS, Guard, numbered
@@ -282,6 +283,7 @@ class _Append:
             batch_id=self.micro_batch.batch_id,
             now_ms=self.now_ms,
         )
+        crash_points.reached(CrashPoint.DEAD_LETTERS_WRITTEN)
 
     def _commit(self, rows: DataFrame, *, split: bool) -> AppendResult:
         log_rows = numbered(
@@ -297,7 +299,9 @@ class _Append:
         queries = {query: batch for query, batch in self.snapshot.queries.items() if query in self.decisions.queries.values()}
         if self.micro_batch:
             queries[self.micro_batch.query_id] = self.micro_batch.batch_id
+        crash_points.reached(CrashPoint.APPEND_PLANNED)
         version = commit_append(log_rows, self.log.table(), self.snapshot, queries=queries, codec=self.config.compression_type)
+        crash_points.reached(CrashPoint.APPEND_COMMITTED)
         result = AppendResult(table_version=version, ranges=self._ranges(version))
         self.habits.last_record_count = result.record_count
         self.habits.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _BIND_SECONDS: Final = 60
 _INVALID: Final = ("dead-letter", "fail")
-_RUNNING: Final[dict[str, Appender]] = {}
+_RUNNING: Final[dict[str, tuple[StreamingQuery, Appender]]] = {}
 _LOG: Final = structlog.get_logger("lastword.appender")
 
 
@@ -91,7 +91,7 @@ def start_append_query(
     except BaseException:
         query.stop()
         raise
-    _RUNNING[query.runId] = appender
+    _RUNNING[query.runId] = query, appender
     return query
 
 
@@ -100,10 +100,17 @@ def stop_append_query(query: StreamingQuery) -> None:
 
     `StreamingQuery.stop()` interrupts a micro-batch in hand instead. That loses nothing either, but does its work again at the next start.
     """
-    appender = _RUNNING.pop(query.runId, None)
+    _, appender = _RUNNING.pop(query.runId, (query, None))
     if appender is not None:
         appender.finish()
     query.stop()
+
+
+def stop_append_queries(log: TopicLog) -> None:
+    """Stop every append query of a topic that runs in this process, between two micro-batches."""
+    for query, appender in list(_RUNNING.values()):
+        if appender.location == log.paths.root:
+            stop_append_query(query)
 
 
 class Appender:
@@ -123,6 +130,11 @@ class Appender:
         self._bound = threading.Event()
         self._in_hand = threading.Lock()
         self._finishing = False
+
+    @property
+    def location(self) -> str:
+        """The topic's folder."""
+        return self._log.paths.root
 
     def bind(self, query_id: str) -> None:
         """Learn the query's id and make it known to the ledger; micro-batches wait for this."""

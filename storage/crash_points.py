@@ -1,0 +1,20 @@
+"""The named moments at which a crash must lose and double nothing. Tests crash at every one of them.
+
+`reached` does nothing. A test puts its own function in its place: one that raises, or one that kills the process.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class CrashPoint(str, Enum):
+    """A moment between two steps of a commit."""
+
+    APPEND_PLANNED = "append: numbered, nothing written"
+    DEAD_LETTERS_WRITTEN = "append: dead letters committed, the log not yet"
+    APPEND_COMMITTED = "append: committed, Spark does not know yet"
+
+
+def reached(point: CrashPoint) -> None:
+    """Mark that `point` was reached."""
