@@ -155,7 +155,10 @@ def queries_list(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "d
 
 @queries_app.command("forget")
 def queries_forget(topic: str, name: str, log_dir: _LogDirOption = "data") -> None:
-    """Let a query whose checkpoint is gone start anew: its source's rows come again. Example: lastword queries forget fruit-prices files."""
+    """Let a query whose checkpoint is gone start anew: its source's rows come again.
+
+    Example: lastword queries forget fruit-prices files
+    """
     LogDir(None, log_dir).topic(topic).forget_query(name)
     out.print(f"forgot query {name} of topic {topic}")
 
@@ -180,9 +183,7 @@ def records(
 
 
 @app.command()
-def latest(
-    topic: str, limit: _Limit = None, decode: _Decode = "utf8", as_json: _Json = False, log_dir: _LogDirOption = "data"
-) -> None:
+def latest(topic: str, limit: _Limit = None, decode: _Decode = "utf8", as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
     """Show the last record of every key. Example: lastword latest fruit-prices --json | jq .value."""
     rows = _with_spark(log_dir).topic(topic).latest()
     _show(rows.orderBy("partition", "key"), _RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
@@ -220,7 +221,7 @@ def verify(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") 
 
 
 @app.command()
-def append(  # noqa: PLR0913  one option a setting of a source
+def append(
     topic: str,
     path: Annotated[str, typer.Option(help="The directory or glob of files.")],
     key: Annotated[list[str], typer.Option(help="A column of the key; may be repeated.")],
@@ -278,7 +279,7 @@ def _pairs(config: list[str] | None) -> dict[str, object]:
     return pairs
 
 
-def _show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:  # noqa: ANN401, PLR0913
+def _show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
     if decode not in {"utf8", "json"}:
         subject = "the command line"
         raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
@@ -291,5 +292,3 @@ def _show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, de
     out.print(rendering.records_table(found[:most], columns, title))
     if len(found) > most:
         out.print(f"[dim]… and more; --limit shows more than {most}, --json all[/dim]")
-
-

@@ -72,8 +72,7 @@ def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
             record_count=sum(segment.record_count for segment in mine),
             size_bytes=sum(segment.size_bytes for segment in mine),
             segments=tuple(mine),
-            active=bool(mine)
-            and not is_closed(mine[-1], config, log_end_offset=ends[partition], rolled_offset=rolled, now_ms=now_ms),
+            active=bool(mine) and not is_closed(mine[-1], config, log_end_offset=ends[partition], rolled_offset=rolled, now_ms=now_ms),
         )
 
     return TopicDescription(

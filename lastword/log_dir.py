@@ -66,7 +66,10 @@ class LogDir:
         return self._spark
 
     def hold_lock(self) -> None:
-        """Become the committing process of this log.dir, with its JVM if there is one; raise `LogDirLocked` if another one is (local disks only)."""
+        """Become the committing process of this log.dir, with its JVM if there is one.
+
+        Raises `LogDirLocked` if another process is (local disks only).
+        """
         lock.hold(self._files.local, self._spark)
 
     def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:

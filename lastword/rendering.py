@@ -20,7 +20,7 @@ _WIDEST: Final = 60
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def decoded(value: bytes | None, how: str) -> Any:  # noqa: ANN401  JSON has every type
+def decoded(value: bytes | None, how: str) -> Any:
     """Return bytes as text, or as parsed JSON (`how` = "json"); what is neither comes as {"base64": …}; null stays null."""
     if value is None:
         return None
@@ -68,7 +68,7 @@ def records_table(rows: Iterable[dict[str, Any]], columns: Sequence[str], title:
     return table
 
 
-def _cell(name: str, value: Any) -> Text:  # noqa: ANN401  any type of a row
+def _cell(name: str, value: Any) -> Text:
     if value is None:
         return Text("tombstone" if name == "value" else "", style="dim italic")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

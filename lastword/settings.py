@@ -27,14 +27,18 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compaction.config import parse_service_config, parse_topic_config
 from compaction.errors import InvalidConfiguration, UserError, Violation
 from streaming.sources import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -82,14 +86,14 @@ def load_settings(path: Path) -> Settings:
     subject = str(path)
     violations: list[Violation] = []
     try:
-        settings = Settings(
-            log_dir=str(log_dir),
-            broker=broker,
-            topics={
-                name: TopicSettings(partitions=table.pop("partitions", 1), config=table) for name, table in topics.items()
-            },
-            sources=sources,
-            spark=spark,
+        settings = Settings.model_validate(
+            {
+                "log_dir": str(log_dir),
+                "broker": broker,
+                "topics": {name: {"partitions": table.pop("partitions", 1), "config": table} for name, table in topics.items()},
+                "sources": sources,
+                "spark": spark,
+            }
         )
     except ValidationError as error:
         violations = [
@@ -97,9 +101,9 @@ def load_settings(path: Path) -> Settings:
             for item in error.errors()
         ]
         raise InvalidConfiguration(subject, violations) from error
-    violations += _violations(lambda: parse_service_config(settings.broker))
+    violations += _violations(partial(parse_service_config, settings.broker))
     for name, topic in settings.topics.items():
-        violations += _violations(lambda name=name, topic=topic: parse_topic_config(topic.config, subject=f"topic {name}"))  # type: ignore[misc]
+        violations += _violations(partial(parse_topic_config, topic.config, subject=f"topic {name}"))
     if violations:
         raise InvalidConfiguration(subject, violations)
     return settings
@@ -118,7 +122,7 @@ def flat(table: dict[str, Any], *, keep: tuple[str, ...] = (), prefix: str = "")
     return joined
 
 
-def _violations(parse: Any) -> list[Violation]:  # noqa: ANN401  any parser of the configuration
+def _violations(parse: Callable[[], object]) -> list[Violation]:
     try:
         parse()
     except InvalidConfiguration as error:

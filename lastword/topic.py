@@ -179,11 +179,9 @@ class Topic:
         return describe(self._log, now_ms=clock.now_ms())
 
     def verify(self) -> VerifyReport:
-        """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours. Reads every record's offset."""
+        """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""
         return verify(self._log_dir.spark, self._log)
 
 
 def _now(now_ms: int | None) -> int:
     return clock.now_ms() if now_ms is None else now_ms
-
-

@@ -89,9 +89,7 @@ def shape_of(schema: T.StructType, *, topic: str) -> Shape:
     """Return the shape of an input; raise `InvalidRecords` naming every column that is missing, unknown or of a wrong type."""
     wrong: list[str] = []
     types = {field.name: field.dataType for field in schema.fields}
-    for name in ("key", "value"):
-        if name not in types:
-            wrong.append(f"column {name} is missing: {_ALLOWED[name][1]}")
+    wrong += [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in types]
     order = tuple(sorted(name for name in types if name.startswith(ORDER_PREFIX)))
     for name, data_type in types.items():
         if name in order or name == MALFORMED or name in _IGNORED:
@@ -108,9 +106,7 @@ def shape_of(schema: T.StructType, *, topic: str) -> Shape:
     return Shape(columns=frozenset(types) & frozenset(_ALLOWED), order=order)
 
 
-def checked(
-    rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int, log_end_offsets: Sequence[int], now_ms: int
-) -> DataFrame:
+def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int, log_end_offsets: Sequence[int], now_ms: int) -> DataFrame:
     """Return `rows` as checked rows: typed, partitioned, in explicit source order, each with the reason why it is refused or null.
 
     Columns: partition int, offset bigint (null: to be given), timestamp timestamp (ms precision; `now_ms` where the source has none),

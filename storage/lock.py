@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HELD: Final[dict[str, FileLock]] = {}
-_HELD_BY_JVM: Final[dict[str, tuple[Any, Any]]] = {}
+_HELD_BY_JVM: Final[dict[str, Any]] = {}
 _ORPHAN_SECONDS: Final = 30
 _GUARD: Final = threading.Lock()
 
@@ -59,17 +59,18 @@ def _hold_python(log_dir: Path, path: str) -> None:
     _HELD[path] = lock
 
 
-def _hold_jvm(log_dir: Path, spark: SparkSession) -> Any:  # noqa: ANN401  a Java object
+def _hold_jvm(log_dir: Path, spark: SparkSession) -> Any:
     """Take the JVM's lock, waiting for an orphaned JVM to end."""
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  the lock must be the JVM's own
     file = jvm.java.io.RandomAccessFile(str(log_dir / ".lock.jvm"), "rw")
-    for attempt in Retrying(stop=stop_after_delay(_ORPHAN_SECONDS), wait=wait_fixed(0.2), retry=retry_if_exception_type(LogDirLocked), reraise=True):
+    for attempt in Retrying(
+        stop=stop_after_delay(_ORPHAN_SECONDS), wait=wait_fixed(0.2), retry=retry_if_exception_type(LogDirLocked), reraise=True
+    ):
         with attempt:
-            lock = file.getChannel().tryLock()
-            if lock is None:
+            if file.getChannel().tryLock() is None:
                 message = f"log.dir {log_dir} is still held by the JVM of a process that died; stop it (it is a java process)"
                 raise LogDirLocked(message)
-    return file, lock
+    return file  # closing it, or the end of the JVM, lets go of the lock
 
 
 def release_all() -> None:
@@ -77,7 +78,7 @@ def release_all() -> None:
     with _GUARD:
         for lock in _HELD.values():
             lock.release(force=True)
-        for file, _ in _HELD_BY_JVM.values():
+        for file in _HELD_BY_JVM.values():
             file.close()
         _HELD.clear()
         _HELD_BY_JVM.clear()

@@ -135,4 +135,3 @@ def numbered(
         *(F.lit(None).cast(data_type).alias(name) for name, data_type in nothing.items() if name not in located.columns),
     )
     return filled.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
-

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +28,7 @@ def partition_of(key: Column, value: Column, *, partitions: int, partitioner: st
         return F.lit(0)
     by_value = F.pmod(F.xxhash64(value), F.lit(partitions)).cast("int")
     if partitioner == "kafka":
-        by_key = F.arrow_udf(_murmur2_column, "int")(key)
+        by_key = arrow_udf(_murmur2_column, "int", ArrowUDFType.SCALAR)(key)
         positive = by_key.bitwiseAND(F.lit(0x7FFFFFFF))
         return F.when(key.isNull(), by_value).otherwise(F.pmod(positive, F.lit(partitions)).cast("int"))
     return F.when(key.isNull(), by_value).otherwise(F.pmod(F.xxhash64(key), F.lit(partitions)).cast("int"))

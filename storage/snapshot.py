@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -93,7 +94,8 @@ class Files:
             values = column[name]
             if pa.types.is_timestamp(values.type):
                 values = values.cast(pa.timestamp("us", "UTC"))
-            return values.cast(pa.int64()).fill_null(_ABSENT).to_numpy(zero_copy_only=False).astype(np.int64)
+            numbers: NDArray[np.int64] = values.cast(pa.int64()).fill_null(_ABSENT).to_numpy(zero_copy_only=False).astype(np.int64)
+            return numbers
 
         def millis(name: str) -> NDArray[np.int64]:
             micros = longs(name)
@@ -173,7 +175,7 @@ class LogSnapshot:
         place = np.stack([files.partition, files.segment])
         starts = np.flatnonzero(np.any(place[:, 1:] != place[:, :-1], axis=0)) + 1
         bounds = [0, *(int(start) for start in starts), len(files.partition)]
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in pairwise(bounds):
             if partition is None or files.partition[start] == partition:
                 yield _segment(files, start, end)
 

@@ -52,9 +52,7 @@ def verify(spark: SparkSession, log: TopicLog) -> VerifyReport:
         *_check_files(rows),
         *_check_history(log),
     ]
-    return VerifyReport(
-        table_version=snapshot.version, record_count=int(snapshot.files.record_count.sum()), problems=tuple(problems)
-    )
+    return VerifyReport(table_version=snapshot.version, record_count=int(snapshot.files.record_count.sum()), problems=tuple(problems))
 
 
 def _check_columns(rows: DataFrame) -> list[str]:
@@ -75,7 +73,9 @@ def _check_slices(log: TopicLog) -> list[str]:
         if files.slice[row] < files.segment[row] or files.first_offset[row] < files.slice[row]:
             problems.append(f"{place}: holds offset {files.first_offset[row]}, below its label")
         if row and files.partition[row] == files.partition[row - 1] and files.first_offset[row] <= files.last_offset[row - 1]:
-            problems.append(f"{place}: begins at offset {files.first_offset[row]}, but the slice before ends at {files.last_offset[row - 1]}")
+            problems.append(
+                f"{place}: begins at offset {files.first_offset[row]}, but the slice before ends at {files.last_offset[row - 1]}"
+            )
     return problems[:_SHOWN]
 
 

@@ -64,7 +64,8 @@ def start_append_query(
     """Start the query; see `lastword.topic.Topic.append_stream`."""
     check_query_name(name)
     if on_invalid not in _INVALID:
-        raise InvalidConfiguration(f"query {name}", [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
+        subject = f"query {name}"
+        raise InvalidConfiguration(subject, [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
     if not rows.isStreaming:
         message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
         raise UserError(message)
@@ -77,9 +78,7 @@ def start_append_query(
     decisions = log.decisions()
     location = log.paths.query(name)
     known_id = decisions.queries.get(name)
-    check_query(
-        name, topic=log.name, known_id=known_id, stored_id=stored_query_id(location), offsets_are_kept=mirror is not None
-    )
+    check_query(name, topic=log.name, known_id=known_id, stored_id=stored_query_id(location), offsets_are_kept=mirror is not None)
     appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms)
     appender.claim_mirror()
     writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
@@ -116,9 +115,7 @@ def stop_append_queries(log: TopicLog) -> None:
 class Appender:
     """The foreachBatch function of one append query, and what it remembers between micro-batches."""
 
-    def __init__(
-        self, log: TopicLog, *, name: str, fail_on_invalid: bool, mirror: Mirror | None, clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, log: TopicLog, *, name: str, fail_on_invalid: bool, mirror: Mirror | None, clock_ms: Callable[[], int]) -> None:
         """Belong to the query `name` of a topic; `bind` gives it the id that Spark drew."""
         self._log = log
         self._name = name

@@ -158,13 +158,14 @@ def _schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int)
     """Return the given schema, or the one that was inferred at the first start, or infer it now and remember it in the ledger."""
     if source.schema_ddl:
         try:
-            return T.StructType.fromDDL(source.schema_ddl)
+            given = T.DataType.fromDDL(source.schema_ddl)
         except ParseException as error:
             message = f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {error}"
             raise UserError(message) from error
+        return given if isinstance(given, T.StructType) else T.StructType([T.StructField("value", given)])
     known = log.decisions().schemas.get(source.name)
     if known is not None:
-        return T.StructType.fromJson(known)
+        return T.StructType.fromJson(dict(known))
     reader = spark.read.format(source.format).options(**source.options)
     if source.format == "csv":
         reader = reader.option("header", "true").option("inferSchema", "true")

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: The bad rows that tests make on purpose would fill the output with Spark's stack traces.
-_SETTINGS = {"spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"), "spark.driver.memory": "3g", "spark.sql.streaming.pollingDelay": "10ms"}
+_SETTINGS = {
+    "spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"),
+    "spark.driver.memory": "3g",
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
 
 
 @pytest.fixture(scope="session")

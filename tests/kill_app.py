@@ -23,7 +23,7 @@ TOPIC = "fruit"
 PARTITIONS = 3
 
 
-def main(log_dir: str, folder: str, point: str, nth: int, whom: str) -> None:
+def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str) -> None:
     """Run until the end or the kill."""
     seen = 0
 
@@ -32,13 +32,13 @@ def main(log_dir: str, folder: str, point: str, nth: int, whom: str) -> None:
             os.killpg(os.getpgid(0), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def reached(now: CrashPoint) -> None:
+    def reached(point: CrashPoint) -> None:
         nonlocal seen
-        if point == "WRITING" and now is CrashPoint.APPEND_PLANNED:
+        if kill_at == "WRITING" and point is CrashPoint.APPEND_PLANNED:
             seen += 1
             if seen == nth:
                 threading.Thread(target=_kill_at_the_first_file, args=(Path(log_dir, TOPIC, "log"), kill), daemon=True).start()
-        elif now.name == point:
+        elif point.name == kill_at:
             seen += 1
             if seen == nth:
                 kill()

@@ -95,5 +95,5 @@ def test_a_topic_that_is_created_again_has_another_id(broker: KafkaBroker) -> No
 
 def test_a_broker_that_cannot_start_says_why() -> None:
     """The error carries the end of the broker's log."""
-    with pytest.raises(RuntimeError, match="num.io.threads"), KafkaBroker({"num.io.threads": "none"}):
+    with pytest.raises(RuntimeError, match=r"num\.io\.threads"), KafkaBroker({"num.io.threads": "none"}):
         pytest.fail("it must not start")

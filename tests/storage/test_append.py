@@ -135,7 +135,9 @@ def test_explicit_offsets_are_kept_and_may_leave_gaps(spark: SparkSession, logs:
     """User1 @100, 150, 195; user2 @101, 190; user3→null @175 (the seed's log)."""
     topic = logs.create_topic("users", config=_COMPACT)
     drawn = [("user1", "a", 100), ("user2", "a", 101), ("user1", "b", 150), ("user3", None, 175), ("user2", "b", 190), ("user1", "c", 195)]
-    given = spark.createDataFrame([(key, value, 0, offset) for key, value, offset in drawn], "key string, value string, partition int, offset long")
+    given = spark.createDataFrame(
+        [(key, value, 0, offset) for key, value, offset in drawn], "key string, value string, partition int, offset long"
+    )
     topic.append(given)
     assert log(topic) == ["100 user1=a", "101 user2=a", "150 user1=b", "175 user3=∅", "190 user2=b", "195 user1=c"]
     assert topic.append(rows(spark, "user4=a")).ranges[0].first_offset == 196
@@ -183,7 +185,7 @@ def test_another_codec_holds_for_new_files(spark: SparkSession, logs: LogDir) ->
     topic.append(rows(spark, "grape=2"))
     names = sorted(name.rsplit(".", 2)[1] for name in topic.log.snapshot().files.path)
     assert names == ["snappy", "zstd"]
-    with pytest.raises(InvalidConfiguration, match="compression.type"):
+    with pytest.raises(InvalidConfiguration, match=r"compression\.type"):
         topic.alter_config({"compression.type": "brotly"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_micro_batch_larger_than_five_segments_is_split(spark: SparkSession, l
     assert len(found) >= 6
     assert found[0][1] == 0
     assert found[-1][2] == 599
-    assert all(before[2] + 1 == after[0] == after[1] for before, after in zip(found, found[1:], strict=False))
+    assert all(before[2] + 1 == after[0] == after[1] for before, after in pairwise(found))
     assert topic.describe().table_version == result.table_version == 1
     assert log(topic)[:2] == [f"0 k0={'x' * 300}", f"1 k1={'x' * 300}"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +17,8 @@ from streaming.sources import FileSource, RateSource, open_source, trigger_of
 from tests.pictures import latest, log
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from lastword import LogDir, Topic
@@ -29,7 +30,15 @@ _NOW = {"availableNow": True}
 
 def _source(folder: Path, **settings: Any) -> FileSource:
     return FileSource.model_validate(
-        {"name": "files", "topic": "fruit", "format": "json", "path": str(folder), "key": ["fruit"], "tombstone": "op = 'd'", "drop": ["op"]}
+        {
+            "name": "files",
+            "topic": "fruit",
+            "format": "json",
+            "path": str(folder),
+            "key": ["fruit"],
+            "tombstone": "op = 'd'",
+            "drop": ["op"],
+        }
         | {"schema": _SCHEMA}
         | settings
     )
@@ -113,9 +122,7 @@ def test_bad_rows_become_dead_letters_with_their_reason_and_the_good_ones_are_in
     assert topic.dead_letters().count() == 5
 
 
-def test_on_invalid_fail_stops_the_query_and_appends_nothing_of_the_micro_batch(
-    spark: SparkSession, logs: LogDir, tmp_path: Path
-) -> None:
+def test_on_invalid_fail_stops_the_query_and_appends_nothing_of_the_micro_batch(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
     """The error names the reason; after the row is mended the query goes on."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir
-from tests.kill_app import PARTITIONS, TOPIC
+from tests.kill_app import TOPIC
 from tests.pictures import latest
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ROWS_A_FILE = 40
 def _input(folder: Path, files: int, seed: int) -> dict[str, str]:
     """Write files of changes, some with a row that the log refuses; return the fold of the good ones."""
     folder.mkdir()
-    draw = random.Random(seed)  # noqa: S311  test data
+    draw = random.Random(seed)
     fold: dict[str, str] = {}
     for number in range(files):
         lines = []
@@ -80,7 +80,7 @@ def test_killed_twenty_four_times_over_one_input(spark: SparkSession, tmp_path: 
     """The same, at random points and occurrences, from a printed seed."""
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
-    draw = random.Random(seed)  # noqa: S311  test data
+    draw = random.Random(seed)
     files = 60
     fold = _input(tmp_path / "input", files, seed)
     killed = 0

@@ -1,0 +1,88 @@
+# Everything that is done to lastword, by name: `make` lists it. Paths are relative: a clone may live in a folder with spaces in its name.
+# Tools run as `python -m tool`: the first line of an installed script cannot hold such a path.
+
+SHELL = /bin/sh
+PY = .venv/bin/python
+UV_VERSION = 0.13.8
+
+# Java is looked for when a target needs it, once for each command line; JAVA_HOME then names one that Spark can use.
+WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test torture bench lint types layers lock clean
+.SUFFIXES:
+
+help: ## this list
+	@echo 'make TARGET, where TARGET is:'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' Makefile
+
+setup: .jars/.broker ## Python packages in .venv, jars in .jars; nothing else is installed
+	@echo 'ready: `make demo` shows what it does, `make test` checks it'
+
+demo: .jars/.spark ## the airports of the world as a compacted changelog
+	@$(WITH_JAVA) $(PY) -m examples.airports.demo
+
+test: lint types layers .jars/.broker ## style, types, layers, then the tests (not the torture)
+	@$(WITH_JAVA) $(PY) -m pytest
+
+torture: .jars/.broker ## random histories, crashes, restarts: minutes
+	@$(WITH_JAVA) $(PY) -m pytest -m torture
+
+bench: .jars/.spark ## how fast it is here
+	@$(WITH_JAVA) $(PY) -m benchmarks
+
+lint: .venv/.installed ## ruff: rules and format
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: .venv/.installed ## mypy --strict
+	@$(PY) -m mypy
+
+layers: .venv/.installed ## import-linter: who may import whom
+	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
+
+lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with hashes, for every platform
+	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--python-version 3.10 pyproject.toml --group dev --output-file requirements.lock
+
+clean: ## remove what setup and the tools made
+	rm -rf .venv .bootstrap .jars .demo .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- what setup is made of; each step leaves a stamp and is done again when what it depends on has changed -------------------------
+
+# uv of exactly this version: the one on the PATH when it is that, else installed by pip into a folder of its own.
+.bootstrap/.uv-$(UV_VERSION):
+	@sh tools/prerequisites.sh java >/dev/null
+	@rm -rf .bootstrap && mkdir .bootstrap
+	@if [ "$$(uv --version 2>/dev/null | cut -d ' ' -f 2)" = $(UV_VERSION) ]; then \
+		printf '#!/bin/sh\nexec uv "$$@"\n' > .bootstrap/uv; \
+	else \
+		python="$$(sh tools/prerequisites.sh python)" && "$$python" -m venv .bootstrap/venv && \
+		.bootstrap/venv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) && \
+		printf '#!/bin/sh\nexec .bootstrap/venv/bin/python -m uv "$$@"\n' > .bootstrap/uv; \
+	fi
+	@chmod +x .bootstrap/uv && touch $@
+
+# A .venv that is there and fit is kept: `make clean` starts anew.
+.venv/.created: .bootstrap/.uv-$(UV_VERSION)
+	@sh tools/prerequisites.sh usable $(PY) || { \
+		python="$$(sh tools/prerequisites.sh python)" && .bootstrap/uv venv --quiet --clear --python "$$python" .venv; }
+	@touch $@
+
+.venv/.synced: requirements.lock .venv/.created
+	@echo 'installing Python packages (requirements.lock)'
+	@.bootstrap/uv pip sync --quiet --python $(PY) --require-hashes requirements.lock
+	@rm -f .venv/.installed && touch $@
+
+.venv/.installed: pyproject.toml .venv/.synced
+	@.bootstrap/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.jars/.spark: lastword/jars.lock .venv/.installed
+	@$(WITH_JAVA) $(PY) -m lastword.jars
+	@mkdir -p .jars && touch $@
+
+.jars/.broker: .jars/.spark
+	@$(WITH_JAVA) $(PY) -m lastword.jars --group broker
+	@mkdir -p .jars && touch $@

@@ -1,0 +1,82 @@
+"""Style that no linter knows, enforced by a test (after TigerBeetle's tidy)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("lastword", "streaming", "storage", "checkpoints", "compaction")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+MOST_LINES = 500
+
+#: Where packages come from is the environment's business: an index or a mirror named in the repository would override it.
+#: Joined from pieces, so that this file does not name them either.
+REGISTRY_HOSTS = tuple(
+    ".".join(pieces)
+    for pieces in (
+        ("pypi", "org"),
+        ("files", "pythonhosted", "org"),
+        ("maven", "org"),
+        ("maven2", "org"),
+        ("apache", "org/repos"),
+        ("repos", "spark-packages", "org"),
+        ("npmjs", "org"),
+        ("npmjs", "com"),
+        ("crates", "io"),
+        ("proxy", "golang", "org"),
+    )
+)
+#: Paths that exist on one machine only. A container's (`/home/spark`) are written with a user's name that everybody has.
+MACHINE_PATHS = re.compile("|".join((r"/home/(?!spark\b)\w+/", "/Use" + r"rs/\w+/", "/ro" + "ot/", "/wo" + "rk/", r"\b[A-Z]:\\Us" + "ers")))
+
+#: Made by tools, or by nobody: not what the repository holds.
+FOREIGN = {".git", ".venv", ".bootstrap", ".jars", ".demo", "__pycache__", "build", "dist", "spark-warehouse", "metastore_db", "artifacts"}
+CACHES = re.compile(r"\.\w+_cache|\.hypothesis|\.coverage.*|.*\.egg-info")
+
+
+def text_files(folder: Path) -> list[Path]:
+    """Return the files of the checkout that are text, without what tools made."""
+    found: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.name in FOREIGN or CACHES.fullmatch(path.name) or path.is_symlink():
+            continue
+        if path.is_dir():
+            found += text_files(path)
+        elif b"\0" not in path.read_bytes()[:8192]:
+            found.append(path)
+    return found
+
+
+def lines_with(pattern: re.Pattern[str]) -> list[str]:
+    """Return `file:line: text` for every line of the checkout that the pattern is found in."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in text_files(ROOT)
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_the_host_of_a_registry() -> None:
+    """Not even in a lock file: packages come from wherever the environment says."""
+    hosts = re.compile("|".join(rf"(?<![\w-]){re.escape(host)}" for host in REGISTRY_HOSTS))
+
+    assert lines_with(hosts) == []
+
+
+def test_no_file_holds_a_path_of_somebodys_machine() -> None:
+    """A path that works on one machine only is a bug on every other."""
+    assert lines_with(MACHINE_PATHS) == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_is_short_and_says_what_it_is(module: Path) -> None:
+    """One concept a file, at most 500 lines; the docstring states the theory first."""
+    source = module.read_text(encoding="utf-8")
+
+    assert ast.get_docstring(ast.parse(source)), f"{module.name} has no docstring"
+    assert len(source.splitlines()) <= MOST_LINES, f"{module.name} is longer than {MOST_LINES} lines"
