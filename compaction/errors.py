@@ -70,6 +70,18 @@ class QueryRefused(UserError):
     """A streaming query that cannot continue from where it stands without loss or doubles; the message lists the ways out."""
 
 
+class SparkNeeded(LastwordError):
+    """The answer needs a Spark job, and there is no session. Reaction: start one and ask again."""
+
+
+class ProducerFenced(UserError):
+    """Another instance with the same transactional.id has taken over; nothing of this one is written any more (ProducerFencedException)."""
+
+
+class InvalidTransactionState(UserError):
+    """The transaction is over, or was never begun (Kafka's InvalidTxnStateException)."""
+
+
 class Aborted(LastwordError):
     """The work was asked to stop before it began. Reaction: none, quietly; it comes again at the next start."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
 from lastword.topic import Topic
-from storage.topic_log import AppendedRange, AppendResult
+from storage.append import AppendedRange, AppendResult
 
 __version__ = "0.1.0"
 __all__ = ["AppendResult", "AppendedRange", "LogDir", "Topic", "__version__", "spark_session"]

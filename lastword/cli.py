@@ -20,7 +20,7 @@ from lastword.copying import copy_topic
 from lastword.log_dir import LogDir
 from lastword.service import Service
 from lastword.session import spark_session
-from lastword.settings import Settings, load_settings
+from lastword.settings import checked_settings, load_settings
 
 app = typer.Typer(name="lastword", help="The last word on every key: a compacted changelog on Delta Lake.", no_args_is_help=True)
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
@@ -252,7 +252,8 @@ def append(
         "schema": schema,
         "trigger": "" if follow else "available-now",
     }
-    Service(Settings.model_validate({"log_dir": log_dir, "sources": [source], "spark": {"spark.log.level": "ERROR"}})).run_until_signal()
+    settings = {"log_dir": log_dir, "sources": [source], "spark": {"spark.log.level": "ERROR"}}
+    Service(checked_settings(settings, subject="the command line")).run_until_signal()
 
 
 @app.command()

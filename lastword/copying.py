@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from compaction.errors import InvalidRecords
 from storage.envelope import ORDER_PREFIX
 
 if TYPE_CHECKING:
     from lastword.log_dir import LogDir
-    from storage.topic_log import AppendResult
+    from storage.append import AppendResult
 
 
 def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_ms: int | None = None) -> AppendResult:
     """Create `target` with the configuration of `source` and append all its data records, hashed anew, in one commit.
 
     Records keep key, value, headers and timestamp; offsets begin at 0. A key had one partition in `source`, so its records keep their
-    order. Tombstones come along. Raises `TopicExists` when there is a topic `target`.
+    order. Tombstones come along. Raises `TopicExists` when there is a topic `target`, and `InvalidRecords` when the log holds records
+    that today's configuration refuses (keyless ones from before the policy was compact, say); there is no topic `target` then.
     """
     origin = logs.topic(source)
     logs.hold_lock()
@@ -30,4 +32,8 @@ def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_m
         F.col("partition").alias(f"{ORDER_PREFIX}1_partition"),
         F.col("offset").alias(f"{ORDER_PREFIX}2_offset"),
     )
-    return copy.append(rows, now_ms=now_ms)
+    try:
+        return copy.append(rows, now_ms=now_ms)
+    except InvalidRecords:
+        logs.delete_topic(target, now_ms=now_ms)
+        raise

@@ -11,6 +11,8 @@ from compaction.segments import is_closed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import SparkSession
+
     from compaction.segments import Segment
     from storage.topic_log import TopicLog
 
@@ -21,6 +23,7 @@ class PartitionDescription:
 
     partition: int
     log_start_offset: int
+    last_stable_offset: int
     log_end_offset: int
     record_count: int
     size_bytes: int
@@ -53,11 +56,12 @@ class TopicDescription:
         return sum(one.size_bytes for one in self.partitions)
 
 
-def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
-    """Describe a topic; no Spark job runs."""
+def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> TopicDescription:
+    """Describe a topic; raise `SparkNeeded` when `spark` is None and the last stable offset has to be read from the log."""
     decisions, snapshot = log.decisions(), log.snapshot()
     config = log.config(decisions)
     ends = snapshot.log_end_offsets(decisions.partitions)
+    stable = log.last_stable_offsets(spark, snapshot)
     segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
     for segment in snapshot.segments():
         segments[segment.partition].append(segment)
@@ -68,6 +72,7 @@ def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
         return PartitionDescription(
             partition=partition,
             log_start_offset=0,
+            last_stable_offset=stable[partition],
             log_end_offset=ends[partition],
             record_count=sum(segment.record_count for segment in mine),
             size_bytes=sum(segment.size_bytes for segment in mine),

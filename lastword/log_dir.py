@@ -6,7 +6,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from checkpoints.producers import ProducerSnapshots
 from compaction.config import TopicConfig, normalize_overrides, parse_service_config, parse_topic_config
 from compaction.errors import InvalidTopic, TopicExists, UnknownTopic
 from lastword import clock
@@ -19,11 +22,13 @@ from storage.topic_log import TopicLog
 from streaming.appender import stop_append_queries
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from deltalake import Schema
     from pyspark.sql import SparkSession
 
 _MOST_PARTITIONS = 10_000
+_CREATE_ATTEMPTS = 5
 
 
 class LogDir:
@@ -85,7 +90,7 @@ class LogDir:
         `InvalidTopic` (name, partitions) or `InvalidConfiguration` with every violation; nothing is made then.
         """
         paths = self._files.topic(name)
-        if isinstance(partitions, bool) or not 1 <= partitions <= _MOST_PARTITIONS:
+        if type(partitions) is not int or not 1 <= partitions <= _MOST_PARTITIONS:
             message = f"partitions = {partitions}: allowed is 1 to {_MOST_PARTITIONS}"
             raise InvalidTopic(message)
         self.check_config(config or {}, subject=f"topic {name}")
@@ -95,21 +100,8 @@ class LogDir:
         time_ms = clock.now_ms() if now_ms is None else now_ms
         if self._files.local is not None:
             self._files.local.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            paths.log,
-            schema.log_schema(),
-            mode="ignore",
-            partition_by=list(schema.PLACE_COLUMNS),
-            configuration=dict(schema.log_properties()),
-            storage_options=self._storage_options,
-        )
-        DeltaTable.create(
-            paths.dead_letters,
-            schema.dead_letter_schema(),
-            mode="ignore",
-            configuration=dict(schema.small_table_properties()),
-            storage_options=self._storage_options,
-        )
+        self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
+        self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.small_table_properties())
         created = Decision(kind=Kind.CREATE, time_ms=time_ms, details={"partitions": partitions, "topic_id": uuid.uuid4().hex})
         configured = Decision(kind=Kind.CONFIG, time_ms=time_ms, details=normalize_overrides(config or {}))
         Ledger(paths.ledger, name, self._storage_options).create([created, configured])
@@ -121,7 +113,15 @@ class LogDir:
             known = ", ".join(self.topics()) or "none"
             message = f"topic {name} does not exist in {self.location}; existing: {known}"
             raise UnknownTopic(message)
-        return Topic(self, TopicLog(name, self._files.topic(name), self._defaults, self._storage_options))
+        paths = self._files.topic(name)
+        log = TopicLog(
+            name,
+            paths,
+            defaults=self._defaults,
+            storage_options=self._storage_options,
+            producer_cache=ProducerSnapshots(paths.producers, lambda: log.decisions().topic_id),
+        )
+        return Topic(self, log)
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
@@ -145,6 +145,19 @@ class LogDir:
     def purge_deleted(self, *, now_ms: int | None = None) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
         return self._files.purge_retired(clock.now_ms() if now_ms is None else now_ms)
+
+    def _create_table(self, location: str, columns: Schema, properties: dict[str, str], *, partition_by: Sequence[str] = ()) -> None:
+        """Make a Delta table if it is not there. Of two who do so at once one fails: the table is there when it asks again."""
+        for attempt in Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(_CREATE_ATTEMPTS), reraise=True):
+            with attempt:
+                DeltaTable.create(
+                    location,
+                    columns,
+                    mode="ignore",
+                    partition_by=list(partition_by),
+                    configuration=properties,
+                    storage_options=self._storage_options,
+                )
 
     def _forget_delta_log(self, topic: Topic) -> None:
         """Drop Delta's cached snapshots of the paths, which another topic of the same name may take."""

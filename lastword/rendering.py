@@ -30,9 +30,11 @@ def decoded(value: bytes | None, how: str) -> Any:
         return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
     if how == "json":
         try:
-            return json.loads(text)
-        except ValueError:
+            parsed = json.loads(text)
+            json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # NaN, half a surrogate pair: not all can be written again
+        except (ValueError, RecursionError):
             return text
+        return parsed
     return text
 
 
@@ -47,7 +49,7 @@ def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
         elif name == "headers":
             out[name] = None if value is None else [{"key": header["key"], "value": decoded(header["value"], "utf8")} for header in value]
         elif isinstance(value, datetime):
-            out[name] = value.replace(tzinfo=timezone.utc).isoformat(timespec="milliseconds") if value.tzinfo is None else value.isoformat()
+            out[name] = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")  # PySpark's are naive, in the zone of the machine
         else:
             out[name] = value
     return out
@@ -93,12 +95,13 @@ def description_table(description: TopicDescription) -> Table:
         title_justify="left",
         header_style="bold",
     )
-    for name in ("partition", "log start", "log end", "records", "size", "segments", "slices", "last segment"):
+    for name in ("partition", "log start", "last stable", "log end", "records", "size", "segments", "slices", "last segment"):
         table.add_column(name, justify="right" if name != "last segment" else "left")
     for one in description.partitions:
         table.add_row(
             str(one.partition),
             str(one.log_start_offset),
+            str(one.last_stable_offset),
             str(one.log_end_offset),
             f"{one.record_count:,}",
             size(one.size_bytes),

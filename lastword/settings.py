@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +38,7 @@ from compaction.errors import InvalidConfiguration, UserError, Violation
 from streaming.sources import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -74,38 +75,45 @@ def load_settings(path: Path) -> Settings:
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise UserError(message) from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         message = f"{path} is not TOML: {error}"
         raise UserError(message) from error
+    violations = _misshapen(raw)
     sources = [flat(source, keep=("options",)) for source in raw.pop("source", [])]
     topics = {name: flat(table) for name, table in raw.pop("topic", {}).items()}
     spark = {key: str(value) for key, value in flat(raw.pop("spark", {})).items()}
     broker = flat(raw)
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
     broker.pop("log.dir", None)
-    subject = str(path)
-    violations: list[Violation] = []
+    partitions = {name: table.pop("partitions", 1) for name, table in topics.items()}
+    violations += _violations(partial(parse_service_config, broker))
+    for table in topics.values():
+        violations += _violations(partial(parse_topic_config, table))
+    settings = {
+        "log_dir": str(log_dir),
+        "broker": broker,
+        "topics": {name: {"partitions": partitions[name], "config": table} for name, table in topics.items()},
+        "sources": sources,
+        "spark": spark,
+    }
+    violations += _violations(partial(checked_settings, settings))
+    if violations:
+        raise InvalidConfiguration(str(path), violations)
+    return checked_settings(settings)
+
+
+def checked_settings(values: dict[str, Any], *, subject: str = "the service") -> Settings:
+    """Return the settings that `values` spell, or raise `InvalidConfiguration` of `subject` with every violation."""
     try:
-        settings = Settings.model_validate(
-            {
-                "log_dir": str(log_dir),
-                "broker": broker,
-                "topics": {name: {"partitions": table.pop("partitions", 1), "config": table} for name, table in topics.items()},
-                "sources": sources,
-                "spark": spark,
-            }
-        )
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         violations = [
-            Violation(key=".".join(str(part) for part in item["loc"]), value=repr(item["input"]), allowed=item["msg"])
+            Violation(key=".".join(str(part) for part in item["loc"]), value=_shown(item["input"]), allowed=item["msg"])
             for item in error.errors()
         ]
         raise InvalidConfiguration(subject, violations) from error
-    violations += _violations(partial(parse_service_config, settings.broker))
-    for name, topic in settings.topics.items():
-        violations += _violations(partial(parse_topic_config, topic.config, subject=f"topic {name}"))
-    if violations:
-        raise InvalidConfiguration(subject, violations)
+    if doubled := _doubled(settings.sources):
+        raise InvalidConfiguration(subject, doubled)
     return settings
 
 
@@ -120,6 +128,31 @@ def flat(table: dict[str, Any], *, keep: tuple[str, ...] = (), prefix: str = "")
         else:
             joined[f"{prefix}{key}"] = value
     return joined
+
+
+def _misshapen(raw: dict[str, Any]) -> list[Violation]:
+    """Take out of `raw` the parts that have not the shape that they must have, and say so."""
+    source, topic, spark = raw.get("source", []), raw.get("topic", {}), raw.get("spark", {})
+    wrong = {
+        "source": None if isinstance(source, list) and all(isinstance(one, dict) for one in source) else "[[source]], once for each source",
+        "topic": None
+        if isinstance(topic, dict) and all(isinstance(one, dict) for one in topic.values())
+        else "[topic.NAME] for each topic",
+        "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
+    }
+    return [Violation(key=name, value=_shown(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]
+
+
+def _doubled(sources: Sequence[Source]) -> list[Violation]:
+    """Return the names that two sources of one topic share."""
+    counts = Counter((source.topic, source.name) for source in sources)
+    allowed = "another source of topic {} has this name, and the position in a source belongs to the name"
+    return [Violation(key="source.name", value=name, allowed=allowed.format(topic)) for (topic, name), count in counts.items() if count > 1]
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message shows it; a table not at all, as there may be a password in it."""
+    return "{…}" if isinstance(value, dict) else repr(value)
 
 
 def _violations(parse: Callable[[], object]) -> list[Violation]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
-from compaction.errors import InvalidConfiguration, UserError, Violation
+from compaction.errors import InvalidConfiguration, SparkNeeded, UserError, Violation
 from lastword import clock
 from lastword.description import TopicDescription, describe
+from lastword.transaction import Transaction
+from storage import transactions
+from storage.append import AppendResult, Habits
 from storage.ledger import Decision, Kind
 from storage.reading import data_records, latest_records, log_records
-from storage.topic_log import AppendResult, Habits, TopicLog
 from storage.verify import VerifyReport, verify
 from streaming.appender import start_append_query
 
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from compaction.producers import OpenTransaction
     from lastword.log_dir import LogDir
+    from storage.topic_log import TopicLog
+    from storage.ledger import Decisions
     from streaming.appender import Mirror
 
 
@@ -77,13 +82,17 @@ class Topic:
                 f"last word; copy the topic instead: lastword topics copy {self.name} NEW --partitions {changes['partitions']}"
             )
             raise InvalidConfiguration(subject, [Violation(key="partitions", value=str(changes["partitions"]), allowed=allowed)])
-        kept = {key: value for key, value in self._log.decisions().overrides.items() if key not in changes}
         removed = [key for key, value in changes.items() if value is None]
-        overrides = {**kept, **{key: value for key, value in changes.items() if value is not None}}
-        normalize_overrides({**{key: describe_topic_config(self.config).get(key, "") for key in removed}})
-        self._log_dir.check_config(overrides, subject=subject)
-        decision = Decision(kind=Kind.CONFIG, time_ms=_now(now_ms), details=normalize_overrides(overrides))
-        self._log.ledger.append([decision])
+        normalize_overrides({key: describe_topic_config(self.config).get(key, "") for key in removed}, subject=subject)
+
+        def altered(today: Decisions) -> list[Decision]:
+            self._log.decisions()  # another topic may have taken the name
+            kept = {key: value for key, value in today.overrides.items() if key not in changes}
+            overrides = {**kept, **{key: value for key, value in changes.items() if value is not None}}
+            self._log_dir.check_config(overrides, subject=subject)
+            return [Decision(kind=Kind.CONFIG, time_ms=_now(now_ms), details=normalize_overrides(overrides))]
+
+        self._log.ledger.decide(altered)
         return self.config
 
     def append(self, rows: DataFrame, *, now_ms: int | None = None) -> AppendResult:
@@ -157,26 +166,69 @@ class Topic:
             )
         return rolled
 
-    def records(self, *, include_control: bool = False) -> DataFrame:
+    def transaction(self, transactional_id: str, *, timeout_ms: int | None = None, now_ms: int | None = None) -> Transaction:
+        """Begin a transaction and return it, to be used in a `with` block: committed at its end, aborted on an exception.
+
+        Another instance with the same `transactional_id` is fenced, and what it left open is aborted. One that stays open longer than
+        `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98.
+        """
+        self._log_dir.hold_lock()
+        spark = self._log_dir.spark
+        stamp = transactions.begin(self._log, spark, transactional_id, now_ms=_now(now_ms), timeout_ms=timeout_ms)
+        return Transaction(self._log, spark, stamp)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the transactions that are open, oldest first: producer, partitions with first offsets, since when, timeout."""
+        return self._log.open_transactions(self._log_dir.spark)
+
+    def abort_transaction(self, producer_id: int, *, now_ms: int | None = None) -> AppendResult:
+        """End the open transaction of a producer, with a new epoch that fences it; raise `UserError` naming the open ones otherwise."""
+        self._log_dir.hold_lock()
+        found = {one.producer_id: one for one in self.open_transactions()}
+        if producer_id not in found:
+            known = ", ".join(str(one) for one in found) or "none"
+            message = f"topic {self.name}: producer {producer_id} has no open transaction; open ones are of producers: {known}"
+            raise UserError(message)
+        return transactions.end_for_others(self._log, self._log_dir.spark, found[producer_id], now_ms=_now(now_ms))
+
+    def end_hanging_transactions(self, *, now_ms: int | None = None) -> list[OpenTransaction]:
+        """End the transactions that have been open for longer than their timeout and return them; the service does this by itself."""
+        moment = _now(now_ms)
+        hanging = [one for one in self.open_transactions() if one.hangs(moment)]
+        if hanging:
+            self._log_dir.hold_lock()
+        for one in hanging:
+            transactions.end_for_others(self._log, self._log_dir.spark, one, now_ms=moment)
+        return hanging
+
+    def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of_version: int | None = None) -> DataFrame:
         """Return the rows of the log: partition, offset, timestamp, key, value, headers and the columns of their producer.
 
-        Control rows (markers, and EMPTY rows that only hold a place) are shown on request. No order is promised: sort by partition and
-        offset.
+        `isolation` is Kafka's isolation.level. Control rows (markers, and EMPTY rows that only hold a place) are shown on request. The rows
+        are those of one table version (`as_of_version`, default the newest). No order is promised: sort by partition and offset.
         """
-        rows = log_records(self._log_dir.spark, self._log)
+        snapshot = self._log.snapshot() if as_of_version is None else self._log.snapshot_at(as_of_version)
+        rows = log_records(self._log_dir.spark, self._log, snapshot, isolation=isolation)
         return rows if include_control else data_records(rows)
 
-    def latest(self) -> DataFrame:
+    def latest(self, *, isolation: str = "read_committed", as_of_version: int | None = None) -> DataFrame:
         """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset."""
-        return latest_records(self.records())
+        return latest_records(self.records(isolation=isolation, as_of_version=as_of_version))
 
     def dead_letters(self) -> DataFrame:
         """Return the refused rows of streams: when, from where, why, and the row itself."""
         return self._log_dir.spark.read.format("delta").load(self._log.paths.dead_letters)
 
     def describe(self) -> TopicDescription:
-        """Return partitions, segments, sizes, offsets and exact record counts, from metadata alone (no Spark job)."""
-        return describe(self._log, now_ms=clock.now_ms())
+        """Return partitions, segments, sizes, offsets and exact record counts, from metadata alone.
+
+        Only the last stable offset may need a Spark job: when records with a producer came since anybody asked for it.
+        """
+        now_ms = clock.now_ms()
+        try:
+            return describe(self._log, None, now_ms=now_ms)
+        except SparkNeeded:
+            return describe(self._log, self._log_dir.spark, now_ms=now_ms)
 
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""

@@ -16,15 +16,17 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from compaction.errors import CommitConflict, CommitStateUnknown
-from storage.snapshot import APPEND_APP_ID, CommitMetadata, find_token
+from storage.snapshot import APPEND_APP_ID, CommitMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
     from storage.snapshot import LogSnapshot
+
+    #: (token, since table version) → the table version that carries the token, or None.
+    Finder = Callable[[str, int], "int | None"]
 
 #: What Delta raises when another commit came first; the message of the Java class is all that survives the way into Python.
 _CONFLICTS: Final = (
@@ -46,12 +48,12 @@ def new_token() -> str:
     return uuid.uuid4().hex
 
 
-def commit_append(rows: DataFrame, table: DeltaTable, snapshot: LogSnapshot, *, queries: Mapping[str, int], codec: str) -> int:
+def commit_append(rows: DataFrame, location: str, snapshot: LogSnapshot, *, find: Finder, queries: Mapping[str, int], codec: str) -> int:
     """Append `rows` (the columns of the log table) in one commit and return its table version.
 
-    `snapshot` is what the rows were numbered with. Raises `CommitConflict` when another append came first: nothing of ours is in the
-    table then; and `CommitStateUnknown` when the table cannot be asked. Any other error of the write is raised as it came, after the
-    table was asked and did not have the commit.
+    `snapshot` is what the rows were numbered with; `find(token, since_version)` asks the table which of its newer versions carries a
+    token. Raises `CommitConflict` when another append came first: nothing of ours is in the table then; and `CommitStateUnknown` when the
+    table cannot be asked. Any other error of the write is raised as it came, after the table was asked and did not have the commit.
     """
     metadata = CommitMetadata(token=new_token(), kind="append", queries=queries)
     writer = (
@@ -64,25 +66,24 @@ def commit_append(rows: DataFrame, table: DeltaTable, snapshot: LogSnapshot, *, 
     )
     failure: Exception | None = None
     try:
-        writer.save(table.table_uri)
+        writer.save(location)
     except Exception as error:  # noqa: BLE001  whatever it was, the table is asked whether the commit is there
         failure = error
-    version = _find(table, metadata.token, snapshot.version)
+    version = _find(find, location, metadata.token, snapshot.version)
     if version is not None:
         return version
     if failure is None or any(name in str(failure) for name in _CONFLICTS):
-        message = f"{table.table_uri}: another append was committed after table version {snapshot.version}; nothing of this one was written"
+        message = f"{location}: another append was committed after table version {snapshot.version}; nothing of this one was written"
         raise CommitConflict(message) from failure
     raise failure
 
 
-def _find(table: DeltaTable, token: str, since_version: int) -> int | None:
+def _find(find: Finder, location: str, token: str, since_version: int) -> int | None:
     try:
-        table.update_incremental()
-        return find_token(table, token, since_version)
+        return find(token, since_version)
     except Exception as error:
         message = (
-            f"{table.table_uri}: whether the commit after table version {since_version} was written cannot be found out ({error}); "
+            f"{location}: whether the commit after table version {since_version} was written cannot be found out ({error}); "
             "stop, and let the next start look at the table"
         )
         raise CommitStateUnknown(message) from error

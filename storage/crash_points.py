@@ -13,6 +13,9 @@ class CrashPoint(str, Enum):
 
     APPEND_PLANNED = "append: numbered, nothing written"
     DEAD_LETTERS_WRITTEN = "append: dead letters committed, the log not yet"
+    PRODUCER_REGISTERED = "transaction: id and epoch are in the ledger, nothing in the log"
+    MARKERS_PLANNED = "transaction: all rows committed, its markers not yet"
+    MARKERS_COMMITTED = "transaction: markers committed, nobody was told"
     APPEND_COMMITTED = "append: committed, Spark does not know yet"
 
 

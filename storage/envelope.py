@@ -47,6 +47,10 @@ _IGNORED: Final = ("topic", "timestampType")
 LAST_TIMESTAMP_MS: Final = 9_223_372_036_854
 
 
+#: Epochs are 16-bit in Kafka.
+MAX_EPOCH: Final = 32_767
+
+
 class Reason(str, Enum):
     """Why a row is refused; the value stands in `dead_letters.reason`."""
 
@@ -56,6 +60,7 @@ class Reason(str, Enum):
     NO_OFFSET = "no_offset"
     BELOW_LOG_END = "below_log_end"
     OVERSIZED = "oversized"
+    INVALID_PRODUCER = "invalid_producer"
     NEGATIVE_TIMESTAMP = "negative_timestamp"
     TIMESTAMP_OUT_OF_RANGE = "timestamp_out_of_range"
 
@@ -66,6 +71,11 @@ class Shape:
 
     columns: frozenset[str]
     order: tuple[str, ...]
+
+    @property
+    def has_producers(self) -> bool:
+        """Tell whether the rows may carry their producer (idempotent, or transactional)."""
+        return "producer_id" in self.columns
 
     @property
     def has_offsets(self) -> bool:
@@ -82,7 +92,13 @@ _ALLOWED: Final[dict[str, tuple[tuple[type[T.DataType], ...], str]]] = {
     "timestamp": ((T.TimestampType, T.LongType), "timestamp, or bigint milliseconds since the epoch"),
     "partition": (_WHOLE, "int"),
     "offset": (_WHOLE, "bigint"),
+    "producer_id": (_WHOLE, "bigint"),
+    "producer_epoch": (_WHOLE, "int"),
+    "sequence": (_WHOLE, "int"),
+    "transactional": ((T.BooleanType,), "boolean"),
+    "control": ((T.StringType,), "string: COMMIT or ABORT; null for data"),
 }
+_PRODUCER: Final = {"producer_id": "bigint", "producer_epoch": "int", "sequence": "int", "transactional": "boolean", "control": "string"}
 
 
 def shape_of(schema: T.StructType, *, topic: str) -> Shape:
@@ -100,6 +116,11 @@ def shape_of(schema: T.StructType, *, topic: str) -> Shape:
             wrong.append(f"column {name} is {data_type.simpleString()}: allowed is {_ALLOWED[name][1]}")
     if "offset" in types and "partition" not in types:
         wrong.append("column offset needs a column partition beside it: an offset is a position in a partition")
+    lone = sorted(set(types) & {"producer_epoch", "sequence", "transactional", "control"})
+    if lone and "producer_id" not in types:
+        wrong.append(f"column {lone[0]} needs a column producer_id beside it: it belongs to a producer")
+    if "producer_id" in types and "producer_epoch" not in types:
+        wrong.append("column producer_id needs a column producer_epoch beside it")
     if wrong:
         message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
         raise InvalidRecords(message)
@@ -114,6 +135,10 @@ def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int
     """
     shape = shape_of(rows.schema, topic=topic)
     key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
+    if shape.has_producers:
+        rows = rows.withColumns(
+            {name: (F.col(name) if name in shape.columns else F.lit(None)).try_cast(kind) for name, kind in _PRODUCER.items()}
+        ).withColumn("transactional", F.coalesce("transactional", F.col("control").isNotNull()))
     headers = F.col("headers") if "headers" in shape.columns else F.lit(None).cast(HEADERS_TYPE)
     stamp_ms = _timestamp_ms(rows, shape, now_ms)
     given = F.col("partition").try_cast("int") if "partition" in shape.columns else None
@@ -126,7 +151,7 @@ def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int
         {
             Reason.MALFORMED: (malformed.isNotNull(), F.lit("the row could not be parsed with the schema of its source")),
             **(
-                {Reason.KEYLESS: (key.isNull(), F.lit(f"key is null, and {topic} is compacted: each record needs a key"))}
+                {Reason.KEYLESS: (key.isNull() & _is_data(shape), F.lit(f"key is null, and {topic} is compacted: each record needs a key"))}
                 if config.compacted
                 else {}
             ),
@@ -154,6 +179,7 @@ def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int
                 if shape.has_offsets
                 else {}
             ),
+            **(_producer_rules(rows) if shape.has_producers else {}),
             Reason.OVERSIZED: (
                 size > config.max_message_bytes,
                 F.format_string(f"%d bytes of key, value and headers: allowed are {config.max_message_bytes} (max.message.bytes)", size),
@@ -182,12 +208,35 @@ def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int
         key.alias("key"),
         value.alias("value"),
         headers.alias("headers"),
+        *(_PRODUCER if shape.has_producers else ()),
         *order,
         F.monotonically_increasing_id().alias(f"{ORDER_PREFIX}~position"),
         reason[0].alias(REASON),
         reason[1].alias(DETAIL),
         malformed.alias(RAW),
     )
+
+
+def _is_data(shape: Shape) -> Column:
+    return F.col("control").isNull() if shape.has_producers else F.lit(True)
+
+
+def _producer_rules(rows: DataFrame) -> dict[Reason, tuple[Column, Column]]:
+    """Return the rule of the producer's columns: whole, in range, and a marker is nothing but a marker."""
+    producer, epoch, sequence, control = F.col("producer_id"), F.col("producer_epoch"), F.col("sequence"), F.col("control")
+    alone = producer.isNull() & (epoch.isNotNull() | sequence.isNotNull() | control.isNotNull() | F.col("transactional"))
+    wrong = (producer < 0) | epoch.isNull() | (epoch < 0) | (epoch > MAX_EPOCH)
+    unknown = control.isNotNull() & ~control.isin("COMMIT", "ABORT")
+    marker = control.isNotNull() & (sequence.isNotNull() | F.col("key").isNotNull() | F.col("value").isNotNull())
+    placeless = control.isNotNull() & (F.col("partition").isNull() if "partition" in rows.columns else F.lit(True))
+    unnumbered = control.isNull() & (sequence.isNull() | (sequence < 0))
+    holds = alone | (producer.isNotNull() & (wrong | unknown | marker | placeless | unnumbered))
+    shown = F.format_string(
+        "producer_id %s, producer_epoch %s, sequence %s, control %s: allowed are all null, or an id of 0 or more with an epoch of 0 to "
+        f"{MAX_EPOCH} and, for data, a sequence of 0 or more, for a marker COMMIT or ABORT with a partition and no sequence, key or value",
+        *(column.cast("string") for column in (producer, epoch, sequence, control)),
+    )
+    return {Reason.INVALID_PRODUCER: (holds, shown)}
 
 
 def by_partition(values: Sequence[int], partition: Column) -> Column:

@@ -34,7 +34,7 @@ from compaction.errors import CommitConflict, TopicExists, UnknownTopic
 from storage import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _APP_ID: Final = "lastword-ledger"
 _ARROW: Final = pa.schema(
@@ -60,6 +60,7 @@ class Kind(str, Enum):
     QUERY = "query"
     MIRROR = "mirror"
     SCHEMA = "schema"
+    PRODUCER = "producer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """Who a transactional.id is: its producer id, its newest epoch, its own timeout and the streaming query that it belongs to, if any."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
     """What the ledger says today: every decision folded, newest last."""
 
@@ -88,6 +99,7 @@ class Decisions:
     queries: Mapping[str, str | None]
     mirror: Mapping[str, Any] | None
     schemas: Mapping[str, Mapping[str, Any]]
+    producers: Mapping[str, Producer]
     sequence: int
 
     def rolled_offset(self, partition: int) -> int:
@@ -104,6 +116,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
     queries: dict[str, str | None] = {}
     mirror: Mapping[str, Any] | None = None
     schemas: dict[str, Mapping[str, Any]] = {}
+    producers: dict[str, Producer] = {}
     for row in ordered:
         match row.kind:
             case Kind.CONFIG:
@@ -116,6 +129,8 @@ def fold(rows: Iterable[Decision]) -> Decisions:
                 mirror = dict(row.details)
             case Kind.SCHEMA if row.name is not None:
                 schemas[row.name] = dict(row.details)
+            case Kind.PRODUCER if row.name is not None:
+                producers[row.name] = Producer(**row.details)
             case _:
                 pass
     return Decisions(
@@ -127,6 +142,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         queries=queries,
         mirror=mirror,
         schemas=schemas,
+        producers=producers,
         sequence=ordered[-1].sequence,
     )
 
@@ -155,7 +171,7 @@ class Ledger:
                 mode="error",
                 configuration=dict(schema.small_table_properties()),
                 storage_options=self._options,
-                commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, len(decisions))]),
+                commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, len(decisions))], max_commit_retries=0),
             )
         except (CommitFailedError, DeltaError) as error:
             if "already exists" in str(error) or isinstance(error, CommitFailedError):
@@ -166,7 +182,8 @@ class Ledger:
     def read(self) -> Decisions:
         """Return today's decisions; raise `UnknownTopic` when the ledger is gone."""
         with self._lock:
-            if self._refresh() or self._decisions is None:
+            self._refresh()
+            if self._decisions is None:
                 self._decisions = fold(row for rows in self._rows.values() for row in rows)
             return self._decisions
 
@@ -178,18 +195,25 @@ class Ledger:
 
     def append(self, decisions: list[Decision]) -> Decisions:
         """Add decisions in one commit and return what holds now; tried again while other writers come between."""
+        return self.decide(lambda _today: decisions)
+
+    def decide(self, choose: Callable[[Decisions], list[Decision]]) -> Decisions:
+        """Add what `choose` makes of today's decisions in one commit; asked anew while other writers come between."""
         for attempt in Retrying(
             retry=retry_if_exception_type(CommitConflict), stop=stop_after_attempt(20), wait=wait_random(0.01, 0.1), reraise=True
         ):
             with attempt, self._lock:
-                self._append_once(decisions)
+                today = self.read()
+                self._append_once(choose(today), today)
         return self.read()
 
-    def _append_once(self, decisions: list[Decision]) -> None:
-        last = self.read().sequence
-        numbered = [(last + 1 + number, row) for number, row in enumerate(decisions)]
+    def _append_once(self, decisions: list[Decision], today: Decisions) -> None:
+        if self.read() is not today:  # whoever chose has read on: the choice is an old one
+            message = f"topic {self._topic}: another decision came between"
+            raise CommitConflict(message)
+        numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
         assert self._table is not None  # noqa: S101  read() has opened it
-        transaction = Transaction(_APP_ID, last + len(decisions))
+        transaction = Transaction(_APP_ID, today.sequence + len(decisions))
         try:
             write_deltalake(
                 self._table,
@@ -201,8 +225,8 @@ class Ledger:
             message = f"topic {self._topic}: another decision came first"
             raise CommitConflict(message) from error
 
-    def _refresh(self) -> bool:
-        """Bring the rows up to date; tell whether there was anything new."""
+    def _refresh(self) -> None:
+        """Bring the rows up to date; what was folded from older ones is forgotten."""
         identity = self._identity()
         if identity != self._opened:  # deleted, or deleted and made again under the same name
             self._table, self._version, self._rows = None, -1, {}
@@ -216,14 +240,13 @@ class Ledger:
             message = f"topic {self._topic} does not exist (no ledger at {self._uri})"
             raise UnknownTopic(message) from error
         if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
-            return False
+            return
         filesystem = fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
         paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
         self._rows = {
             path: self._rows[path] if path in self._rows else _from_arrow(pq.read_table(path, filesystem=filesystem)) for path in paths
         }
-        self._version, self._opened = self._table.version(), identity
-        return True
+        self._version, self._opened, self._decisions = self._table.version(), identity, None
 
     def _identity(self) -> int | None:
         """Return what tells a ledger from another at the same local path (its folder's inode); None on an object store."""

@@ -16,13 +16,16 @@ committed, and the append is repeated with care. The caller chooses the careful 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from compaction.producers import SEQUENCES
 from storage.envelope import ORDER_PREFIX, REASON, by_partition, record_bytes
+from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from compaction.config import TopicConfig
+    from compaction.producers import ProducerStamp
     from compaction.segments import ActiveSegment
 
 #: A micro-batch of up to this many rows is numbered by one task: a shuffle costs more than it saves.
@@ -54,6 +58,15 @@ class Guard(str, Enum):
         return next((guard for guard in Guard if guard.value.split(" ")[0] in text), None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """One producer for all rows of an append: where its sequences and its transaction stand in every partition."""
+
+    stamp: ProducerStamp
+    next_sequences: Sequence[int]
+    first_offsets: Sequence[int]
+
+
 def numbered(
     rows: DataFrame,
     actives: Sequence[ActiveSegment],
@@ -64,12 +77,13 @@ def numbered(
     has_offsets: bool,
     split: bool,
     spark_partitions: int,
+    stamped: Stamped | None = None,
 ) -> DataFrame:
     """Return checked rows as rows of the log table, each partition's in one Spark partition and in offset order.
 
     `actives` says for every partition where its append begins. `mean_record_bytes` is what a record of this topic takes in a file
     (compressed), None when nothing was written yet. With `split` False a row that does not belong into the active segment raises
-    `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter them out first.
+    `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter them out first. `stamped` gives all rows one producer.
     """
     order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
     placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")
@@ -120,6 +134,10 @@ def numbered(
         )
     else:
         located = measured.withColumn("offset", offset).select("*", label.alias("segment"), log_end.alias("slice"))
+    if stamped is not None:
+        located = _stamped(located, stamped)
+    elif "producer_id" in located.columns:
+        located = with_first_offsets(located)
     nothing = {
         "producer_id": "bigint",
         "producer_epoch": "int",
@@ -135,3 +153,16 @@ def numbered(
         *(F.lit(None).cast(data_type).alias(name) for name, data_type in nothing.items() if name not in located.columns),
     )
     return filled.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
+
+
+def _stamped(rows: DataFrame, stamped: Stamped) -> DataFrame:
+    partition = F.col("partition")
+    sequence = F.pmod(by_partition(stamped.next_sequences, partition) + F.col("__rank") - 1, F.lit(SEQUENCES))
+    return rows.withColumns(
+        {
+            "producer_id": F.lit(stamped.stamp.producer_id).cast("bigint"),
+            "producer_epoch": F.lit(stamped.stamp.epoch).cast("int"),
+            "sequence": sequence.cast("int"),
+            "txn_first_offset": by_partition(stamped.first_offsets, partition),
+        }
+    )

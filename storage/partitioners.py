@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,14 +29,14 @@ def partition_of(key: Column, value: Column, *, partitions: int, partitioner: st
         return F.lit(0)
     by_value = F.pmod(F.xxhash64(value), F.lit(partitions)).cast("int")
     if partitioner == "kafka":
-        by_key = arrow_udf(_murmur2_column, "int", ArrowUDFType.SCALAR)(key)
+        by_key = arrow_udf(_murmur2_column, "int")(key)  # type: ignore[call-overload]
         positive = by_key.bitwiseAND(F.lit(0x7FFFFFFF))
         return F.when(key.isNull(), by_value).otherwise(F.pmod(positive, F.lit(partitions)).cast("int"))
     return F.when(key.isNull(), by_value).otherwise(F.pmod(F.xxhash64(key), F.lit(partitions)).cast("int"))
 
 
 def _murmur2_column(keys: pa.Array) -> pa.Array:
-    lengths = pa.compute.binary_length(keys).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = pc.binary_length(keys).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     data = np.frombuffer(b"".join(key for key in keys.to_pylist() if key is not None), dtype=np.uint8)
     return pa.array(murmur2(data, lengths).view(np.int32), type=pa.int32())
 

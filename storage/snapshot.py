@@ -82,6 +82,7 @@ class Files:
     appended_at_ms: NDArray[np.int64]
     delete_horizon_ms: NDArray[np.int64]
     producer_rows: NDArray[np.int64]
+    max_producer_id: NDArray[np.int64]
     path: NDArray[np.object_]
 
     @staticmethod
@@ -117,6 +118,7 @@ class Files:
             "appended_at_ms": millis("min.appended_at"),
             "delete_horizon_ms": millis("min.delete_horizon"),
             "producer_rows": np.where(nulls == _ABSENT, records, records - nulls),
+            "max_producer_id": longs("max.producer_id"),
         }
         paths = np.array(column["path"].to_pylist(), dtype=object)
         return Files(path=paths[order], **{name: values[order] for name, values in arrays.items()})
@@ -153,6 +155,10 @@ class LogSnapshot:
         ends = np.zeros(partitions, dtype=np.int64)
         np.maximum.at(ends, self.files.partition, self.files.last_offset + 1)
         return [int(value) for value in ends]
+
+    def highest_producer_id(self) -> int:
+        """Return the highest producer id that a record carries, -1 when none does."""
+        return max(-1, int(self.files.max_producer_id.max(initial=-1)))
 
     def last_segments(self) -> dict[int, Segment]:
         """Return the last segment of every partition that holds a record: the active one, unless it counts as closed."""

@@ -20,9 +20,9 @@ import structlog
 
 from checkpoints.queries import check_query, check_query_name, stored_query_id
 from compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
+from storage.append import Habits, MicroBatch
 from storage.envelope import shape_of
 from storage.ledger import Decision, Kind
-from storage.topic_log import Habits, MicroBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from storage.topic_log import AppendResult, TopicLog
+    from storage.append import AppendResult
+    from storage.topic_log import TopicLog
 
 _BIND_SECONDS: Final = 60
 _INVALID: Final = ("dead-letter", "fail")

@@ -9,8 +9,8 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
+from storage.append import Habits, MicroBatch
 from storage.commit import commit_append
-from storage.topic_log import Habits, MicroBatch
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_a_commit_planned_from_an_old_snapshot_is_refused_although_delta_says_no
     log_rows = spark.read.format("delta").load(topic.log.paths.log)
     topic.append(rows(spark, "lime=1"))
     with pytest.raises(CommitConflict, match="another append was committed"):
-        commit_append(log_rows, topic.log.table(), stale, queries={}, codec="zstd")
+        commit_append(log_rows, topic.log.paths.log, stale, find=topic.log.committed_at, queries={}, codec="zstd")
     assert log(topic) == ["0 grape=1", "1 lime=1"]
 
 

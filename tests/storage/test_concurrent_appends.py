@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from compaction.errors import CommitConflict
-from storage import topic_log
+from storage import append, topic_log
 from storage.commit import commit_append
 from tests.pictures import rows
 
@@ -79,7 +79,7 @@ def test_without_the_turn_of_the_process_compare_and_set_alone_keeps_offsets_apa
             conflicts.append(threading.current_thread().name)
             raise
 
-    monkeypatch.setattr(topic_log, "commit_append", counted)
+    monkeypatch.setattr(append, "commit_append", counted)
     _storm(spark, logs, tmp_path / "input", 6)
     assert conflicts, "the appenders met"
 

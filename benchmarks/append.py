@@ -1,0 +1,120 @@
+"""What an append costs over a plain Delta append of the same rows.
+
+Micro-batches of 200, 20,000 and 200,000 records of about 200 B over 4 partitions. The plain append writes the same columns, Delta-
+partitioned by partition, with txnAppId and txnVersion, and gives no offsets. Both go through `foreachBatch`-like calls on the same
+input, which is computed anew each time. Then 200 micro-batches of 200 records: the last ten against the first ten after warm-up.
+
+Bounds: 1.8× at 200,000 (aim 1.4×), 1.6× at 200 (aim 1.2×); the last ten at most 1.2× the first ten.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F
+
+from benchmarks.measure import in_turns, report
+from lastword import LogDir, clock, spark_session
+from storage.append import Habits
+from storage.envelope import ORDER_PREFIX
+from storage.partitioners import partition_of
+from storage.schema import HEADERS_TYPE, LOG_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITIONS = 4
+_SIZES = (200, 20_000, 200_000)
+_BOUNDS = {200: "≤ 1.6 (aim 1.2)", 20_000: "", 200_000: "≤ 1.8 (aim 1.4)"}
+
+
+def run() -> None:
+    """Measure and print."""
+    spark = spark_session("lastword-bench", settings={"spark.log.level": "ERROR", "spark.driver.memory": "4g"})
+    with tempfile.TemporaryDirectory() as folder:
+        _sizes(spark, Path(folder))
+        _many(spark, Path(folder))
+
+
+def records(spark: SparkSession, count: int, keys: int = 400_000) -> DataFrame:
+    """Return `count` changes of about 200 B: a 16 B key and a value that hardly compresses."""
+    number = F.col("id")
+    return spark.range(count).select(
+        F.substring(F.sha2(F.pmod(number * 7_919, F.lit(keys)).cast("string"), 256), 1, 16).cast("binary").alias("key"),
+        F.concat(F.sha2(number.cast("string"), 512), F.sha2((number + 1).cast("string"), 256)).cast("binary").alias("value"),
+    )
+
+
+def plain_append(spark: SparkSession, rows: Callable[[], DataFrame], location: str) -> Callable[[], None]:
+    """Return a function that appends the rows to a plain Delta table in one commit, as a hand-made pipeline would."""
+    nothing = {"headers": HEADERS_TYPE, "producer_id": "bigint", "producer_epoch": "int", "sequence": "int", "txn_first_offset": "bigint"}
+    nothing |= {"control": "string", "delete_horizon": "timestamp"}
+
+    def columns(given: DataFrame) -> DataFrame:
+        return given.select(
+            partition_of(F.col("key"), F.col("value"), partitions=_PARTITIONS, partitioner="lastword").alias("partition"),
+            F.lit(0).cast("bigint").alias("segment"),
+            F.lit(0).cast("bigint").alias("slice"),
+            F.monotonically_increasing_id().alias("offset"),
+            F.current_timestamp().alias("timestamp"),
+            F.current_timestamp().alias("appended_at"),
+            "key",
+            "value",
+            *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()),
+        ).select(*LOG_COLUMNS)
+
+    builder = DeltaTable.create(spark).location(location).addColumns(columns(rows()).schema).partitionedBy("partition")
+    builder.property("delta.dataSkippingStatsColumns", "offset,timestamp,appended_at,delete_horizon,producer_id")
+    builder.property("delta.checkpointInterval", "100").execute()
+    versions = itertools.count(1)
+
+    def append() -> None:
+        writer = columns(rows()).write.format("delta").mode("append").option("compression", "zstd")
+        writer.option("txnAppId", "bench").option("txnVersion", next(versions)).save(location)
+
+    return append
+
+
+def _sizes(spark: SparkSession, folder: Path) -> None:
+    logs = LogDir(spark, str(folder / "logs"))
+    lines = []
+    for size in _SIZES:
+        source = str(folder / f"source-{size}")
+        records(spark, size).repartition(2).write.parquet(source)
+
+        def rows(source: str = source) -> DataFrame:
+            return spark.read.parquet(source)
+
+        topic = logs.create_topic(f"bench-{size}", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
+        habits = Habits()
+
+        def lastword() -> None:
+            topic.log.append(rows(), now_ms=clock.now_ms(), habits=habits)  # noqa: B023  called in this turn of the loop
+
+        timings = in_turns({"plain": plain_append(spark, rows, str(folder / f"plain-{size}")), "lastword": lastword}, warm_up=5, rounds=11)
+        plain, ours = timings["plain"].median, timings["lastword"].median
+        lines.append([f"{size:,}", f"{plain:.3f} s", f"{ours:.3f} s", f"{ours / plain:.2f}×", _BOUNDS[size]])
+    report("append against a plain Delta append (medians of 11, in turns)", lines, ["records", "plain", "lastword", "ratio", "bound"])
+
+
+def _many(spark: SparkSession, folder: Path) -> None:
+    topic = LogDir(spark, str(folder / "logs")).create_topic("many", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
+    source = str(folder / "source-200")
+    habits = Habits()
+    seconds = []
+    for _ in range(210):
+        begun = time.perf_counter()
+        rows = spark.read.parquet(source).withColumn(f"{ORDER_PREFIX}1", F.lit(0))
+        topic.log.append(rows, now_ms=clock.now_ms(), habits=habits)
+        seconds.append(time.perf_counter() - begun)
+    first, last = statistics.median(seconds[10:20]), statistics.median(seconds[-10:])
+    line = [f"{first:.3f} s", f"{last:.3f} s", f"{last / first:.2f}×", "≤ 1.2"]
+    report("200 micro-batches of 200 records, one topic", [line], ["first ten", "last ten", "ratio", "bound"])

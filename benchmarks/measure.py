@@ -1,0 +1,54 @@
+"""Two things timed in one run, turn by turn, so that a noisy machine is noisy for both."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+console = Console()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The seconds of every turn of one thing."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return statistics.median(self.seconds)
+
+
+def in_turns(things: dict[str, Callable[[], object]], *, warm_up: int, rounds: int) -> dict[str, Timing]:
+    """Run every thing `warm_up` times, then `rounds` times in turns, and return their timings."""
+    seconds: dict[str, list[float]] = {name: [] for name in things}
+    for number in range(warm_up + rounds):
+        for name, thing in things.items():
+            gc.collect()
+            begun = time.perf_counter()
+            thing()
+            if number >= warm_up:
+                seconds[name].append(time.perf_counter() - begun)
+    return {name: Timing(name=name, seconds=tuple(times)) for name, times in seconds.items()}
+
+
+def report(title: str, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
+    """Print a table."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

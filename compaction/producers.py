@@ -1,0 +1,196 @@
+"""Producers and transactions, as rules over small values: who may append what, and what is still open.
+
+```
+ offset      0   1   2   3   4   5   6        p = transactional producer, q = another, · = plain
+ row         p   ·   q   p   qC  ·   p        qC = COMMIT marker of q
+             └───────────────────────── open transaction of p, first offset 0
+             last stable offset = 0            q's transaction is decided: 2 is committed
+```
+
+A producer's state in a partition is a function of the log: its newest epoch, the sequence of its newest data record in that epoch, and
+the first offset of the transaction that it has open. `judge` is the rule for one row (SEMANTICS §1, KIP-98, KIP-360); Spark applies the
+same rule to whole micro-batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Sequences are 32-bit and begin again at 0 after the last (Kafka's DefaultRecordBatch.incrementSequence).
+SEQUENCES: Final = 2**31
+#: The last epoch that a producer id may have; then it gets a new id (Kafka keeps Short.MAX_VALUE for the coordinator's own fencing).
+LAST_EPOCH: Final = 32_766
+
+
+class Control(str, Enum):
+    """What a control row is; null is a data record."""
+
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+    EMPTY = "EMPTY"
+
+
+class Verdict(str, Enum):
+    """What happens to a row that carries a producer; the values of the refusals stand in `dead_letters.reason`."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate_sequence"
+    GAP = "sequence_gap"
+    FENCED = "producer_fenced"
+    NOT_TRANSACTIONAL = "invalid_txn_state"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """What the log knows of one producer in one partition.
+
+    `last_sequence` is None when the producer has no data record in its newest epoch; the next one is then 0. `open_first_offset` is the
+    first offset of its open transaction, which was begun at `open_since_ms`, or None. `last_appended_ms` is when it last appended.
+    """
+
+    partition: int
+    producer_id: int
+    epoch: int
+    last_sequence: int | None
+    last_appended_ms: int
+    open_first_offset: int | None = None
+    open_since_ms: int | None = None
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that continues in this epoch."""
+        return 0 if self.last_sequence is None else (self.last_sequence + 1) % SEQUENCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStamp:
+    """Who a transactional append belongs to: the identity that its rows carry."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction that is neither committed nor aborted, over all the partitions that it touched."""
+
+    producer_id: int
+    epoch: int
+    transactional_id: str | None
+    first_offsets: Mapping[int, int]
+    since_ms: int
+    timeout_ms: int
+
+    def hangs(self, now_ms: int) -> bool:
+        """Tell whether it has been open for longer than its timeout."""
+        return now_ms - self.since_ms > self.timeout_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSnapshot:
+    """The states at a table version, by (partition, producer id), and how far into each partition they reach."""
+
+    table_version: int
+    log_end_offsets: tuple[int, ...]
+    states: Mapping[tuple[int, int], ProducerState]
+
+
+def judge(state: ProducerState | None, *, epoch: int, sequence: int | None, transactional: bool, control: Control | None) -> Verdict:
+    """Say what happens to a row of a producer, given what the log knows of it (None: nothing)."""
+    if state is None:
+        return Verdict.ACCEPTED
+    if epoch < state.epoch:
+        return Verdict.FENCED
+    if control is not None:
+        return Verdict.ACCEPTED
+    if state.open_first_offset is not None and not transactional:
+        return Verdict.NOT_TRANSACTIONAL
+    expected = 0 if epoch > state.epoch else state.next_sequence
+    if sequence is None or sequence == expected:
+        return Verdict.ACCEPTED
+    known = epoch == state.epoch and state.last_sequence is not None
+    return Verdict.DUPLICATE if known and _is_before(sequence, expected) else Verdict.GAP
+
+
+def _is_before(sequence: int, expected: int) -> bool:
+    """Tell whether `sequence` was given before `expected`, on the ring of 32-bit sequences: at most half of it behind."""
+    return (expected - sequence) % SEQUENCES <= SEQUENCES // 2
+
+
+def applied(
+    state: ProducerState | None,
+    *,
+    partition: int,
+    producer_id: int,
+    epoch: int,
+    sequence: int | None,
+    transactional: bool,
+    control: Control | None,
+    offset: int,
+    appended_ms: int,
+) -> ProducerState:
+    """Return the state after an accepted row stands at `offset`."""
+    last = state.last_sequence if state is not None and state.epoch == epoch else None
+    open_first = state.open_first_offset if state is not None else None
+    open_since = state.open_since_ms if state is not None else None
+    if control in {Control.COMMIT, Control.ABORT}:
+        open_first = open_since = None
+    elif control is None and transactional and open_first is None:
+        open_first, open_since = offset, appended_ms
+    return ProducerState(
+        partition=partition,
+        producer_id=producer_id,
+        epoch=epoch,
+        last_sequence=last if sequence is None else sequence,
+        last_appended_ms=appended_ms,
+        open_first_offset=open_first,
+        open_since_ms=open_since,
+    )
+
+
+def merged(old: ProducerState | None, new: ProducerState, *, ended: bool) -> ProducerState:
+    """Return the state of a producer from what was known (`old`) and what a later stretch of the log shows (`new`).
+
+    `ended` tells whether that stretch holds a marker of the producer, so that a transaction open before it is decided.
+    """
+    if old is None:
+        return new
+    carried = not ended and old.open_first_offset is not None
+    return replace(
+        new,
+        last_sequence=old.last_sequence if new.last_sequence is None and old.epoch == new.epoch else new.last_sequence,
+        open_first_offset=old.open_first_offset if carried else new.open_first_offset,
+        open_since_ms=old.open_since_ms if carried else new.open_since_ms,
+    )
+
+
+def known(states: Iterable[ProducerState], *, now_ms: int, expiration_ms: int) -> list[ProducerState]:
+    """Return the producers that are still known: those with an open transaction, and those that appended in the last `expiration_ms`.
+
+    A producer that is not known any more may start at any sequence. The clock is that of the append (Kafka's is the record's timestamp,
+    which would forget a loader of historic data at once).
+    """
+    return [state for state in states if state.open_first_offset is not None or now_ms - state.last_appended_ms < expiration_ms]
+
+
+def last_stable_offset(partition: int, log_end_offset: int, states: Iterable[ProducerState]) -> int:
+    """Return the first offset of the earliest open transaction of a partition, or its log end (UnifiedLog.lastStableOffset)."""
+    open_offsets = [state.open_first_offset for state in states if state.partition == partition and state.open_first_offset is not None]
+    return min(open_offsets, default=log_end_offset)
+
+
+def next_identity(previous: tuple[int, int] | None, *, highest_id: int) -> tuple[int, int]:
+    """Return (producer id, epoch) for a transactional.id that starts anew.
+
+    The epoch is one above the previous, which fences the instance before; without a previous one, or after its last epoch, the id is one
+    above the highest that ledger or log have seen.
+    """
+    if previous is None or previous[1] >= LAST_EPOCH:
+        return highest_id + 1, 0
+    return previous[0], previous[1] + 1

@@ -1,0 +1,92 @@
+"""A transaction: all of its appends become visible together, in every partition, or not at all.
+
+```python
+with topic.transaction("prices-loader") as txn:    # begun: another instance with this id is fenced, what it left open is aborted
+    txn.append(first)                              # in the log, but no read_committed reader sees it
+    txn.append(second)
+                                                   # committed at the end; aborted if an exception came
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compaction.errors import InvalidTransactionState
+from compaction.producers import Control, ProducerStamp
+from lastword import clock
+from storage import transactions
+from storage.append import AppendResult, Habits
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from storage.topic_log import TopicLog
+
+
+class Transaction:
+    """One transaction of one transactional.id; made by `Topic.transaction`."""
+
+    def __init__(self, log: TopicLog, spark: SparkSession, stamp: ProducerStamp) -> None:
+        """Belong to a begun identity."""
+        self._log = log
+        self._spark = spark
+        self._stamp = stamp
+        self._habits = Habits()
+        self._ended: Control | None = None
+
+    @property
+    def producer_id(self) -> int:
+        """The producer id that its records carry."""
+        return self._stamp.producer_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that its records carry."""
+        return self._stamp.epoch
+
+    def append(self, rows: DataFrame, *, now_ms: int | None = None) -> AppendResult:
+        """Append rows as part of the transaction, in one Delta commit; columns as `Topic.append` takes them, without producer or offset.
+
+        Raises `InvalidRecords` (nothing of the call is written; the transaction is still open), `ProducerFenced` when another instance has
+        taken over, `InvalidTransactionState` after the end.
+        """
+        self._check_open("append to")
+        return self._log.append(rows, now_ms=_now(now_ms), habits=self._habits, stamp=self._stamp)
+
+    def commit(self, *, now_ms: int | None = None) -> AppendResult:
+        """Commit: a COMMIT marker in every touched partition, in one Delta commit. Raises `ProducerFenced` when taken over."""
+        return self._end(Control.COMMIT, now_ms)
+
+    def abort(self, *, now_ms: int | None = None) -> AppendResult:
+        """Abort: an ABORT marker in every touched partition, in one Delta commit. Raises `ProducerFenced` when taken over."""
+        return self._end(Control.ABORT, now_ms)
+
+    def __enter__(self) -> Transaction:  # noqa: PYI034  typing.Self is of Python 3.11
+        """Return itself: it was begun when it was made."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Commit, or abort when an exception came; nothing when it was ended by hand."""
+        if self._ended is None:
+            self._end(Control.COMMIT if kind is None else Control.ABORT, None)
+
+    def _end(self, control: Control, now_ms: int | None) -> AppendResult:
+        self._check_open(control.name.lower())
+        result = transactions.end(self._log, self._spark, self._stamp, control, now_ms=_now(now_ms))
+        self._ended = control
+        return result
+
+    def _check_open(self, verb: str) -> None:
+        if self._ended is not None:
+            message = (
+                f"topic {self._log.name}: cannot {verb} the transaction of {self._stamp.transactional_id}: "
+                f"it was ended by {self._ended.value}; begin another one"
+            )
+            raise InvalidTransactionState(message)
+
+
+def _now(now_ms: int | None) -> int:
+    return clock.now_ms() if now_ms is None else now_ms
