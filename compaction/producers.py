@@ -109,18 +109,18 @@ def judge(state: ProducerState | None, *, epoch: int, sequence: int | None, tran
         return Verdict.FENCED
     if control is not None:
         return Verdict.ACCEPTED
+    expected = 0 if epoch > state.epoch else state.next_sequence
+    given = epoch == state.epoch and state.last_sequence is not None
+    if given and sequence is not None and _is_before(sequence, expected):
+        return Verdict.DUPLICATE
     if state.open_first_offset is not None and not transactional:
         return Verdict.NOT_TRANSACTIONAL
-    expected = 0 if epoch > state.epoch else state.next_sequence
-    if sequence is None or sequence == expected:
-        return Verdict.ACCEPTED
-    known = epoch == state.epoch and state.last_sequence is not None
-    return Verdict.DUPLICATE if known and _is_before(sequence, expected) else Verdict.GAP
+    return Verdict.ACCEPTED if sequence in {None, expected} else Verdict.GAP
 
 
 def _is_before(sequence: int, expected: int) -> bool:
     """Tell whether `sequence` was given before `expected`, on the ring of 32-bit sequences: at most half of it behind."""
-    return (expected - sequence) % SEQUENCES <= SEQUENCES // 2
+    return 1 <= (expected - sequence) % SEQUENCES <= SEQUENCES // 2
 
 
 def applied(

@@ -14,8 +14,8 @@ import structlog
 import typer
 from rich.console import Console
 
-from compaction.errors import InvalidConfiguration, LastwordError, Violation
-from lastword import rendering
+from compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
+from lastword import clock, rendering
 from lastword.copying import copy_topic
 from lastword.log_dir import LogDir
 from lastword.service import Service
@@ -25,8 +25,10 @@ from lastword.settings import checked_settings, load_settings
 app = typer.Typer(name="lastword", help="The last word on every key: a compacted changelog on Delta Lake.", no_args_is_help=True)
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
 queries_app = typer.Typer(help="The streaming queries that a topic knows.", no_args_is_help=True)
+transactions_app = typer.Typer(help="Open transactions: list, describe, end.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(queries_app, name="queries")
+app.add_typer(transactions_app, name="transactions")
 
 _LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="The directory of topics: a path or a URI.")]
 _Json = Annotated[bool, typer.Option("--json", help="JSON for pipes instead of a table.")]
@@ -161,6 +163,58 @@ def queries_forget(topic: str, name: str, log_dir: _LogDirOption = "data") -> No
     """
     LogDir(None, log_dir).topic(topic).forget_query(name)
     out.print(f"forgot query {name} of topic {topic}")
+
+
+@transactions_app.command("list")
+def transactions_list(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
+    found = [rendering.transaction(one, clock.now_ms()) for one in _with_spark(log_dir).topic(topic).open_transactions()]
+    if as_json:
+        for one in found:
+            sys.stdout.write(json.dumps(one) + "\n")
+    elif found:
+        out.print(rendering.transactions_table(found, topic))
+    else:
+        out.print(f"{topic}: no open transaction")
+
+
+@transactions_app.command("describe")
+def transactions_describe(topic: str, producer_id: int, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """Show an open transaction and what it holds back in each partition. Example: lastword transactions describe fruit-prices 4."""
+    one = _with_spark(log_dir).topic(topic)
+    found = [rendering.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
+    if not found:
+        message = f"topic {topic}: producer {producer_id} has no open transaction; lastword transactions list {topic} shows them"
+        raise UserError(message)
+    partitions = {each.partition: each for each in one.describe().partitions}
+    held = [
+        {
+            "partition": partition,
+            "first_offset": first,
+            "last_stable_offset": partitions[partition].last_stable_offset,
+            "log_end_offset": partitions[partition].log_end_offset,
+            "held_back": partitions[partition].log_end_offset - first,
+        }
+        for partition, first in found[0]["first_offsets"].items()
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps({**found[0], "partitions": held}) + "\n")
+        return
+    out.print(rendering.transactions_table(found, topic))
+    for each in held:
+        out.print(
+            f"  partition {each['partition']}: {each['held_back']} offsets from {each['first_offset']} on are held back "
+            f"from read_committed readers and the cleaner; last stable offset {each['last_stable_offset']}"
+        )
+
+
+@transactions_app.command("abort")
+def transactions_abort(topic: str, producer_id: int, log_dir: _LogDirOption = "data") -> None:
+    """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
+    result = _with_spark(log_dir).topic(topic).abort_transaction(producer_id)
+    out.print(
+        f"ended the transaction of producer {producer_id} in {len(result.ranges)} partitions, at table version {result.table_version}"
+    )
 
 
 @app.command()

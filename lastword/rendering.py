@@ -14,6 +14,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from compaction.producers import OpenTransaction
     from lastword.description import TopicDescription
 
 _WIDEST: Final = 60
@@ -130,6 +131,34 @@ def segments_table(description: TopicDescription) -> Table:
                 "active" if active else "closed",
                 instant(segment.max_timestamp_ms),
             )
+    return table
+
+
+def transaction(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
+    """Return an open transaction with JSON's types alone."""
+    return {
+        "producer_id": one.producer_id,
+        "epoch": one.epoch,
+        "transactional_id": one.transactional_id,
+        "first_offsets": dict(sorted(one.first_offsets.items())),
+        "since": instant(one.since_ms),
+        "age_ms": now_ms - one.since_ms,
+        "timeout_ms": one.timeout_ms,
+        "hangs": one.hangs(now_ms),
+    }
+
+
+def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
+    """Return open transactions as a table."""
+    table = Table(title=f"{topic}: open transactions", box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
+    for name in ("producer", "epoch", "transactional.id", "partition: first offset", "age", "timeout"):
+        table.add_column(name, justify="left" if name in {"transactional.id", "partition: first offset"} else "right")
+    for one in found:
+        firsts = ", ".join(f"{partition}: {offset}" for partition, offset in one["first_offsets"].items())
+        age = Text(f"{one['age_ms'] / 1000:.1f} s", style="red" if one["hangs"] else "")
+        table.add_row(
+            str(one["producer_id"]), str(one["epoch"]), one["transactional_id"] or "", firsts, age, f"{one['timeout_ms'] / 1000:.1f} s"
+        )
     return table
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from lastword.settings import Settings
 
 _POLL_SECONDS: Final = 0.2
+#: Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms.
+_HANGING_SECONDS: Final = 10
 _LOG: Final = structlog.get_logger("lastword.service")
 
 
@@ -62,8 +65,12 @@ class Service:
     def run(self) -> None:
         """Start every source and return when all have ended by themselves, or after `stop`; raise what a query died of."""
         queries = [self._start(number) for number in range(len(self._settings.sources))]
+        looked = 0.0
         try:
             while queries and not self._stop.is_set():
+                if time.monotonic() - looked >= _HANGING_SECONDS:
+                    self._end_hanging_transactions()
+                    looked = time.monotonic()
                 for query in list(queries):
                     if not query.isActive:
                         queries.remove(query)
@@ -74,6 +81,18 @@ class Service:
         finally:
             for query in queries:
                 stop_append_query(query)
+
+    def _end_hanging_transactions(self) -> None:
+        for name in self.logs.topics():
+            for one in self.logs.topic(name).end_hanging_transactions():
+                _LOG.warning(
+                    "hanging transaction ended",
+                    topic=name,
+                    producer_id=one.producer_id,
+                    transactional_id=one.transactional_id,
+                    partitions=sorted(one.first_offsets),
+                    timeout_ms=one.timeout_ms,
+                )
 
     def run_until_signal(self) -> None:
         """Run as a process: SIGTERM and SIGINT stop it gracefully."""

@@ -21,7 +21,7 @@ from storage.append import AppendResult, Habits
 from storage.ledger import Decision, Kind
 from storage.reading import data_records, latest_records, log_records
 from storage.verify import VerifyReport, verify
-from streaming.appender import start_append_query
+from streaming.appender import Grouping, start_append_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from compaction.producers import OpenTransaction
     from lastword.log_dir import LogDir
-    from storage.topic_log import TopicLog
     from storage.ledger import Decisions
+    from storage.topic_log import TopicLog
     from streaming.appender import Mirror
 
 
@@ -116,6 +116,8 @@ class Topic:
         trigger: Mapping[str, Any] | None = None,
         on_invalid: str = "dead-letter",
         mirror: Mirror | None = None,
+        transactional_id: str | None = None,
+        micro_batches_per_transaction: int = 1,
         clock_ms: Callable[[], int] = clock.now_ms,
     ) -> StreamingQuery:
         """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
@@ -124,12 +126,24 @@ class Topic:
         in the topic's folder, and the same name goes on where it stopped. `trigger` is Spark's, e.g. `{"availableNow": True}` or
         `{"processingTime": "5 seconds"}`. Refused rows become dead letters (`on_invalid="dead-letter"`) or stop the query (`"fail"`).
         A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone.
+        With a `transactional_id` every micro-batch, or every `micro_batches_per_transaction`, is one transaction; one that is left open
+        by a stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
         self._log_dir.hold_lock()
+        grouping = None
+        if transactional_id is not None:
+            grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
         return start_append_query(
-            self._log, rows, name=name, trigger=trigger or {}, on_invalid=on_invalid, mirror=mirror, clock_ms=clock_ms
+            self._log,
+            rows,
+            name=name,
+            trigger=trigger or {},
+            on_invalid=on_invalid,
+            mirror=mirror,
+            clock_ms=clock_ms,
+            grouping=grouping,
         )
 
     def forget_query(self, name: str, *, now_ms: int | None = None) -> None:

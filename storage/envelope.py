@@ -112,6 +112,8 @@ def shape_of(schema: T.StructType, *, topic: str) -> Shape:
             continue
         if name not in _ALLOWED:
             wrong.append(f"column {name} is unknown: allowed are {', '.join(_ALLOWED)}")
+        elif isinstance(data_type, T.NullType):
+            continue  # `lit(None)`: a column of nulls
         elif not isinstance(data_type, _ALLOWED[name][0]) or (name == "headers" and data_type.simpleString() != HEADERS_TYPE):
             wrong.append(f"column {name} is {data_type.simpleString()}: allowed is {_ALLOWED[name][1]}")
     if "offset" in types and "partition" not in types:
@@ -139,7 +141,7 @@ def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int
         rows = rows.withColumns(
             {name: (F.col(name) if name in shape.columns else F.lit(None)).try_cast(kind) for name, kind in _PRODUCER.items()}
         ).withColumn("transactional", F.coalesce("transactional", F.col("control").isNotNull()))
-    headers = F.col("headers") if "headers" in shape.columns else F.lit(None).cast(HEADERS_TYPE)
+    headers = (F.col("headers") if "headers" in shape.columns else F.lit(None)).cast(HEADERS_TYPE)
     stamp_ms = _timestamp_ms(rows, shape, now_ms)
     given = F.col("partition").try_cast("int") if "partition" in shape.columns else None
     hashed = partition_of(key, value, partitions=partitions, partitioner=config.partitioner)
@@ -262,7 +264,7 @@ def _timestamp_ms(rows: DataFrame, shape: Shape, now_ms: int) -> Column:
     if "timestamp" not in shape.columns:
         return F.lit(now_ms).cast("bigint")
     column = F.col("timestamp")
-    given = column if isinstance(rows.schema["timestamp"].dataType, T.LongType) else F.unix_millis(column)
+    given = F.unix_millis(column) if isinstance(rows.schema["timestamp"].dataType, T.TimestampType) else column.cast("bigint")
     return F.coalesce(given, F.lit(now_ms).cast("bigint"))
 
 

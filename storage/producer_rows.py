@@ -1,8 +1,8 @@
-"""Rows that carry their producer, judged by the thousand: the rule of `compaction.producers.judge` as Spark expressions.
+"""Rows that carry their producer, judged by the thousand: `compaction.producers.judge` as Spark expressions.
 
-One micro-batch is Kafka's record batch here: after the first gap of a producer, what it still brings in the same micro-batch is refused
-too (Kafka's client would have to resend it). Rows of an older epoch are refused wherever they stand; rows that are in the log already are
-dropped and counted.
+One micro-batch is Kafka's record batch here: after the first refused row of a producer, what it still brings in the same micro-batch is
+refused too (Kafka's client would have to resend it). Rows of an older epoch are refused wherever they stand; rows that are in the log
+already are dropped and counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.envelope import DETAIL, ORDER_PREFIX, REASON
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from compaction.producers import ProducerState
 
@@ -61,12 +61,14 @@ def judged(rows: DataFrame, states: Iterable[ProducerState]) -> DataFrame:
     by_epoch = Window.partitionBy("partition", "producer_id", "producer_epoch").orderBy(*order)
     before_in_epoch = by_epoch.rowsBetween(Window.unboundedPreceding, -1)
     same_epoch = F.col("producer_epoch") == F.col("__known_epoch")
-    origin = F.when(same_epoch, F.coalesce(F.col("__known_sequence"), F.lit(-1))).when(F.col("__known_epoch").isNotNull(), F.lit(-1))
-    counts = data & ~F.col("__fenced")
-    first = F.first(F.when(counts, F.col("sequence").cast("bigint")), ignorenulls=True).over(
-        by_epoch.rowsBetween(Window.unboundedPreceding, 0)
+    # A producer that nobody knows may start anywhere, with its very first row; every other epoch starts at 0.
+    start = F.first(F.when(mine, F.struct("producer_epoch", "sequence")), ignorenulls=True).over(
+        by_producer.rowsBetween(Window.unboundedPreceding, 0)
     )
-    placed = epochs.withColumn("__origin", F.coalesce(origin, first - 1))
+    anywhere = F.col("__known_epoch").isNull() & (start["producer_epoch"] == F.col("producer_epoch")) & start["sequence"].isNotNull()
+    origin = F.when(same_epoch, F.coalesce(F.col("__known_sequence"), F.lit(-1))).when(anywhere, start["sequence"].cast("bigint") - 1)
+    counts = data & ~F.col("__fenced")
+    placed = epochs.withColumn("__origin", F.coalesce(origin, F.lit(-1).cast("bigint")))
     behind = (F.col("__origin") + 1 - F.col("sequence")) > F.lit(SEQUENCES // 2)
     placed = placed.withColumn("__line", F.when(behind, F.col("sequence") + F.lit(SEQUENCES)).otherwise(F.col("sequence").cast("bigint")))
     highest = F.greatest(
@@ -76,18 +78,22 @@ def judged(rows: DataFrame, states: Iterable[ProducerState]) -> DataFrame:
     gap = counts & (F.col("__line") > F.col("__highest") + 1)
     duplicate = counts & (F.col("__line") <= F.col("__highest"))
 
-    marker = mine & F.col("control").isNotNull()
-    opened = _opened(by_producer, marker, data)
-    plain_inside = counts & ~F.col("transactional") & opened
-    placed = placed.withColumn("__gap", gap).withColumn("__duplicate", duplicate).withColumn("__plain_inside", plain_inside)
-    after_gap = F.coalesce(F.max(F.col("__gap")).over(before), F.lit(False))
+    placed = placed.withColumn("__gap", gap).withColumn("__duplicate", duplicate)
+
+    living = mine & ~F.col("__fenced")
+    ends = living & F.col("control").isNotNull()
+    begins = living & F.col("control").isNull() & F.col("transactional") & ~F.col("__duplicate")
+    last_event = F.last(F.when(ends, F.lit(False)).when(begins, F.lit(True)), ignorenulls=True).over(before)
+    opened = F.coalesce(last_event, F.col(OPEN_FIRST).isNotNull())
+    placed = placed.withColumn("__plain_inside", counts & ~F.col("__duplicate") & ~F.col("transactional") & opened)
+    stopped = living & F.coalesce(F.max(F.col("__gap") | F.col("__plain_inside")).over(before), F.lit(False))
 
     verdict = (
         F.when(F.col("__fenced"), Verdict.FENCED.value)
-        .when(mine & after_gap, Verdict.GAP.value)
-        .when(F.col("__gap"), Verdict.GAP.value)
+        .when(stopped, Verdict.GAP.value)
         .when(F.col("__duplicate"), Verdict.DUPLICATE.value)
         .when(F.col("__plain_inside"), Verdict.NOT_TRANSACTIONAL.value)
+        .when(F.col("__gap"), Verdict.GAP.value)
     )
     detail = (
         F.when(
@@ -97,7 +103,7 @@ def judged(rows: DataFrame, states: Iterable[ProducerState]) -> DataFrame:
             ),
         )
         .when(
-            (mine & after_gap) | F.col("__gap"),
+            stopped | F.col("__gap"),
             F.format_string(
                 "sequence %s of producer %d: expected %d",
                 F.col("sequence").cast("string"),
@@ -116,13 +122,6 @@ def judged(rows: DataFrame, states: Iterable[ProducerState]) -> DataFrame:
         .withColumn(DETAIL, F.coalesce(F.col(DETAIL), detail))
         .select(*rows.columns, OPEN_FIRST)
     )
-
-
-def _opened(by_producer: object, marker: Column, data: Column) -> Column:
-    """Tell whether the producer has a transaction open before this row: in the log, or begun in this micro-batch."""
-    before = by_producer.rowsBetween(Window.unboundedPreceding, -1)  # type: ignore[attr-defined]
-    last_event = F.last(F.when(marker, F.lit(False)).when(data & F.col("transactional"), F.lit(True)), ignorenulls=True).over(before)
-    return F.coalesce(last_event, F.col(OPEN_FIRST).isNotNull())
 
 
 def with_first_offsets(numbered_rows: DataFrame) -> DataFrame:

@@ -216,12 +216,11 @@ def _txn_version(table: DeltaTable, app_id: str) -> int:
 def newest_metadata(table: DeltaTable) -> CommitMetadata | None:
     """Return what the newest commit of ours carries, looking past commits that are not ours (an OPTIMIZE by hand, say)."""
     for limit in _HISTORY_STEPS:
-        entries = table.history(limit)
-        for entry in entries:
-            metadata = CommitMetadata.from_json(entry.get("userMetadata"))
+        found = _history(table, limit)
+        for _, metadata in found:
             if metadata is not None:
                 return metadata
-        if limit is None or len(entries) < limit:
+        if limit is None or len(found) < limit:
             break
     return None
 
@@ -231,8 +230,15 @@ def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
     behind = table.version() - since_version
     if behind <= 0:
         return None
-    for entry in table.history(behind):
-        metadata = CommitMetadata.from_json(entry.get("userMetadata"))
-        if metadata is not None and metadata.token == token:
-            return int(entry["version"])
-    return None
+    return next((version for version, metadata in _history(table, behind) if metadata is not None and metadata.token == token), None)
+
+
+def _history(table: DeltaTable, limit: int | None) -> list[tuple[int, CommitMetadata | None]]:
+    """Return the newest `limit` commits of the version that `table` has loaded, newest first, with their versions.
+
+    delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come.
+    """
+    loaded = table.version()
+    entries = table.history(limit)
+    newer = max(0, len(entries) - (loaded + 1 if limit is None else min(limit, loaded + 1)))
+    return [(loaded - at, CommitMetadata.from_json(entry.get("userMetadata"))) for at, entry in enumerate(entries[newer:])]

@@ -20,6 +20,8 @@ import structlog
 
 from checkpoints.queries import check_query, check_query_name, stored_query_id
 from compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
+from compaction.producers import Control
+from storage import transactions
 from storage.append import Habits, MicroBatch
 from storage.envelope import shape_of
 from storage.ledger import Decision, Kind
@@ -27,9 +29,10 @@ from storage.ledger import Decision, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from compaction.producers import ProducerStamp
     from storage.append import AppendResult
     from storage.topic_log import TopicLog
 
@@ -52,6 +55,21 @@ class Mirror:
     partitions: Callable[[], int | None] = field(default=lambda: None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """Which micro-batches make one transaction: `micro_batches` at a time, under one `transactional_id`."""
+
+    transactional_id: str
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a group of nothing."""
+        if self.micro_batches < 1:
+            subject = f"transactional.id {self.transactional_id}"
+            violation = Violation(key="micro_batches_per_transaction", value=str(self.micro_batches), allowed="1 or more")
+            raise InvalidConfiguration(subject, [violation])
+
+
 def start_append_query(
     log: TopicLog,
     rows: DataFrame,
@@ -61,6 +79,7 @@ def start_append_query(
     on_invalid: str,
     mirror: Mirror | None,
     clock_ms: Callable[[], int],
+    grouping: Grouping | None = None,
 ) -> StreamingQuery:
     """Start the query; see `lastword.topic.Topic.append_stream`."""
     check_query_name(name)
@@ -71,6 +90,9 @@ def start_append_query(
         message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
         raise UserError(message)
     shape = shape_of(rows.schema, topic=log.name)
+    if grouping is not None and (shape.has_offsets or shape.has_producers):
+        message = f"query {name}: rows of a transactional stream get their producer and offsets from it; leave those columns out"
+        raise UserError(message)
     if shape.has_offsets and mirror is None:
         mirror = Mirror(source=f"query {name}")
     if mirror is not None and not shape.has_offsets:
@@ -80,19 +102,27 @@ def start_append_query(
     location = log.paths.query(name)
     known_id = decisions.queries.get(name)
     check_query(name, topic=log.name, known_id=known_id, stored_id=stored_query_id(location), offsets_are_kept=mirror is not None)
-    appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms)
+    appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms, grouping=grouping)
     appender.claim_mirror()
     writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
     if trigger:
         writer = writer.trigger(**trigger)
     query = writer.option("checkpointLocation", location).start()
     try:
-        appender.bind(query.id)
+        appender.bind(query.id, rows.sparkSession)
     except BaseException:
         query.stop()
         raise
     _RUNNING[query.runId] = query, appender
+    if grouping is not None and grouping.micro_batches > 1:
+        threading.Thread(target=_end_with, args=(query, appender), name=f"{name}-end", daemon=True).start()
     return query
+
+
+def _end_with(query: StreamingQuery, appender: Appender) -> None:
+    """Commit the last transaction of a query that came to its end by itself."""
+    query.awaitTermination()
+    appender.end_transaction()
 
 
 def stop_append_query(query: StreamingQuery) -> None:
@@ -116,7 +146,16 @@ def stop_append_queries(log: TopicLog) -> None:
 class Appender:
     """The foreachBatch function of one append query, and what it remembers between micro-batches."""
 
-    def __init__(self, log: TopicLog, *, name: str, fail_on_invalid: bool, mirror: Mirror | None, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        log: TopicLog,
+        *,
+        name: str,
+        fail_on_invalid: bool,
+        mirror: Mirror | None,
+        clock_ms: Callable[[], int],
+        grouping: Grouping | None,
+    ) -> None:
         """Belong to the query `name` of a topic; `bind` gives it the id that Spark drew."""
         self._log = log
         self._name = name
@@ -127,6 +166,9 @@ class Appender:
         self._query_id: str | None = None
         self._bound = threading.Event()
         self._in_hand = threading.Lock()
+        self._grouping = grouping
+        self._stamp: ProducerStamp | None = None
+        self._spark: SparkSession | None = None
         self._finishing = False
 
     @property
@@ -134,8 +176,13 @@ class Appender:
         """The topic's folder."""
         return self._log.paths.root
 
-    def bind(self, query_id: str) -> None:
-        """Learn the query's id and make it known to the ledger; micro-batches wait for this."""
+    def bind(self, query_id: str, spark: SparkSession) -> None:
+        """Learn the query's id and make it known to the ledger, with its transactional.id; micro-batches wait for this."""
+        if self._grouping is not None:
+            self._spark = spark
+            self._stamp = transactions.begin(
+                self._log, spark, self._grouping.transactional_id, now_ms=self._clock_ms(), timeout_ms=None, query=self._name
+            )
         if self._log.decisions().queries.get(self._name) != query_id:
             decision = Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details={"query_id": query_id})
             self._log.ledger.append([decision])
@@ -155,8 +202,15 @@ class Appender:
             micro_batch = MicroBatch(
                 query_id=self._query_id, query_name=self._name, batch_id=batch_id, fail_on_invalid=self._fail_on_invalid
             )
-            result = self._log.append(batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
+            result = self._log.append(batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch, stamp=self._stamp)
+            if self._grouping is not None and (batch_id + 1) % self._grouping.micro_batches == 0:
+                self.end_transaction()
             self._report(batch_id, result)
+
+    def end_transaction(self) -> None:
+        """Commit the transaction in hand, if there is one."""
+        if self._stamp is not None and self._spark is not None:
+            transactions.end(self._log, self._spark, self._stamp, Control.COMMIT, now_ms=self._clock_ms())
 
     def finish(self) -> None:
         """Wait for the micro-batch in hand and let no other begin."""

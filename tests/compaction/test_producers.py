@@ -1,0 +1,168 @@
+"""The pure rules of producers and transactions: worked examples, and a state machine against the model."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from compaction.producers import (
+    LAST_EPOCH,
+    SEQUENCES,
+    Control,
+    OpenTransaction,
+    ProducerState,
+    Verdict,
+    applied,
+    judge,
+    known,
+    last_stable_offset,
+    merged,
+    next_identity,
+)
+from tests.model import ModelTopic
+
+_STATE = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1_000)
+
+
+def _judge(state: ProducerState | None, epoch: int, sequence: int | None, *, transactional: bool = False) -> Verdict:
+    return judge(state, epoch=epoch, sequence=sequence, transactional=transactional, control=None)
+
+
+def test_sequences_go_on_by_one_and_what_comes_again_is_a_duplicate() -> None:
+    """Kafka's idempotence."""
+    assert _judge(_STATE, 3, 10) is Verdict.ACCEPTED
+    assert _judge(_STATE, 3, 9) is Verdict.DUPLICATE
+    assert _judge(_STATE, 3, 0) is Verdict.DUPLICATE
+    assert _judge(_STATE, 3, 11) is Verdict.GAP
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_sequence_0() -> None:
+    """KIP-360."""
+    assert _judge(_STATE, 2, 10) is Verdict.FENCED
+    assert judge(_STATE, epoch=2, sequence=None, transactional=True, control=Control.COMMIT) is Verdict.FENCED
+    assert _judge(_STATE, 4, 0) is Verdict.ACCEPTED
+    assert _judge(_STATE, 4, 1) is Verdict.GAP
+
+
+def test_a_producer_that_the_log_does_not_know_may_start_anywhere() -> None:
+    """As in Kafka; also after `producer.id.expiration.ms`."""
+    assert _judge(None, 0, 12_345) is Verdict.ACCEPTED
+    assert known([_STATE], now_ms=1_999, expiration_ms=1_000) == [_STATE]
+    assert known([_STATE], now_ms=2_000, expiration_ms=1_000) == []
+
+
+def test_an_open_transaction_keeps_its_producer_known_however_old_it_is() -> None:
+    """Or nobody could end it."""
+    holding = applied(
+        _STATE, partition=0, producer_id=7, epoch=3, sequence=10, transactional=True, control=None, offset=50, appended_ms=1_000
+    )
+    assert holding.open_first_offset == 50
+    assert known([holding], now_ms=10**12, expiration_ms=1) == [holding]
+    assert _judge(holding, 3, 11) is Verdict.NOT_TRANSACTIONAL
+    assert _judge(holding, 3, 11, transactional=True) is Verdict.ACCEPTED
+
+
+def test_sequences_begin_again_at_0_after_the_last_of_32_bits() -> None:
+    """DefaultRecordBatch.incrementSequence."""
+    last = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=SEQUENCES - 1, last_appended_ms=0)
+    assert last.next_sequence == 0
+    assert _judge(last, 3, 0) is Verdict.ACCEPTED
+    assert _judge(last, 3, SEQUENCES - 1) is Verdict.DUPLICATE
+    assert _judge(last, 3, 1) is Verdict.GAP
+
+
+def test_the_last_stable_offset_is_the_first_offset_of_the_earliest_open_transaction() -> None:
+    """Of this partition; without one it is the log end."""
+    states = [
+        ProducerState(partition=0, producer_id=1, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=40, open_since_ms=5),
+        ProducerState(partition=0, producer_id=2, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=30, open_since_ms=6),
+        ProducerState(partition=1, producer_id=2, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=3, open_since_ms=6),
+    ]
+    assert [last_stable_offset(partition, 100, states) for partition in range(3)] == [30, 3, 100]
+
+
+def test_an_identity_gets_the_next_epoch_and_after_the_last_one_a_new_id() -> None:
+    """And never an id that ledger or log have seen."""
+    assert next_identity(None, highest_id=-1) == (0, 0)
+    assert next_identity(None, highest_id=41) == (42, 0)
+    assert next_identity((5, 8), highest_id=41) == (5, 9)
+    assert next_identity((5, LAST_EPOCH), highest_id=41) == (42, 0)
+
+
+def test_a_transaction_hangs_when_it_is_open_for_longer_than_its_timeout() -> None:
+    """Equality is not longer."""
+    one = OpenTransaction(producer_id=1, epoch=0, transactional_id=None, first_offsets={0: 3}, since_ms=100, timeout_ms=50)
+    assert (one.hangs(150), one.hangs(151)) == (False, True)
+
+
+def test_a_later_stretch_of_the_log_goes_over_what_was_known() -> None:
+    """An open transaction is carried on unless a marker ended it; a sequence unless the epoch is new."""
+    holding = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1, open_first_offset=40, open_since_ms=1)
+    later = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=None, last_appended_ms=2)
+    assert merged(None, later, ended=True) == later
+    carried = merged(holding, later, ended=False)
+    assert (carried.open_first_offset, carried.open_since_ms, carried.last_sequence, carried.last_appended_ms) == (40, 1, 9, 2)
+    decided = merged(holding, later, ended=True)
+    assert (decided.open_first_offset, decided.open_since_ms, decided.last_sequence) == (None, None, 9)
+    newer = ProducerState(partition=0, producer_id=7, epoch=4, last_sequence=None, last_appended_ms=2)
+    assert merged(holding, newer, ended=True).last_sequence is None
+
+
+class Histories(RuleBasedStateMachine):
+    """Random histories of three producers in one partition: the rules over states against the model over the whole log."""
+
+    def __init__(self) -> None:
+        """Begin with an empty partition."""
+        super().__init__()
+        self.model = ModelTopic(1)
+        self.states: dict[int, ProducerState] = {}
+
+    @rule(producer=st.integers(0, 2), epoch=st.integers(0, 3), step=st.integers(-3, 3), transactional=st.booleans())
+    def data(self, producer: int, epoch: int, step: int, transactional: bool) -> None:  # noqa: FBT001  Hypothesis passes by name
+        """Offer a data row whose sequence is near the right one."""
+        state = self.states.get(producer)
+        sequence = max(0, (state.next_sequence if state is not None and state.epoch == epoch else 0) + step)
+        self._offer(producer, epoch, sequence, transactional=transactional, control=None)
+
+    @rule(producer=st.integers(0, 2), epoch=st.integers(0, 3), control=st.sampled_from([Control.COMMIT, Control.ABORT]))
+    def marker(self, producer: int, epoch: int, control: Control) -> None:
+        """Offer a marker."""
+        self._offer(producer, epoch, None, transactional=True, control=control)
+
+    def _offer(self, producer: int, epoch: int, sequence: int | None, *, transactional: bool, control: Control | None) -> None:
+        state = self.states.get(producer)
+        verdict = judge(state, epoch=epoch, sequence=sequence, transactional=transactional, control=control)
+        offset = len(self.model.logs[0])
+        expected = self.model.offer(
+            0,
+            b"k",
+            b"v",
+            producer_id=producer,
+            epoch=epoch,
+            sequence=sequence,
+            transactional=transactional,
+            control=control.value if control else None,
+        )
+        assert verdict.value == expected
+        if verdict is Verdict.ACCEPTED:
+            self.states[producer] = applied(
+                state,
+                partition=0,
+                producer_id=producer,
+                epoch=epoch,
+                sequence=sequence,
+                transactional=transactional,
+                control=control,
+                offset=offset,
+                appended_ms=offset,
+            )
+
+    @invariant()
+    def the_last_stable_offset_is_the_model_s(self) -> None:
+        """After every step."""
+        assert last_stable_offset(0, len(self.model.logs[0]), self.states.values()) == self.model.last_stable_offset(0)
+
+
+Histories.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestHistories = Histories.TestCase

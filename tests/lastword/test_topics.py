@@ -1,0 +1,461 @@
+"""Topics through the API: made, listed, described, altered, deleted and copied; only records need Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic, TopicExists, UnknownTopic
+from lastword import LogDir
+from lastword.copying import copy_topic
+from storage import lock
+from storage.ledger import Decision, Kind, Ledger
+from tests.pictures import log, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from lastword import Topic
+
+_COMPACT = {"cleanup.policy": "compact"}
+_HOUR_MS = 3_600_000
+_ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def dry(tmp_path: Path) -> Iterator[LogDir]:
+    """Return an empty log.dir without a Spark session; it must not have started one when the test ends."""
+    log_dir = LogDir(None, str(tmp_path / "dry"))
+    yield log_dir
+    lock.release_all()
+    assert log_dir._spark is None, "nothing here needs a JVM"  # noqa: SLF001
+
+
+def _refused(attempt: Any) -> dict[str, str]:
+    """Return what is allowed for every key that `attempt` is refused for."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        attempt()
+    return {violation.key: violation.allowed for violation in caught.value.violations}
+
+
+# --- names and partitions -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_created_topic_is_listed_described_and_found_again(dry: LogDir) -> None:
+    """Also from another LogDir on the same path; the list is sorted."""
+    dry.create_topic("prices", partitions=3, config={**_COMPACT, "segment.bytes": "128MiB"}, now_ms=5)
+    dry.create_topic("fruit")
+    other = LogDir(None, dry.location)
+    assert other.topics() == ["fruit", "prices"]
+    topic = other.topic("prices")
+    assert (topic.name, topic.partitions, topic.config.compacted, topic.config.segment_bytes) == ("prices", 3, True, 134_217_728)
+    assert topic.log.decisions().created_ms == 5
+
+
+def test_a_log_dir_that_does_not_exist_yet_has_no_topics(dry: LogDir) -> None:
+    """Looking at it does not make it."""
+    assert dry.topics() == []
+    assert dry.purge_deleted() == []
+    assert not Path(dry.location).exists()
+
+
+@pytest.mark.parametrize("name", ["a", "fruit-prices", "A_b.c-1", "__consumer_offsets", "9", "a..b", "-", "x" * 249])
+def test_kafka_s_topic_names_are_allowed(dry: LogDir, name: str) -> None:
+    """Letters, digits, dot, underscore and hyphen, up to 249 of them."""
+    dry.create_topic(name)
+    assert dry.topics() == [name]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "../a", "a b", "a\n", "pêche", "a:b", "a\0", "x" * 250])
+def test_other_names_are_refused_and_nothing_is_made(dry: LogDir, name: str) -> None:
+    """A leading dot is lastword's own, besides what Kafka refuses."""
+    with pytest.raises(InvalidTopic, match="1 to 249 of the characters"):
+        dry.create_topic(name)
+    assert not Path(dry.location).exists()
+
+
+def test_a_topic_has_1_to_10000_partitions(dry: LogDir) -> None:
+    """Both bounds; a boolean or a fraction is no number of partitions."""
+    assert dry.create_topic("one").partitions == 1
+    assert dry.create_topic("many", partitions=10_000).partitions == 10_000
+    refused: list[Any] = [0, -1, 10_001, True, 1.5, "4"]
+    for partitions in refused:
+        with pytest.raises(InvalidTopic, match="allowed is 1 to 10000"):
+            dry.create_topic("wrong", partitions=partitions)
+    assert dry.topics() == ["many", "one"]
+
+
+def test_a_taken_name_is_refused_and_the_topic_stays_as_it_was(dry: LogDir) -> None:
+    """`TopicExists`; an invalid configuration is reported first."""
+    topic = dry.create_topic("fruit", partitions=2, config=_COMPACT)
+    with pytest.raises(TopicExists, match="topic fruit exists already in"):
+        dry.create_topic("fruit", partitions=5)
+    assert (topic.partitions, dict(topic.describe().overrides)) == (2, {"cleanup.policy": "compact"})
+
+
+def test_of_many_who_create_one_topic_at_once_exactly_one_does(dry: LogDir) -> None:
+    """Four threads, each with a LogDir of its own."""
+    start = Barrier(4)
+
+    def create(partitions: int) -> int | None:
+        start.wait()
+        try:
+            return LogDir(None, dry.location).create_topic("fruit", partitions=partitions).partitions
+        except TopicExists:
+            return None
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [partitions for partitions in pool.map(create, (1, 2, 3, 4)) if partitions is not None]
+    assert made == [dry.topic("fruit").partitions]
+
+
+def test_an_unknown_topic_is_an_error_that_names_the_existing_ones(dry: LogDir) -> None:
+    """By every verb that takes a name."""
+    with pytest.raises(UnknownTopic, match=r"topic frut does not exist in .*; existing: none"):
+        dry.topic("frut")
+    dry.create_topic("prices")
+    dry.create_topic("fruit")
+    for verb in (dry.topic, dry.delete_topic):
+        with pytest.raises(UnknownTopic, match="existing: fruit, prices"):
+            verb("frut")
+
+
+# --- configuration ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_violation_of_a_configuration_is_named_at_once_and_nothing_is_made(dry: LogDir) -> None:
+    """A value out of range, a wrong choice, a misspelt key with the nearest right one, a key of Kafka that is not here."""
+    wrong = {"segment.bytes": 5, "cleanup.policy": "compacted", "retention.mss": 1, "flush.ms": 1}
+    with pytest.raises(InvalidConfiguration) as caught:
+        dry.create_topic("fruit", config=wrong)
+    allowed = {violation.key: violation.allowed for violation in caught.value.violations}
+    assert set(allowed) == set(wrong)
+    assert "at least 1024" in allowed["segment.bytes"]
+    assert "any of compact, delete" in allowed["cleanup.policy"]
+    assert allowed["retention.mss"] == "unknown; did you mean retention.ms?"
+    assert "nothing to flush" in allowed["flush.ms"]
+    assert str(caught.value).startswith("invalid configuration of topic fruit:\n  segment.bytes = 5: ")
+    assert not Path(dry.location).exists()
+
+
+def test_alter_changes_some_settings_and_none_takes_one_away(dry: LogDir) -> None:
+    """What is not named stays; another handle of the topic sees the change."""
+    topic = dry.create_topic("fruit", config={**_COMPACT, "segment.ms": "12h"})
+    other = dry.topic("fruit")
+    assert other.config.segment_ms == 12 * _HOUR_MS
+    assert topic.alter_config({"retention.ms": "1h", "segment.ms": None}).segment_ms == 7 * 24 * _HOUR_MS
+    assert (other.config.segment_ms, other.config.retention_ms, other.config.compacted) == (7 * 24 * _HOUR_MS, _HOUR_MS, True)
+    assert dict(other.describe().overrides) == {"cleanup.policy": "compact", "retention.ms": str(_HOUR_MS)}
+    topic.alter_config({"delete.retention.ms": None})  # was not set
+    assert topic.alter_config({"retention.ms": None, "cleanup.policy": None}).deletes
+    assert dict(other.describe().overrides) == {}
+
+
+def test_an_alter_with_violations_names_all_of_them_and_changes_nothing(dry: LogDir) -> None:
+    """Also those that only appear beside what is set already, and a setting to take away that there is not."""
+    topic = dry.create_topic("fruit", config={"min.compaction.lag.ms": "2h"})
+    assert set(_refused(lambda: topic.alter_config({"segment.bytes": 5, "segment.ms": 0, "retention.ms": 1}))) == {
+        "segment.bytes",
+        "segment.ms",
+    }
+    assert _refused(lambda: topic.alter_config({"max.compaction.lag.ms": "1h"})) == {
+        "min.compaction.lag.ms": f"at most max.compaction.lag.ms, which is {_HOUR_MS}"
+    }
+    assert _refused(lambda: topic.alter_config({"retention.mss": None})) == {"retention.mss": "unknown; did you mean retention.ms?"}
+    assert dict(topic.describe().overrides) == {"min.compaction.lag.ms": str(2 * _HOUR_MS)}
+
+
+def test_alter_refuses_the_number_of_partitions_says_why_and_names_the_way_out(dry: LogDir) -> None:
+    """Keys would move: `topics copy` re-hashes them."""
+    topic = dry.create_topic("fruit", partitions=2)
+    (allowed,) = _refused(lambda: topic.alter_config({"partitions": 8})).values()
+    assert "fixed at creation: keys would move to other partitions and lose their order" in allowed
+    assert "lastword topics copy fruit NEW --partitions 8" in allowed
+    assert topic.partitions == 2
+
+
+def test_alters_at_the_same_time_all_hold(dry: LogDir) -> None:
+    """Four threads, each with its own handle and its own key: none undoes another's."""
+    dry.create_topic("fruit")
+    changes = {"segment.ms": "1", "retention.ms": "2", "delete.retention.ms": "3", "max.message.bytes": "4"}
+    start = Barrier(len(changes))
+
+    def alter(change: tuple[str, str]) -> None:
+        topic = LogDir(None, dry.location).topic("fruit")
+        start.wait()
+        topic.alter_config(dict([change]))
+
+    with ThreadPoolExecutor(len(changes)) as pool:
+        list(pool.map(alter, changes.items()))
+    assert dict(dry.topic("fruit").describe().overrides) == changes
+
+
+def test_broker_settings_hold_for_topics_without_their_own(dry: LogDir) -> None:
+    """Kafka's precedence: ms over minutes over hours, the topic's own over all; they belong to the service, not to the topic."""
+    plain = dry.create_topic("plain")
+    own = dry.create_topic("own", config={"retention.ms": 5})
+    service = LogDir(None, dry.location, settings={"log.retention.hours": 1, "log.cleaner.threads": 2})
+    assert service.topic("plain").config.retention_ms == _HOUR_MS
+    assert service.topic("own").config.retention_ms == 5
+    assert service.service_config.log_cleaner_threads == 2
+    assert service.topic("own").alter_config({"retention.ms": None}).retention_ms == _HOUR_MS
+    minutes = LogDir(None, dry.location, settings={"log.retention.hours": 1, "log.retention.minutes": 2})
+    assert minutes.topic("plain").config.retention_ms == 120_000
+    assert (plain.config.retention_ms, own.config.retention_ms) == (7 * 24 * _HOUR_MS, 7 * 24 * _HOUR_MS)
+
+
+def test_wrong_broker_settings_are_refused_before_anything_else(tmp_path: Path) -> None:
+    """All at once, with the nearest right key."""
+    settings = {"log.retention.hour": 1, "log.cleaner.threads": 0, "log.retention.ms": "soon"}
+    allowed = _refused(lambda: LogDir(None, str(tmp_path), settings=settings))
+    assert set(allowed) == set(settings)
+    assert allowed["log.retention.hour"] == "unknown; did you mean log.retention.hours?"
+
+
+def test_a_broker_setting_that_contradicts_a_topic_s_own_is_refused_for_that_topic(dry: LogDir) -> None:
+    """max.compaction.lag.ms of the service below min.compaction.lag.ms of the topic."""
+    service = LogDir(None, dry.location, settings={"log.cleaner.max.compaction.lag.ms": _HOUR_MS})
+    allowed = _refused(lambda: service.create_topic("fruit", config={"min.compaction.lag.ms": "2h"}))
+    assert set(allowed) == {"min.compaction.lag.ms"}
+    assert dry.topics() == []
+
+
+# --- describe -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_describe_shows_an_empty_topic_with_every_setting(dry: LogDir) -> None:
+    """Table version 0, partitions without segments, none of them active."""
+    found = dry.create_topic("fruit", partitions=2, config={"retention.ms": "1h"}).describe()
+    assert (found.name, found.table_version, found.record_count, found.size_bytes) == ("fruit", 0, 0, 0)
+    assert [(one.partition, one.log_end_offset, one.segments, one.active) for one in found.partitions] == [
+        (0, 0, (), False),
+        (1, 0, (), False),
+    ]
+    assert (found.config["retention.ms"], found.config["cleanup.policy"]) == (str(_HOUR_MS), "delete")
+    assert (dict(found.queries), found.mirror) == ({}, None)
+
+
+def test_describe_without_spark_says_the_same_as_with_it(spark: SparkSession, logs: LogDir) -> None:
+    """Counts, offsets and segments come from the Delta log; a roll without Spark is seen by the next append."""
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    topic.append(rows(spark, "grape=1 lime=1 grape=2", partition=1))
+    dry = LogDir(None, logs.location)
+    assert dry.topic("fruit").roll() == {1: 3}
+    topic.append(rows(spark, "lime=∅", partition=1))
+    found = dry.topic("fruit").describe()
+    assert found == topic.describe()
+    assert (found.record_count, [one.log_end_offset for one in found.partitions]) == (4, [0, 4])
+    assert [(one.label, one.record_count) for one in found.partitions[1].segments] == [(0, 3), (3, 1)]
+    assert dry._spark is None  # noqa: SLF001
+
+
+def test_topics_are_made_altered_described_and_deleted_where_there_is_no_java(tmp_path: Path) -> None:
+    """A process that cannot start a JVM: an empty PATH, and a JAVA_HOME that is not there."""
+    script = """
+from lastword import LogDir
+logs = LogDir(None, "data")
+topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
+topic.alter_config({"retention.ms": "1h"})
+assert topic.roll() == {}
+assert topic.describe().config["retention.ms"] == "3600000"
+logs.delete_topic("fruit", now_ms=0)
+assert logs.topics() == [] and logs.purge_deleted(now_ms=60_000) == ["fruit"]
+"""
+    environment = {**os.environ, "PATH": "", "JAVA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(_ROOT)}
+    done = subprocess.run(  # noqa: S603  our own interpreter
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- delete -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_gone_at_once_and_its_files_stay_for_file_delete_delay_ms(dry: LogDir) -> None:
+    """Deleted at 1000 with a delay of 500: there at 1499, gone at 1500. The name is free meanwhile, dots in it or not."""
+    trash = Path(dry.location) / ".deleted"
+    topic = dry.create_topic("orders.v1", config={"file.delete.delay.ms": 500})
+    dry.delete_topic("orders.v1", now_ms=1_000)
+    assert dry.topics() == []
+    with pytest.raises(UnknownTopic):
+        topic.describe()
+    with pytest.raises(UnknownTopic):
+        topic.alter_config({"retention.ms": 1})
+    again = dry.create_topic("orders.v1", partitions=3)
+    (folder,) = trash.iterdir()
+    assert (folder / "log" / "_delta_log").is_dir()
+    assert dry.purge_deleted(now_ms=1_499) == []
+    assert folder.exists()
+    assert dry.purge_deleted(now_ms=1_500) == ["orders.v1"]
+    assert list(trash.iterdir()) == []
+    assert (dry.topics(), again.partitions) == (["orders.v1"], 3)
+
+
+def test_a_handle_of_a_deleted_topic_does_not_touch_its_namesake(dry: LogDir) -> None:
+    """Another topic under the same name is another topic."""
+    old = dry.create_topic("fruit")
+    assert old.partitions == 1
+    dry.delete_topic("fruit")
+    new = dry.create_topic("fruit", partitions=2)
+    with pytest.raises(UnknownTopic, match="was deleted and another one created under its name; open it again"):
+        old.alter_config({"retention.ms": 1})
+    assert dict(new.describe().overrides) == {}
+
+
+def test_two_deleted_topics_of_one_name_are_purged_each_in_its_time(dry: LogDir) -> None:
+    """Delays of 100 and 1000 from the same moment."""
+    for delay_ms in (1_000, 100):
+        dry.create_topic("fruit", config={"file.delete.delay.ms": delay_ms})
+        dry.delete_topic("fruit", now_ms=0)
+    assert [dry.purge_deleted(now_ms=now_ms) for now_ms in (99, 100, 999, 1_000)] == [[], ["fruit"], [], ["fruit"]]
+
+
+def test_records_of_a_deleted_topic_do_not_come_back_under_its_name(spark: SparkSession, logs: LogDir) -> None:
+    """Neither from Delta's caches nor from the trash: offsets begin at 0 again."""
+    logs.create_topic("fruit", config=_COMPACT).append(rows(spark, "grape=1 lime=1"))
+    logs.delete_topic("fruit", now_ms=0)
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    assert log(topic) == []
+    topic.append(rows(spark, "kiwi=1"))
+    assert log(topic) == ["0 kiwi=1"]
+
+
+# --- ledger -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_numbers_decisions_without_a_gap_whoever_makes_them(dry: LogDir) -> None:
+    """Four threads, two of them sharing a ledger; one or two decisions a commit; a reader opened before sees all of them."""
+    topic = dry.create_topic("fruit")
+    path = topic.log.paths.ledger
+    reader = Ledger(path, "fruit")
+    assert reader.read().sequence == 2  # create, config
+    shared = Ledger(path, "fruit")
+    writers = [shared, shared, Ledger(path, "fruit"), Ledger(path, "fruit")]
+    start = Barrier(len(writers))
+
+    def decide(writer: int) -> None:
+        start.wait()
+        for number in range(5):
+            made = [_query(f"{writer}-{number}-{part}") for part in range(1 + number % 2)]
+            assert writers[writer].append(made).queries[f"{writer}-{number}-0"] == "id"
+
+    with ThreadPoolExecutor(len(writers)) as pool:
+        list(pool.map(decide, range(len(writers))))
+    decisions = reader.rows()
+    assert [row.sequence for row in decisions] == list(range(1, 2 + 4 * 7 + 1))
+    names = [row.name for row in decisions[2:]]
+    assert len(set(names)) == 28
+    for writer in range(4):
+        mine = [name for name in names if name and name.startswith(f"{writer}-")]
+        assert mine == sorted(mine), "a writer's decisions stand in the order in which it made them"
+    assert set(reader.read().queries) == set(names)
+
+
+def test_the_ledger_reads_back_what_was_decided(dry: LogDir) -> None:
+    """Every column of a decision, and what the fold makes of several: the newest holds, a roll never goes back."""
+    topic = dry.create_topic("fruit", partitions=2, now_ms=7)
+    decided = [
+        Decision(kind=Kind.ROLL, time_ms=1_700_000_000_123, partition=1, offset=731, table_version=42),
+        Decision(kind=Kind.ROLL, time_ms=8, partition=1, offset=5, table_version=43),
+        Decision(kind=Kind.QUERY, time_ms=9, name="files", details={"query_id": "1"}),
+        Decision(kind=Kind.QUERY, time_ms=10, name="files", details={"query_id": None}),
+    ]
+    topic.log.ledger.append(decided)
+    other = Ledger(topic.log.paths.ledger, "fruit")
+    found = other.rows()[2:]
+    assert [(row.kind, row.time_ms, row.partition, row.name, row.offset, row.table_version, dict(row.details)) for row in found] == [
+        (row.kind, row.time_ms, row.partition, row.name, row.offset, row.table_version, dict(row.details)) for row in decided
+    ]
+    today = other.read()
+    assert (today.rolled_offset(0), today.rolled_offset(1), today.created_ms, dict(today.queries)) == (-1, 731, 7, {"files": None})
+
+
+def test_a_ledger_that_is_not_there_is_an_unknown_topic(dry: LogDir) -> None:
+    """Also one that was deleted while it was open."""
+    with pytest.raises(UnknownTopic, match="no ledger at"):
+        Ledger(str(Path(dry.location) / "fruit" / "ledger"), "fruit").read()
+    ledger = dry.create_topic("fruit").log.ledger
+    assert ledger.read().sequence == 2
+    dry.delete_topic("fruit")
+    with pytest.raises(UnknownTopic):
+        ledger.append([_query("late")])
+
+
+def _query(name: str) -> Decision:
+    return Decision(kind=Kind.QUERY, time_ms=0, name=name, details={"query_id": "id"})
+
+
+# --- copy ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _by_key(topic: Topic) -> dict[bytes, list[tuple[Any, ...]]]:
+    """Return every record of every key in the order of its offsets."""
+    found: dict[bytes, list[tuple[Any, ...]]] = defaultdict(list)
+    shown = topic.records().orderBy("partition", "offset").select("key", "value", "headers", F.unix_millis("timestamp"))
+    for key, value, headers, timestamp_ms in shown.collect():
+        found[bytes(key)].append((value, headers, timestamp_ms))
+    return found
+
+
+def test_a_copy_has_every_record_hashed_anew_in_the_order_of_its_key(spark: SparkSession, logs: LogDir) -> None:
+    """Three partitions to five: values, tombstones, headers, timestamps and settings come along; offsets begin at 0 without a gap."""
+    source = logs.create_topic("fruit", partitions=3, config={**_COMPACT, "segment.bytes": "1KiB"})
+    schema = "key string, value string, headers array<struct<key:string,value:binary>>, timestamp bigint"
+    for step in range(2):
+        drawn = [
+            (
+                f"k{number % 23}",
+                None if number % 7 == 0 else f"{step}-{number}",
+                [("n", bytearray([number]))] if number % 2 else None,
+                9_000 - number,
+            )
+            for number in range(120)
+        ]
+        source.append(spark.createDataFrame(drawn, schema), now_ms=1)
+        source.roll()
+    result = copy_topic(logs, "fruit", "wide", partitions=5, now_ms=2)
+    copy = logs.topic("wide")
+    assert _by_key(source) == _by_key(copy)
+    assert result.record_count == copy.describe().record_count == 240
+    assert [one.log_end_offset for one in copy.describe().partitions] == [one.record_count for one in copy.describe().partitions]
+    assert (copy.partitions, dict(copy.describe().overrides)) == (5, dict(source.describe().overrides))
+    before = copy.records().select("key", "partition").distinct()
+    copy.append(spark.createDataFrame([(f"k{number}", "after") for number in range(23)], "key string, value string"))
+    assert copy.records().select("key", "partition").distinct().exceptAll(before).count() == 0, "later records join their keys"
+
+
+def test_a_copy_into_one_partition_an_empty_topic_and_a_taken_name(spark: SparkSession, logs: LogDir) -> None:
+    """An empty topic gives an empty one; `TopicExists` changes nothing; an unknown source makes nothing."""
+    empty = logs.create_topic("empty", partitions=2, config=_COMPACT)
+    assert copy_topic(logs, "empty", "also-empty", partitions=3).record_count == 0
+    assert logs.topic("also-empty").partitions == 3
+    empty.append(rows(spark, "grape=1 lime=1 grape=∅"))
+    assert copy_topic(logs, "empty", "one", partitions=1).record_count == 3
+    assert _by_key(empty) == _by_key(logs.topic("one"))
+    with pytest.raises(TopicExists):
+        copy_topic(logs, "empty", "one", partitions=1)
+    assert logs.topic("one").describe().record_count == 3
+    with pytest.raises(UnknownTopic):
+        copy_topic(logs, "frut", "new", partitions=1)
+    assert logs.topics() == ["also-empty", "empty", "one"]
+
+
+def test_a_copy_that_is_refused_leaves_no_topic_behind(spark: SparkSession, logs: LogDir) -> None:
+    """Keyless records from before the policy was compact: the copy says so, and its name stays free."""
+    source = logs.create_topic("events")
+    source.append(spark.createDataFrame([(None, "1"), ("a", "2")], "key string, value string"))
+    source.alter_config(_COMPACT)
+    with pytest.raises(InvalidRecords, match="1 × keyless"):
+        copy_topic(logs, "events", "new", partitions=2)
+    assert logs.topics() == ["events"]
