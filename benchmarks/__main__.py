@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append
+from benchmarks import append, transactions
 
-_ALL = {"append": append.run}
+_ALL = {"append": append.run, "transactions": transactions.run}
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:

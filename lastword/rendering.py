@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from compaction.producers import OpenTransaction
     from lastword.description import TopicDescription
 
 _WIDEST: Final = 60
+_SHORT: Final = 24
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -61,13 +62,20 @@ def json_line(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def records_table(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: str) -> Table:
-    """Return a table of rows that fits a terminal: long values are cut, tombstones are shown as such."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in {"partition", "offset"} else "left", overflow="ellipsis", no_wrap=name != "value")
-    for row in rows:
-        table.add_row(*(_cell(name, row.get(name)) for name in columns))
+def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> Table:
+    """Return a table of rows that fits a terminal: long values are cut, tombstones are shown as such, short columns stay whole."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
+    for number, name in enumerate(columns):
+        widest = max([len(name), *(len(line[number]) for line in cells)])
+        table.add_column(
+            name,
+            justify="right" if name in {"partition", "offset"} else "left",
+            overflow="ellipsis",
+            no_wrap=widest <= _SHORT,
+        )
+    for line in cells:
+        table.add_row(*line)
     return table
 
 
@@ -93,11 +101,12 @@ def description_table(description: TopicDescription) -> Table:
         title=f"{description.name}  {description.record_count:,} records, {size(description.size_bytes)}, table version "
         f"{description.table_version}",
         box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         title_justify="left",
         header_style="bold",
     )
-    for name in ("partition", "log start", "last stable", "log end", "records", "size", "segments", "slices", "last segment"):
-        table.add_column(name, justify="right" if name != "last segment" else "left")
+    for name in ("part", "start", "stable", "end", "records", "size", "segs", "slices", "last segment"):
+        table.add_column(name, justify="right" if name != "last segment" else "left", no_wrap=True)
     for one in description.partitions:
         table.add_row(
             str(one.partition),
@@ -113,13 +122,15 @@ def description_table(description: TopicDescription) -> Table:
     return table
 
 
-def segments_table(description: TopicDescription) -> Table:
-    """Return every segment of a topic as a table."""
-    table = Table(title=f"{description.name}: segments", box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
-    for name in ("partition", "segment", "offsets", "records", "size", "slices", "state", "latest record"):
-        table.add_column(name, justify="left" if name in {"offsets", "state", "latest record"} else "right")
+def segments_table(description: TopicDescription, partitions: Sequence[int] | None = None) -> Table:
+    """Return the segments of a topic, or of some of its partitions, as a table."""
+    table = Table(
+        title=f"{description.name}: segments", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold"
+    )
+    for name in ("partition", "segment", "offsets", "records", "size", "slices", "state"):
+        table.add_column(name, justify="left" if name in {"offsets", "state"} else "right", no_wrap=True)
     for one in description.partitions:
-        for segment in one.segments:
+        for segment in one.segments if partitions is None or one.partition in partitions else ():
             active = one.active and segment is one.segments[-1]
             table.add_row(
                 str(one.partition),
@@ -129,7 +140,6 @@ def segments_table(description: TopicDescription) -> Table:
                 size(segment.size_bytes),
                 str(len(segment.slices)),
                 "active" if active else "closed",
-                instant(segment.max_timestamp_ms),
             )
     return table
 
@@ -150,7 +160,7 @@ def transaction(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
 
 def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
     """Return open transactions as a table."""
-    table = Table(title=f"{topic}: open transactions", box=box.SIMPLE_HEAD, title_justify="left", header_style="bold")
+    table = Table(title=f"{topic}: open transactions", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
     for name in ("producer", "epoch", "transactional.id", "partition: first offset", "age", "timeout"):
         table.add_column(name, justify="left" if name in {"transactional.id", "partition: first offset"} else "right")
     for one in found:

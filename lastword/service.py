@@ -11,13 +11,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from compaction.errors import TopicExists
 from lastword import clock
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
 from streaming.appender import stop_append_query
+from streaming.events import logger
 from streaming.sources import open_source, trigger_of
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.2
 #: Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms.
 _HANGING_SECONDS: Final = 10
-_LOG: Final = structlog.get_logger("lastword.service")
+_LOG: Final = logger("service")
 
 
 def session_that_outlives_sigterm(settings: Settings) -> SparkSession:

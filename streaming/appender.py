@@ -16,8 +16,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from checkpoints.queries import check_query, check_query_name, stored_query_id
 from compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
 from compaction.producers import Control
@@ -25,6 +23,7 @@ from storage import transactions
 from storage.append import Habits, MicroBatch
 from storage.envelope import shape_of
 from storage.ledger import Decision, Kind
+from streaming.events import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 _BIND_SECONDS: Final = 60
 _INVALID: Final = ("dead-letter", "fail")
 _RUNNING: Final[dict[str, tuple[StreamingQuery, Appender]]] = {}
-_LOG: Final = structlog.get_logger("lastword.appender")
+_LOG: Final = logger("appender")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ class ModelTopic:
         log = self.logs[partition]
         return log[-1].offset + 1 if log else 0
 
-    def _verdict(  # noqa: PLR0911  one return a rule
+    def _verdict(
         self, partition: int, producer_id: int, epoch: int, sequence: int | None, *, transactional: bool, control: str | None
     ) -> str:
         mine = [row for row in self.logs[partition] if row.producer_id == producer_id]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,15 @@ from compaction.errors import InvalidRecords, InvalidTransactionState, ProducerF
 from lastword import LogDir, Topic
 from storage import crash_points
 from storage.crash_points import CrashPoint
-from storage.topic_log import TopicLog
 from tests.model import ModelTopic
 from tests.pictures import latest, rows, text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
+
+    from storage.topic_log import TopicLog
 
 _COMPACT = {"cleanup.policy": "compact"}
 _PRODUCED = (
@@ -35,7 +40,7 @@ def _picture(topic: Topic, partition: int = 0, isolation: str = "read_uncommitte
 
 
 def _produced(spark: SparkSession, drawn: str, *, partition: int = 0) -> DataFrame:
-    """Rows drawn as `7.0.3 grape=1` (producer 7, epoch 0, sequence 3), `7.0t3 …` (transactional), `7.0 COMMIT`, `grape=1` (plain); `|` between."""
+    """Rows drawn with `|` between: `7.0.3 grape=1` (producer, epoch, sequence), `7.0t3 …` (transactional), `7.0 COMMIT`, `grape=1`."""
     drawn_rows: list[tuple[Any, ...]] = []
     for word in drawn.split("|"):
         *who, what = word.split()
@@ -93,9 +98,14 @@ def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_
         txn.append(rows(spark, "lime=2", partition=0))
         assert latest(topic) == {"grape": "0"}
     assert latest(topic) == {"grape": "1", "lime": "2", "kiwi": "1"}
-    with pytest.raises(ZeroDivisionError), topic.transaction("loader") as txn:
-        txn.append(rows(spark, "grape=∅ lime=∅", partition=0))
-        raise ZeroDivisionError
+
+    def fails() -> None:
+        with topic.transaction("loader") as txn:
+            txn.append(rows(spark, "grape=∅ lime=∅", partition=0))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
     assert latest(topic) == {"grape": "1", "lime": "2", "kiwi": "1"}
     assert _picture(topic, 0)[-3:] == ["5 grape=∅", "6 lime=∅", "7 ABORT"]
     assert _picture(topic, 1) == ["0 kiwi=1", "1 COMMIT"]
@@ -114,7 +124,12 @@ def test_a_second_instance_fences_the_first_and_aborts_what_it_left_open(spark: 
     with logs.topic("fruit").transaction("loader") as txn:
         assert (txn.producer_id, txn.epoch) == (zombie.producer_id, zombie.epoch + 1)
         txn.append(rows(spark, "grape=new", partition=1))
-        for late in (zombie.commit, zombie.abort, lambda: zombie.append(rows(spark, "lime=zombie", partition=0))):
+        late_acts: list[Callable[[], object]] = [
+            zombie.commit,
+            zombie.abort,
+            partial(zombie.append, rows(spark, "lime=zombie", partition=0)),
+        ]
+        for late in late_acts:
             with pytest.raises(ProducerFenced, match="loader was taken over"):
                 late()
     assert _picture(topic, 0) == ["0 grape=zombie", "1 ABORT"]
@@ -225,7 +240,7 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
 def test_random_histories_of_many_producers_go_through_spark_as_through_the_model(spark: SparkSession, logs: LogDir) -> None:
     """40 histories at once, each a partition of one topic: verdicts, rows, transactions, last stable offset and read_committed."""
     seed = random.SystemRandom().randrange(10**6)
-    print(f"seed={seed}")
+    print(f"seed={seed}")  # noqa: T201
     _histories(spark, logs, seed=seed, partitions=40, appends=6)
 
 
@@ -234,7 +249,7 @@ def test_random_histories_of_many_producers_go_through_spark_as_through_the_mode
 def test_many_more_random_histories(spark: SparkSession, logs: LogDir) -> None:
     """The long version."""
     seed = random.SystemRandom().randrange(10**6)
-    print(f"seed={seed}")
+    print(f"seed={seed}")  # noqa: T201
     _histories(spark, logs, seed=seed, partitions=300, appends=20)
 
 
@@ -439,7 +454,7 @@ def test_a_stream_makes_transactions_of_its_micro_batches(spark: SparkSession, l
     folder = tmp_path / "input"
     folder.mkdir()
     for number in range(5):
-        (folder / f"{number}.json").write_text('{"key": "k%d", "value": "v"}\n' % number)
+        (folder / f"{number}.json").write_text(json.dumps({"key": f"k{number}", "value": "v"}))
     source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1).json(str(folder))
     for micro_batches, markers in ((1, 5), (3, 2)):
         topic = logs.create_topic(f"fruit-{micro_batches}", config=_COMPACT)
@@ -455,4 +470,4 @@ def test_a_stream_makes_transactions_of_its_micro_batches(spark: SparkSession, l
         assert shown.where("control = 'COMMIT'").count() == markers
         assert topic.records(isolation="read_committed").count() == 5
     with pytest.raises(UserError, match="micro_batches_per_transaction = 0: 1 or more"):
-        topic.append_stream(source, name="other", transactional_id="x", micro_batches_per_transaction=0)
+        logs.topic("fruit-1").append_stream(source, name="other", transactional_id="x", micro_batches_per_transaction=0)

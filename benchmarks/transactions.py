@@ -1,0 +1,90 @@
+"""What transactions cost: appending with a producer, and finding the producers again at a start.
+
+(a) 200,000 records as one append of a transaction against the same as plain records. Bound: 1.4×.
+(b) The producers' states from a log of 5 M records of which 1 % carry a producer, against reading that column of all files: at least
+    10× faster, and only the files that hold such a row are opened.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from benchmarks.append import records
+from benchmarks.measure import in_turns, report
+from lastword import LogDir, clock, spark_session
+from storage.append import Habits
+from storage.producer_log import read_states
+from storage.transactions import begin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compaction.producers import ProducerStamp
+    from lastword import Topic
+    from storage.snapshot import LogSnapshot
+
+_PARTITIONS = 4
+_RECORDS = 5_000_000
+_APPENDS = 100
+
+
+def run() -> None:
+    """Measure and print."""
+    spark = spark_session("lastword-bench", settings={"spark.log.level": "ERROR", "spark.driver.memory": "4g"})
+    with tempfile.TemporaryDirectory() as folder:
+        _append(spark, Path(folder))
+        _rebuild(spark, Path(folder))
+
+
+def _append(spark: SparkSession, folder: Path) -> None:
+    logs = LogDir(spark, str(folder / "logs"))
+    source = str(folder / "source")
+    records(spark, 200_000).repartition(2).write.parquet(source)
+    plain, ours = (logs.create_topic(name, partitions=_PARTITIONS, config={"cleanup.policy": "compact"}) for name in ("plain", "txn"))
+    stamp = begin(ours.log, spark, "loader", now_ms=clock.now_ms(), timeout_ms=None)
+    habits = {"plain": Habits(), "txn": Habits()}
+
+    def append(topic: Topic, stamp: ProducerStamp | None) -> None:
+        topic.log.append(spark.read.parquet(source), now_ms=clock.now_ms(), habits=habits[topic.name], stamp=stamp)
+
+    timings = in_turns({"plain": lambda: append(plain, None), "transactional": lambda: append(ours, stamp)}, warm_up=4, rounds=9)
+    without, with_producer = timings["plain"].median, timings["transactional"].median
+    line = [f"{without:.3f} s", f"{with_producer:.3f} s", f"{with_producer / without:.2f}×", "≤ 1.4"]
+    report("200,000 records in one append (medians of 9, in turns)", [line], ["plain", "transactional", "ratio", "bound"])
+
+
+def _rebuild(spark: SparkSession, folder: Path) -> None:
+    topic = LogDir(spark, str(folder / "logs")).create_topic("rebuild", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
+    each, habits = _RECORDS // _APPENDS, Habits()
+    for number in range(_APPENDS):
+        rows = records(spark, each)
+        if number % _APPENDS == _APPENDS // 2:  # 1 % of all records, in one append
+            rows = rows.select(
+                "*",
+                F.lit(7).cast("bigint").alias("producer_id"),
+                F.lit(0).alias("producer_epoch"),
+                F.row_number().over(Window.orderBy("key")).cast("int").alias("sequence"),
+                F.lit(0).alias("partition"),
+            )
+        topic.log.append(rows, now_ms=clock.now_ms(), habits=habits)
+    snapshot = topic.log.snapshot()
+    needed = int((snapshot.files.producer_rows > 0).sum())
+
+    def whole() -> DataFrame:
+        frame = spark.read.format("delta").load(topic.log.paths.log)
+        frame.groupBy("partition", "producer_id").agg(F.max("offset"), F.max("sequence"), F.max("appended_at"), F.max("control")).collect()
+        return frame
+
+    timings = in_turns({"all files": whole, "states": lambda: _states(spark, topic, snapshot)}, warm_up=2, rounds=5)
+    everything, states = timings["all files"].median, timings["states"].median
+    line = [f"{everything:.2f} s", f"{states:.2f} s", f"{everything / states:.1f}×", f"{needed} of {len(snapshot.files.path)}", "≥ 10×"]
+    report("producers' states of 5 M records, 1 % with a producer", [line], ["reading all", "states", "faster", "files read", "bound"])
+
+
+def _states(spark: SparkSession, topic: Topic, snapshot: LogSnapshot) -> None:
+    read_states(spark, topic.log.paths.log, snapshot, _PARTITIONS)

@@ -1,0 +1,1 @@
+"""Examples that run: real input through the real service."""

@@ -1,0 +1,1 @@
+"""The airports of the world as a compacted changelog."""

@@ -1,0 +1,7 @@
+"""`python -m lastword`: the command line."""
+
+from __future__ import annotations
+
+from lastword.cli import main
+
+main()
