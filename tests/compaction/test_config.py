@@ -11,22 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction.config import (
-    GIB,
-    INT_MAX,
-    LONG_MAX,
-    LONG_MIN,
-    REFUSED_KEYS,
-    SERVICE_KEYS,
-    TOPIC_KEYS,
-    Kind,
     ServiceConfig,
     TopicConfig,
-    canonical_text,
     describe_topic_config,
     normalize_overrides,
     parse_service_config,
     parse_topic_config,
 )
+from compaction.config_keys import GIB, INT_MAX, LONG_MAX, LONG_MIN, REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS, Kind, canonical_text
 from compaction.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
