@@ -51,7 +51,7 @@ def read_states(
         rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(location).where("producer_id IS NOT NULL")
         if since is not None:
             rows = rows.where(_past(starts))
-        for new, ended in _summaries(rows):
+        for new, ended in summaries(rows):
             place = new.partition, new.producer_id
             states[place] = merged(states.get(place), new, ended=ended)
     return ProducerSnapshot(table_version=snapshot.version, log_end_offsets=ends, states=states)
@@ -74,7 +74,7 @@ def _past(starts: Sequence[int]) -> Column:
     return condition
 
 
-def _summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
+def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
     """Fold rows to one state a (partition, producer), and whether a marker of the producer is among them."""
     found = (
         rows.groupBy("partition", "producer_id")
