@@ -70,12 +70,12 @@ class LogDir:
             self._spark = spark_session()
         return self._spark
 
-    def hold_lock(self) -> None:
+    def hold_lock(self, spark: SparkSession | None = None) -> None:
         """Become the committing process of this log.dir, with its JVM if there is one.
 
         Raises `LogDirLocked` if another process is (local disks only).
         """
-        lock.hold(self._files.local, self._spark)
+        lock.hold(self._files.local, spark or self._spark)
 
     def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:
         """Return the configuration that `overrides` give over the service's defaults; raise `InvalidConfiguration`."""

@@ -72,7 +72,8 @@ def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title:
             name,
             justify="right" if name in {"partition", "offset"} else "left",
             overflow="ellipsis",
-            no_wrap=widest <= _SHORT,
+            no_wrap=widest <= _SHORT or name == "key",
+            min_width=min(widest, _SHORT) if name == "key" else None,
         )
     for line in cells:
         table.add_row(*line)

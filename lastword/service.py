@@ -69,6 +69,7 @@ class Service:
             while queries and not self._stop.is_set():
                 if time.monotonic() - looked >= _HANGING_SECONDS:
                     self._end_hanging_transactions()
+                    self.logs.purge_deleted()
                     looked = time.monotonic()
                 for query in list(queries):
                     if not query.isActive:
@@ -82,6 +83,7 @@ class Service:
                 stop_append_query(query)
 
     def _end_hanging_transactions(self) -> None:
+        """End what has been open for too long in any topic, so that one dead writer does not hold back readers for ever."""
         for name in self.logs.topics():
             for one in self.logs.topic(name).end_hanging_transactions():
                 _LOG.warning(

@@ -105,7 +105,7 @@ class Topic:
         Raises `InvalidRecords` naming each reason with its count and an example when the log refuses a row: nothing is written then.
         Rule: DESIGN §6; Kafka refuses the whole record batch likewise (LogValidator).
         """
-        self._log_dir.hold_lock()
+        self._log_dir.hold_lock(rows.sparkSession)
         return self._log.append(rows, now_ms=_now(now_ms), habits=self._habits)
 
     def append_stream(
@@ -131,7 +131,7 @@ class Topic:
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
-        self._log_dir.hold_lock()
+        self._log_dir.hold_lock(rows.sparkSession)
         grouping = None
         if transactional_id is not None:
             grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)

@@ -241,7 +241,7 @@ class Append:
             self.config,
             now_ms=self.now_ms,
             mean_record_bytes=self._mean_record_bytes(),
-            has_offsets=self.shape is not None and self.shape.has_offsets,
+            given=self.shape.columns if self.shape is not None else (),
             split=split,
             spark_partitions=self._spark_partitions(rows),
             stamped=self._stamped(rows),

@@ -29,7 +29,7 @@ from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -74,17 +74,19 @@ def numbered(
     *,
     now_ms: int,
     mean_record_bytes: float | None,
-    has_offsets: bool,
+    given: Collection[str],
     split: bool,
     spark_partitions: int,
     stamped: Stamped | None = None,
 ) -> DataFrame:
     """Return checked rows as rows of the log table, each partition's in one Spark partition and in offset order.
 
-    `actives` says for every partition where its append begins. `mean_record_bytes` is what a record of this topic takes in a file
-    (compressed), None when nothing was written yet. With `split` False a row that does not belong into the active segment raises
-    `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter them out first. `stamped` gives all rows one producer.
+    `given` names the optional columns that the input brought (`Shape.columns`). `actives` says for every partition where its append
+    begins. `mean_record_bytes` is what a record of this topic takes in a file (compressed), None when nothing was written yet. With `split`
+    False a row that does not belong into the active segment raises `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter
+    them out first. `stamped` gives all rows one producer.
     """
+    has_offsets = "offset" in given
     order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
     placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")
     by_order = Window.partitionBy("partition").orderBy(*order)
@@ -98,15 +100,15 @@ def numbered(
         [_NO_TIMESTAMP if active.first_timestamp_ms is None else active.first_timestamp_ms for active in actives], F.col("partition")
     )
 
-    weight = record_bytes(F.col("key"), F.col("value"), F.col("headers")) + F.lit(16)
-    stamp = F.unix_millis("timestamp")
+    weight = record_bytes(F.col("key"), F.col("value"), F.col("headers") if "headers" in given else None) + F.lit(16)
+    stamp = F.unix_millis("timestamp") if "timestamp" in given else None  # else all rows have the time of the append
     measured = placed.select(
         "*",
         F.row_number().over(by_order).alias("__rank"),
         F.sum(weight).over(running).alias("__sum"),
-        F.avg(weight).over(whole).alias("__mean"),
-        F.max(stamp).over(running).alias("__latest"),
-        F.first(stamp).over(running).alias("__first"),
+        *([] if mean_record_bytes is None else [F.avg(weight).over(whole).alias("__mean")]),
+        (F.lit(now_ms) if stamp is None else F.max(stamp).over(running)).alias("__latest"),
+        (F.lit(now_ms) if stamp is None else F.first(stamp).over(running)).alias("__first"),
         *([F.lag("offset").over(by_order).alias("__previous")] if has_offsets else []),
     )
     ratio = F.lit(1.0)

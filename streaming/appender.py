@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from compaction.producers import ProducerStamp
     from storage.append import AppendResult
+    from storage.envelope import Shape
     from storage.topic_log import TopicLog
 
 _BIND_SECONDS: Final = 60
@@ -81,22 +82,9 @@ def start_append_query(
     grouping: Grouping | None = None,
 ) -> StreamingQuery:
     """Start the query; see `lastword.topic.Topic.append_stream`."""
-    check_query_name(name)
-    if on_invalid not in _INVALID:
-        subject = f"query {name}"
-        raise InvalidConfiguration(subject, [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
-    if not rows.isStreaming:
-        message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
-        raise UserError(message)
-    shape = shape_of(rows.schema, topic=log.name)
-    if grouping is not None and (shape.has_offsets or shape.has_producers):
-        message = f"query {name}: rows of a transactional stream get their producer and offsets from it; leave those columns out"
-        raise UserError(message)
+    shape = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping)
     if shape.has_offsets and mirror is None:
         mirror = Mirror(source=f"query {name}")
-    if mirror is not None and not shape.has_offsets:
-        message = f"query {name}: a mirror keeps its source's offsets, so its rows need the columns partition and offset"
-        raise UserError(message)
     decisions = log.decisions()
     location = log.paths.query(name)
     known_id = decisions.queries.get(name)
@@ -116,6 +104,31 @@ def start_append_query(
     if grouping is not None and grouping.micro_batches > 1:
         threading.Thread(target=_end_with, args=(query, appender), name=f"{name}-end", daemon=True).start()
     return query
+
+
+def _checked_start(
+    log: TopicLog, rows: DataFrame, *, name: str, on_invalid: str, mirror: Mirror | None, grouping: Grouping | None
+) -> Shape:
+    """Return the shape of a stream that may be started; raise what is wrong with it."""
+    check_query_name(name)
+    if on_invalid not in _INVALID:
+        subject = f"query {name}"
+        raise InvalidConfiguration(subject, [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
+    if not rows.isStreaming:
+        message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
+        raise UserError(message)
+    shape = shape_of(rows.schema, topic=log.name)
+    if grouping is not None and (shape.has_offsets or shape.has_producers):
+        message = f"query {name}: rows of a transactional stream get their producer and offsets from it; leave those columns out"
+        raise UserError(message)
+    if mirror is not None and not shape.has_offsets:
+        message = f"query {name}: a mirror keeps its source's offsets, so its rows need the columns partition and offset"
+        raise UserError(message)
+    for running, other in list(_RUNNING.values()):
+        if running.isActive and (other.location, other.name) == (log.paths.root, name):
+            message = f"query {name} of topic {log.name} runs already (run {running.runId}); stop it first, or choose another name"
+            raise QueryRefused(message)
+    return shape
 
 
 def _end_with(query: StreamingQuery, appender: Appender) -> None:
@@ -169,6 +182,11 @@ class Appender:
         self._stamp: ProducerStamp | None = None
         self._spark: SparkSession | None = None
         self._finishing = False
+
+    @property
+    def name(self) -> str:
+        """The query's name."""
+        return self._name
 
     @property
     def location(self) -> str:

@@ -215,6 +215,8 @@ def _kafka(spark: SparkSession, source: KafkaSource) -> OpenSource:
     if source.max_offsets_per_trigger:
         reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
     rows = reader.options(**source.options).load()
+    # Kafka writes -1 for "no timestamp": such a record gets the time of its append.
+    rows = rows.withColumn("timestamp", F.when(F.unix_millis("timestamp") != -1, F.col("timestamp")))
     if not source.mirror:
         order = [F.col("partition").alias(f"{ORDER_PREFIX}1_partition"), F.col("offset").alias(f"{ORDER_PREFIX}2_offset")]
         return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *order))

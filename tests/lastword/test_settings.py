@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from compaction.errors import InvalidConfiguration, UserError
 from lastword import settings
 from lastword.settings import load_settings
 from streaming.sources import FileSource, KafkaSource, RateSource
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FULL = """
 log.dir = "s3://bucket/logs"
@@ -249,3 +246,10 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
     binary.write_bytes(b"log.dir = '\xff'")
     with pytest.raises(UserError, match="is not TOML"):
         load_settings(binary)
+
+
+def test_the_annotated_configuration_of_the_project_loads() -> None:
+    """conf/lastword.toml is what a user copies."""
+    settings = load_settings(Path(__file__).parents[2] / "conf" / "lastword.toml")
+    assert [source.name for source in settings.sources] == ["airports-files"]
+    assert settings.topics["airports"].partitions == 4

@@ -205,6 +205,8 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(spark: S
     query = topic.append_stream(opened.rows, name="files", trigger=trigger_of("100 milliseconds"))
     try:
         query.processAllAvailable()
+        with pytest.raises(QueryRefused, match="query files of topic fruit runs already"):
+            topic.append_stream(opened.rows, name="files")
         logs.topic("fruit").alter_config({"segment.bytes": "1KiB"})
         for number in (2, 3):
             _arrive(folder, f"{number}.json", [{"fruit": "grape", "price": 2.0}], number)
