@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 #: After a micro-batch with refused rows, the next ones are likely to hold some too: take them with care at once.
 _CAREFUL_AFTER_REFUSAL: Final = 20
-_MEANINGFUL_RECORDS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +239,7 @@ class Append:
             self.actives,
             self.config,
             now_ms=self.now_ms,
-            mean_record_bytes=self._mean_record_bytes(),
+            compression=self.log.compression(self.snapshot),
             given=self.shape.columns if self.shape is not None else (),
             split=split,
             spark_partitions=self._spark_partitions(rows),
@@ -263,12 +262,6 @@ class Append:
         self.habits.last_record_count = result.record_count
         self.habits.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)
         return result
-
-    def _mean_record_bytes(self) -> float | None:
-        records = sum(segment.record_count for segment in self.last_segments.values())
-        if records < _MEANINGFUL_RECORDS:
-            return None
-        return sum(segment.size_bytes for segment in self.last_segments.values()) / records
 
     def _spark_partitions(self, rows: DataFrame) -> int:
         few = self.habits.last_record_count is not None and self.habits.last_record_count <= SMALL_ROWS

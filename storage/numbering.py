@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from compaction.config import TopicConfig
     from compaction.producers import ProducerStamp
     from compaction.segments import ActiveSegment
+    from storage.footers import Compression
 
 #: A micro-batch of up to this many rows is numbered by one task: a shuffle costs more than it saves.
 SMALL_ROWS: Final = 20_000
-#: What compression may gain at the most, as far as the split of segments believes it.
-_LEAST_RATIO: Final = 0.05
 _NO_TIMESTAMP: Final = -1
 
 
@@ -73,7 +72,7 @@ def numbered(
     config: TopicConfig,
     *,
     now_ms: int,
-    mean_record_bytes: float | None,
+    compression: Compression,
     given: Collection[str],
     split: bool,
     spark_partitions: int,
@@ -82,16 +81,15 @@ def numbered(
     """Return checked rows as rows of the log table, each partition's in one Spark partition and in offset order.
 
     `given` names the optional columns that the input brought (`Shape.columns`). `actives` says for every partition where its append
-    begins. `mean_record_bytes` is what a record of this topic takes in a file (compressed), None when nothing was written yet. With `split`
-    False a row that does not belong into the active segment raises `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter
-    them out first. `stamped` gives all rows one producer.
+    begins. `compression` is what a record takes in a file of this topic. With `split` False a row that
+    does not belong into the active segment raises `Guard.SPLIT`. Rows with a reason always raise `Guard.INVALID`: filter them out first.
+    `stamped` gives all rows one producer.
     """
     has_offsets = "offset" in given
     order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
     placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")
     by_order = Window.partitionBy("partition").orderBy(*order)
     running = by_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    whole = by_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
 
     log_end = by_partition([active.log_end_offset for active in actives], F.col("partition"))
     label = by_partition([active.label for active in actives], F.col("partition"))
@@ -100,22 +98,20 @@ def numbered(
         [_NO_TIMESTAMP if active.first_timestamp_ms is None else active.first_timestamp_ms for active in actives], F.col("partition")
     )
 
-    weight = record_bytes(F.col("key"), F.col("value"), F.col("headers") if "headers" in given else None) + F.lit(16)
+    key_bytes = F.coalesce(F.octet_length("key"), F.lit(0))
+    rest_bytes = record_bytes(F.lit(None), F.col("value"), F.col("headers") if "headers" in given else None)
+    weight = key_bytes * F.lit(compression.key) + rest_bytes * F.lit(compression.rest) + F.lit(compression.overhead)
     stamp = F.unix_millis("timestamp") if "timestamp" in given else None  # else all rows have the time of the append
     measured = placed.select(
         "*",
         F.row_number().over(by_order).alias("__rank"),
         F.sum(weight).over(running).alias("__sum"),
-        *([] if mean_record_bytes is None else [F.avg(weight).over(whole).alias("__mean")]),
         (F.lit(now_ms) if stamp is None else F.max(stamp).over(running)).alias("__latest"),
         (F.lit(now_ms) if stamp is None else F.first(stamp).over(running)).alias("__first"),
         *([F.lag("offset").over(by_order).alias("__previous")] if has_offsets else []),
     )
-    ratio = F.lit(1.0)
-    if mean_record_bytes is not None:
-        ratio = F.least(F.lit(1.0), F.greatest(F.lit(_LEAST_RATIO), F.lit(mean_record_bytes) / F.col("__mean")))
     begun = F.when(first_ms == _NO_TIMESTAMP, F.col("__first")).otherwise(first_ms)
-    run_by_bytes = F.floor((fill + F.col("__sum") * ratio - 1) / F.lit(config.segment_bytes))
+    run_by_bytes = F.floor((fill + F.col("__sum") - 1) / F.lit(config.segment_bytes))
     run_by_time = F.floor(F.greatest(F.lit(0), F.col("__latest") - begun - 1) / F.lit(config.max_segment_ms))
     run = F.greatest(F.lit(0), run_by_bytes) + run_by_time
 

@@ -17,6 +17,7 @@ from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import CommitConflict, SparkNeeded, UnknownTopic
 from compaction.producers import OpenTransaction, ProducerSnapshot, known, last_stable_offset
 from storage.append import Append
+from storage.footers import Compression, read_compression
 from storage.ledger import Decisions, Ledger
 from storage.producer_log import has_producers, read_states
 from storage.snapshot import LogSnapshot, find_token
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
+_COMPRESSION_VERSIONS: Final = 20
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
 _TURNS: Final[dict[str, threading.RLock]] = {}
 _TURNS_GUARD: Final = threading.Lock()
@@ -62,6 +64,7 @@ class TopicLog:
         self._topic_id: str | None = None
         self._producers: ProducerSnapshot | None = None
         self._producer_cache = producer_cache
+        self._compression: tuple[int | None, Compression] = None, Compression()
         self._lock = threading.RLock()
 
     def decisions(self) -> Decisions:
@@ -179,6 +182,20 @@ class TopicLog:
         states = self.producer_states(spark, snapshot)
         kept = known(states.values(), now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms)
         return {(state.partition, state.producer_id): state for state in kept}
+
+    def compression(self, snapshot: LogSnapshot) -> Compression:
+        """Return what a record of this topic takes in a file; its raw size when nothing was written yet.
+
+        Read from the footer of a recent file, and again after every twentieth commit.
+        """
+        with self._lock:
+            at, known_compression = self._compression
+            if at is None or snapshot.version - at >= _COMPRESSION_VERSIONS:
+                found = read_compression(self.paths.log, snapshot, self._storage_options)
+                if found is not None:
+                    self._compression = snapshot.version, found
+                    return found
+            return known_compression
 
     def append(
         self,

@@ -12,9 +12,12 @@ Spark repeats a micro-batch that it does not know to be done; the log knows. Spa
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import StreamingQueryException
 
 from checkpoints.queries import check_query, check_query_name, stored_query_id
 from compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
@@ -101,7 +104,7 @@ def start_append_query(
         query.stop()
         raise
     _RUNNING[query.runId] = query, appender
-    if grouping is not None and grouping.micro_batches > 1:
+    if grouping is not None and grouping.micro_batches > 1 and trigger.get("availableNow"):
         threading.Thread(target=_end_with, args=(query, appender), name=f"{name}-end", daemon=True).start()
     return query
 
@@ -132,9 +135,11 @@ def _checked_start(
 
 
 def _end_with(query: StreamingQuery, appender: Appender) -> None:
-    """Commit the last transaction of a query that came to its end by itself."""
-    query.awaitTermination()
-    appender.end_transaction()
+    """Commit the last, incomplete transaction of a query that came to its end by itself; one that was stopped goes on with it."""
+    with contextlib.suppress(StreamingQueryException):
+        query.awaitTermination()
+        if not appender.finishing:
+            appender.end_transaction()
 
 
 def stop_append_query(query: StreamingQuery) -> None:
@@ -182,6 +187,11 @@ class Appender:
         self._stamp: ProducerStamp | None = None
         self._spark: SparkSession | None = None
         self._finishing = False
+
+    @property
+    def finishing(self) -> bool:
+        """Tell whether it was asked to stop."""
+        return self._finishing
 
     @property
     def name(self) -> str:

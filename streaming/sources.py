@@ -137,7 +137,11 @@ def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) 
         reader = reader.option("header", "true")
     if source.max_files_per_trigger:
         reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    rows = reader.options(**source.options).load(source.path)
+    try:
+        rows = reader.options(**source.options).load(source.path)
+    except AnalysisException as error:
+        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
+        raise UserError(message) from error
     columns = [
         _key(source.key).alias("key"),
         _value(source, [name for name in schema.names if name != MALFORMED]).alias("value"),

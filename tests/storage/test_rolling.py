@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 from compaction.errors import UserError
 from tests.pictures import log, rows, segments
@@ -116,3 +117,19 @@ def test_roll_closes_the_active_segment_and_an_empty_one_is_left_alone(spark: Sp
     assert topic.describe().partitions[0].active
     with pytest.raises(UserError, match="no partition 2: allowed is 0 to 1"):
         topic.roll(2)
+
+
+def test_records_that_suddenly_grow_do_not_outgrow_their_segments(spark: SparkSession, logs: LogDir) -> None:
+    """The estimate is one of bytes, not of records: small records, then large ones that hardly compress."""
+    limit = 64 * 1024
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.bytes": limit})
+    digest = F.sha2(F.col("id").cast("string"), 512)
+    small = spark.range(2_000).select(F.col("id").cast("string").alias("key"), F.substring(digest, 1, 10).alias("value"))
+    large = spark.range(400).select(
+        F.col("id").cast("string").alias("key"), F.concat(*[F.sha2(F.concat("id", F.lit(f"-{n}")), 512) for n in range(16)]).alias("value")
+    )
+    topic.append(small)
+    topic.append(large)
+    sizes = [segment.size_bytes for segment in topic.describe().partitions[0].segments]
+    assert len(sizes) > 5
+    assert max(sizes) <= 1.5 * limit, sizes
