@@ -16,16 +16,27 @@ The last segment of a partition is the active one; it counts as closed when it w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compaction.config import TopicConfig
+
+#: The timestamp of a segment that holds no record with one: EMPTY rows alone (Kafka's RecordBatch.NO_TIMESTAMP).
+NO_TIMESTAMP: Final = -1
+_BASE: Final = attrgetter("base_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One segment of one partition, from the statistics of its files; offsets and timestamps are of the records still in it."""
+    """One segment of one partition, from the statistics of its files; offsets and timestamps are of the records still in it.
+
+    Timestamps are `NO_TIMESTAMP` when it holds EMPTY rows alone. `delete_horizon_ms` is the earliest in it, None when there is none.
+    """
 
     partition: int
     label: int
@@ -40,6 +51,16 @@ class Segment:
     first_timestamp_ms: int
     appended_at_ms: int
     delete_horizon_ms: int | None
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """The time that lags and retention look at: the newest record's, or when the segment was begun (Kafka: the file's mtime)."""
+        return self.max_timestamp_ms if self.max_timestamp_ms != NO_TIMESTAMP else self.appended_at_ms
+
+    @property
+    def holds_only_empty_rows(self) -> bool:
+        """Tell whether there is nothing left in it but EMPTY rows, which have no timestamp."""
+        return self.max_timestamp_ms == NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +105,17 @@ def next_append(
         size_bytes=last.size_bytes,
         first_timestamp_ms=last.first_timestamp_ms,
     )
+
+
+def segments_between(segments: Sequence[Segment], from_offset: int, to_offset: int) -> Sequence[Segment]:
+    """Return the segment that contains `from_offset`, and all after it that begin below `to_offset` (Kafka's LogSegments.values).
+
+    `segments` is ordered by base offset. Nothing when the two offsets are the same.
+    """
+    if from_offset == to_offset:
+        return ()
+    start = max(0, bisect_right(segments, from_offset, key=_BASE) - 1)
+    end = start
+    while end < len(segments) and segments[end].base_offset < to_offset:
+        end += 1
+    return segments[start:end]

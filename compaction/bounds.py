@@ -1,0 +1,170 @@
+"""How far a partition may be cleaned, and how dirty it is: offsets and bytes from the metadata of its segments.
+
+```
+ segments     0          412         590         731         900
+            ┌──────────┬───────────┬───────────┬───────────┬─────────
+            │ clean    │ dirty     │ dirty     │ too young │ active
+            └──────────┴───────────┴───────────┴───────────┴─────────
+                       ▲ first_dirty_offset    ▲ first_uncleanable_offset = min(last stable offset, active segment,
+                       = cleaner checkpoint      first segment inside min.compaction.lag.ms)
+ clean_bytes ──────────┘ cleanable_bytes ──────┘ ratio = cleanable / (clean + cleanable)
+```
+
+The rules of LogCleanerManager (SEMANTICS §3, §4). Ranges are half-open. A bound in the middle of a segment excludes that whole segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from compaction.segments import segments_between
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compaction.config import TopicConfig
+    from compaction.segments import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLog:
+    """What planning knows of one partition; every field comes from metadata.
+
+    `segments` are all of it, ordered by base offset. `active_base_offset` is the base of the active segment, or the log end when even the
+    last segment is closed. `checkpoint` is the cleaner checkpoint (first dirty offset), None when there is none. `stable_holder` names who
+    holds the last stable offset below the log end.
+    """
+
+    topic: str
+    partition: int
+    config: TopicConfig
+    segments: Sequence[Segment]
+    active_base_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    checkpoint: int | None
+    stable_holder: str | None = None
+
+    @property
+    def closed_segments(self) -> Sequence[Segment]:
+        """The segments that take no more appends, but for one that holds only the EMPTY row of the log end: nothing can go from it."""
+        segments = segments_between(self.segments, -1, self.active_base_offset)
+        if segments and only_keeps_the_log_end(segments[-1], self.log_end_offset):
+            return segments[:-1]
+        return segments
+
+    @property
+    def closed_end_offset(self) -> int:
+        """The base of the first segment that is not closed, or of the one that the next append opens."""
+        closed = len(self.closed_segments)
+        return self.segments[closed].base_offset if closed < len(self.segments) else self.active_base_offset
+
+
+class Bound(str, Enum):
+    """What the first uncleanable offset is held by."""
+
+    ACTIVE_SEGMENT = "active segment"
+    LAST_STABLE_OFFSET = "last stable offset"
+    MIN_COMPACTION_LAG = "min.compaction.lag.ms"
+
+
+class Healing(str, Enum):
+    """Why a cleaner checkpoint was not believed; cleaning then begins at the log start."""
+
+    BELOW_LOG_START = "below the log start offset"
+    ABOVE_LOG_END = "above the log end offset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanableRange:
+    """How much of a partition may be cleaned now: offsets `first_dirty_offset` to `first_uncleanable_offset`.
+
+    `end_offset` is where the cleanable segments end: the base of the segment that holds the first uncleanable offset.
+    `held_until_ms` is when the bound gives way by itself, None when nobody knows.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    end_offset: int
+    bound: Bound
+    held_until_ms: int | None
+    healing: Healing | None
+    clean_bytes: int
+    cleanable_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Clean and cleanable bytes; neither what is too young nor the active segment."""
+        return self.clean_bytes + self.cleanable_bytes
+
+    @property
+    def ratio(self) -> float:
+        """The cleanable share of the bytes, 0.0 when there are none."""
+        return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
+
+
+def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
+    """Return how much of a partition may be cleaned at `now_ms` (LogCleanerManager.cleanableOffsets and calculateCleanableBytes)."""
+    first_dirty, healing = _first_dirty(log)
+    closed, active = log.closed_segments, log.closed_end_offset
+    bounds: list[tuple[int, Bound, int | None]] = []
+    if log.last_stable_offset < log.log_end_offset:
+        bounds.append((log.last_stable_offset, Bound.LAST_STABLE_OFFSET, None))
+    lag = log.config.min_compaction_lag_ms
+    if lag > 0 and first_dirty <= active:
+        young = next((one for one in segments_between(closed, first_dirty, active) if one.largest_timestamp_ms > now_ms - lag), None)
+        if young is not None:
+            bounds.append((young.base_offset, Bound.MIN_COMPACTION_LAG, young.largest_timestamp_ms + lag))
+    bounds.append((active, Bound.ACTIVE_SEGMENT, None))
+    lowest, bound, until_ms = min(bounds, key=lambda one: one[0])
+    first_uncleanable = max(first_dirty, lowest)
+
+    end = active
+    if first_uncleanable < active:
+        end = segments_between(closed, first_uncleanable, active)[0].base_offset
+    dirty = segments_between(closed, min(first_dirty, end), end)
+    return CleanableRange(
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=first_uncleanable,
+        end_offset=end,
+        bound=bound,
+        held_until_ms=until_ms,
+        healing=healing,
+        clean_bytes=sum(one.size_bytes for one in log.segments if one.base_offset < first_dirty),
+        cleanable_bytes=sum(one.size_bytes for one in dirty),
+    )
+
+
+def _first_dirty(log: PartitionLog) -> tuple[int, Healing | None]:
+    """Return where the dirty section begins, and why the checkpoint is not believed if it is not."""
+    if log.checkpoint is None:
+        return log.log_start_offset, None
+    if log.checkpoint < log.log_start_offset:
+        return log.log_start_offset, Healing.BELOW_LOG_START
+    if log.checkpoint > log.log_end_offset:
+        return log.log_start_offset, Healing.ABOVE_LOG_END
+    return log.checkpoint, None
+
+
+def only_keeps_the_log_end(last: Segment, log_end_offset: int) -> bool:
+    """Tell whether the last segment holds nothing but the EMPTY row that keeps the log end: neither deletable nor cleanable."""
+    return last.holds_only_empty_rows and last.record_count == 1 and last.last_offset == log_end_offset - 1
+
+
+def overdue_since_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
+    """Return when the oldest dirty record becomes overdue by `max.compaction.lag.ms`; None when there is none with a time.
+
+    It is overdue strictly after that moment (LogCleanerManager.maxCompactionDelay). Times at or below 0 do not count, as in Kafka.
+    """
+    dirty = segments_between(log.closed_segments, first_dirty_offset, max(first_dirty_offset, log.closed_end_offset))
+    times = [one.first_timestamp_ms for one in dirty if one.first_timestamp_ms > 0 and one.last_offset >= first_dirty_offset]
+    return min(times) + log.config.max_compaction_lag_ms if times else None
+
+
+def earliest_horizon_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
+    """Return the earliest delete horizon in the segments that are clean to their end; None when nothing waits for one there."""
+    clean = (one for one in log.closed_segments if one.last_offset < first_dirty_offset)
+    return min((one.delete_horizon_ms for one in clean if one.delete_horizon_ms is not None), default=None)
