@@ -160,7 +160,7 @@ def overdue_since_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
     It is overdue strictly after that moment (LogCleanerManager.maxCompactionDelay). Times at or below 0 do not count, as in Kafka.
     """
     dirty = segments_between(log.closed_segments, first_dirty_offset, max(first_dirty_offset, log.closed_end_offset))
-    times = [one.first_timestamp_ms for one in dirty if one.first_timestamp_ms > 0 and one.last_offset >= first_dirty_offset]
+    times = [one.min_timestamp_ms for one in dirty if one.min_timestamp_ms > 0 and one.last_offset >= first_dirty_offset]
     return min(times) + log.config.max_compaction_lag_ms if times else None
 
 

@@ -62,6 +62,10 @@ class InvalidRecords(UserError):
     """Rows that the topic may not accept; nothing of the call was written (Kafka's InvalidRecordException)."""
 
 
+class OffsetOutOfRange(UserError):
+    """An offset that the partition does not have (Kafka's OffsetOutOfRangeException)."""
+
+
 class LogDirLocked(UserError):
     """Another process commits to this log.dir (two Spark processes that commit to one local table destroy it)."""
 

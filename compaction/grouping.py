@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Sequence
 
     from compaction.segments import Segment
 
@@ -39,16 +39,16 @@ def group_segments(segments: Sequence[Segment], segment_bytes: int) -> list[list
     return groups
 
 
-def worth_writing(groups: Sequence[Sequence[Segment]], changes: Callable[[Segment], bool]) -> list[Sequence[Segment]]:
-    """Return what of each group is to be written again; `changes` tells whether a segment must be."""
+def worth_writing(groups: Sequence[Sequence[Segment]], changed: Collection[int]) -> list[Sequence[Segment]]:
+    """Return what of each group is to be written again; `changed` are the labels of the segments that must be."""
     kept = []
     for group in groups:
         start = 0
         left = sum(one.size_bytes for one in group)
-        while start < len(group) and not changes(group[start]) and 2 * group[start].size_bytes > left:
+        while start < len(group) and group[start].label not in changed and 2 * group[start].size_bytes > left:
             left -= group[start].size_bytes
             start += 1
         rest = group[start:]
-        if len(rest) > 1 or (rest and changes(rest[0])):
+        if len(rest) > 1 or (rest and rest[0].label in changed):
             kept.append(rest)
     return kept

@@ -51,6 +51,8 @@ class ProducerState:
 
     `last_sequence` is None when the producer has no data record in its newest epoch; the next one is then 0. `open_first_offset` is the
     first offset of its open transaction, which was begun at `open_since_ms`, or None. `last_appended_ms` is when it last appended.
+    `place_offset` is the row that carries its newest epoch and sequence, which cleaning must keep: its last data record in that epoch
+    (`place_is_data`), else its last marker (UnifiedLog.lastRecordsOfActiveProducers).
     """
 
     partition: int
@@ -60,6 +62,8 @@ class ProducerState:
     last_appended_ms: int
     open_first_offset: int | None = None
     open_since_ms: int | None = None
+    place_offset: int = -1
+    place_is_data: bool = False
 
     @property
     def next_sequence(self) -> int:
@@ -143,6 +147,8 @@ def applied(
         open_first = open_since = None
     elif control is None and transactional and open_first is None:
         open_first, open_since = offset, appended_ms
+    is_data = control in {None, Control.EMPTY}
+    moves = is_data or state is None or state.epoch != epoch or not state.place_is_data
     return ProducerState(
         partition=partition,
         producer_id=producer_id,
@@ -151,6 +157,8 @@ def applied(
         last_appended_ms=appended_ms,
         open_first_offset=open_first,
         open_since_ms=open_since,
+        place_offset=offset if moves or state is None else state.place_offset,
+        place_is_data=is_data or (not moves),
     )
 
 
@@ -162,11 +170,14 @@ def merged(old: ProducerState | None, new: ProducerState, *, ended: bool) -> Pro
     if old is None:
         return new
     carried = not ended and old.open_first_offset is not None
+    kept = old.epoch == new.epoch and old.place_is_data and not new.place_is_data
     return replace(
         new,
         last_sequence=old.last_sequence if new.last_sequence is None and old.epoch == new.epoch else new.last_sequence,
         open_first_offset=old.open_first_offset if carried else new.open_first_offset,
         open_since_ms=old.open_since_ms if carried else new.open_since_ms,
+        place_offset=old.place_offset if kept else new.place_offset,
+        place_is_data=old.place_is_data if kept else new.place_is_data,
     )
 
 

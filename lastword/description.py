@@ -68,10 +68,10 @@ def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> Topic
 
     def one(partition: int) -> PartitionDescription:
         mine = segments[partition]
-        rolled = decisions.rolled_offset(partition)
+        rolled = decisions.closed_offset(partition, ends[partition])
         return PartitionDescription(
             partition=partition,
-            log_start_offset=0,
+            log_start_offset=decisions.log_start_offset(partition),
             last_stable_offset=stable[partition],
             log_end_offset=ends[partition],
             record_count=sum(segment.record_count for segment in mine),

@@ -20,6 +20,7 @@ from storage.layout import LogDirFiles
 from storage.ledger import Decision, Kind, Ledger
 from storage.topic_log import TopicLog
 from streaming.appender import stop_append_queries
+from streaming.cleaner import Cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,13 +47,19 @@ class LogDir:
         *,
         settings: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        cleaner_parallelism: int | None = None,
     ) -> None:
-        """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings."""
+        """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings.
+
+        `cleaner_parallelism` limits the Spark tasks of a cleaning.
+        """
         self._spark = spark
         self._files = LogDirFiles(str(location))
         self.service_config, self._defaults = parse_service_config(settings or {})
         parse_topic_config({}, subject="log.dir", defaults=self._defaults)
         self._storage_options = dict(storage_options or {})
+        self._cleaner_parallelism = cleaner_parallelism
+        self._cleaner: Cleaner | None = None
 
     def __repr__(self) -> str:
         """Return the place, for people."""
@@ -69,6 +76,13 @@ class LogDir:
         if self._spark is None:
             self._spark = spark_session()
         return self._spark
+
+    @property
+    def cleaner(self) -> Cleaner:
+        """The cleaner of this log.dir: one for all its topics, so that they share its states and its map budget."""
+        if self._cleaner is None:
+            self._cleaner = Cleaner(self.service_config, parallelism=self._cleaner_parallelism)
+        return self._cleaner
 
     def hold_lock(self, spark: SparkSession | None = None) -> None:
         """Become the committing process of this log.dir, with its JVM if there is one.
@@ -137,6 +151,7 @@ class LogDir:
         self.hold_lock()
         stop_append_queries(topic.log)
         time_ms = clock.now_ms() if now_ms is None else now_ms
+        self.cleaner.forget(topic.log)
         with topic.log.turn():
             self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
             if self._spark is not None:

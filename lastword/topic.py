@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
-from compaction.errors import InvalidConfiguration, SparkNeeded, UserError, Violation
+from compaction.errors import InvalidConfiguration, OffsetOutOfRange, SparkNeeded, UserError, Violation
 from lastword import clock
 from lastword.description import TopicDescription, describe
+from lastword.explanation import PartitionReport, partition_reports
 from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from compaction.log_retention import Deletion
     from compaction.producers import OpenTransaction
+    from compaction.receipt import CleaningReceipt
     from lastword.log_dir import LogDir
     from storage.ledger import Decisions
     from storage.topic_log import TopicLog
@@ -167,7 +170,7 @@ class Topic:
         rolled = {
             one: ends[one]
             for one in (range(len(ends)) if partition is None else [partition])
-            if one in last and self._log.decisions().rolled_offset(one) <= last[one].label
+            if one in last and self._log.decisions().closed_offset(one, ends[one]) <= last[one].label
         }
         version = self._log.snapshot().version
         time_ms = _now(now_ms)
@@ -243,6 +246,113 @@ class Topic:
             return describe(self._log, None, now_ms=now_ms)
         except SparkNeeded:
             return describe(self._log, self._log_dir.spark, now_ms=now_ms)
+
+    def clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
+        """Clean every eligible partition once and return their receipts; an empty list when nothing is eligible.
+
+        Eligible: the dirty ratio is above `min.cleanable.dirty.ratio`, or `max.compaction.lag.ms` is exceeded, or the horizon of a
+        tombstone or marker has passed. With `force` the ratio does not matter, and quarantine is lifted; what the last stable offset,
+        `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: SEMANTICS §3 to §11, KIP-58, KIP-354, KIP-534.
+        """
+        self._log_dir.hold_lock()
+        return self._log_dir.cleaner.clean(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
+
+    def explain(self, now_ms: int | None = None) -> list[PartitionReport]:
+        """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when."""
+        moment = _now(now_ms)
+        cleaner = self._log_dir.cleaner
+        try:
+            plan, _ = cleaner.plan(self._log, None, now_ms=moment)
+        except SparkNeeded:
+            plan, _ = cleaner.plan(self._log, self._log_dir.spark, now_ms=moment)
+        return partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
+
+    def preview_clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
+        """Return the receipts that `clean` would write in its first round, without writing anything: rows and bytes to go, by reason."""
+        return self._log_dir.cleaner.preview(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
+
+    def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
+        """Return the receipts of the cleanings that the log still contains, oldest first."""
+        self._log.look_back()
+        return self._log.receipts(partition)
+
+    def apply_retention(self, now_ms: int | None = None) -> dict[int, Deletion]:
+        """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.
+
+        Paused and uncleanable partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
+        """
+        self._log_dir.hold_lock()
+        return self._log_dir.cleaner.apply_retention(self._log, self._log_dir.spark, now_ms=_now(now_ms))
+
+    def delete_records(self, before: Mapping[int, int], *, now_ms: int | None = None) -> dict[int, int]:
+        """Delete the records below an offset, by partition; return the log start offsets that hold then (Kafka's DeleteRecords).
+
+        An offset of -1 means the log end. Readers see none of them from now on, whatever table version they ask for; segments that lie
+        wholly below are removed at once, and files when VACUUM removes them. Raises `OffsetOutOfRange` naming what is allowed.
+        """
+        self._log_dir.hold_lock()
+        decisions, snapshot, moment = self._log.decisions(), self._log.snapshot(), _now(now_ms)
+        if decisions.mirror is not None:
+            message = f"topic {self.name} mirrors {decisions.mirror['source']}: delete records there"
+            raise UserError(message)
+        ends = snapshot.log_end_offsets(decisions.partitions)
+        wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items() if partition < len(ends)}
+        for partition, offset in before.items():
+            if not 0 <= partition < len(ends):
+                message = f"topic {self.name} has no partition {partition}: allowed is 0 to {len(ends) - 1}"
+                raise UserError(message)
+            if not -1 <= offset <= ends[partition]:
+                message = (
+                    f"topic {self.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
+                )
+                raise OffsetOutOfRange(message)
+        starts = [
+            Decision(
+                kind=Kind.START,
+                time_ms=moment,
+                partition=partition,
+                offset=offset,
+                table_version=snapshot.version,
+                details={"why": "delete_records"},
+            )
+            for partition, offset in wanted.items()
+            if offset > decisions.log_start_offset(partition)
+        ]
+        if starts:
+            self._log.ledger.append(starts)
+            self.apply_retention(moment)
+        today = self._log.decisions()
+        return {partition: today.log_start_offset(partition) for partition in before}
+
+    def pause(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
+        """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""
+        return self._count_pauses(partition, 1, now_ms)
+
+    def resume(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
+        """Take one pause away from a partition, or from all that have one; return the pauses that are left."""
+        return self._count_pauses(partition, -1, now_ms)
+
+    def _count_pauses(self, partition: int | None, step: int, now_ms: int | None) -> dict[int, int]:
+        count = self.partitions
+        if partition is not None and not 0 <= partition < count:
+            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
+            raise UserError(message)
+        changed: dict[int, int] = {}
+
+        def counted(today: Decisions) -> list[Decision]:
+            changed.clear()
+            for one in range(count) if partition is None else [partition]:
+                if step > 0 or one in today.pauses:
+                    changed[one] = today.pauses.get(one, 0) + step
+            if not changed:
+                message = f"topic {self.name}: nothing is paused" if partition is None else f"topic {self.name}: {partition} is not paused"
+                raise UserError(message)
+            return [
+                Decision(kind=Kind.PAUSE, time_ms=_now(now_ms), partition=one, details={"count": left}) for one, left in changed.items()
+            ]
+
+        self._log.ledger.decide(counted)
+        return changed
 
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""

@@ -157,7 +157,7 @@ class Append:
             self.config,
             partition=partition,
             log_end_offset=self.log_ends[partition],
-            rolled_offset=self.decisions.rolled_offset(partition),
+            rolled_offset=self.decisions.closed_offset(partition, self.log_ends[partition]),
             now_ms=self.now_ms,
         )
 

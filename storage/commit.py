@@ -13,15 +13,16 @@ So the newest commits are asked for our token. Found: ours. Not found: not ours.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from compaction.errors import CommitConflict, CommitStateUnknown
-from storage.snapshot import APPEND_APP_ID, CommitMetadata
+from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, CommitMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
 
     from storage.snapshot import LogSnapshot
 
@@ -43,6 +44,20 @@ _CONFLICTS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRange:
+    """The slices of a partition from `first_slice` to `last_slice`, both included."""
+
+    partition: int
+    first_slice: int
+    last_slice: int
+
+    @property
+    def predicate(self) -> str:
+        """The SQL condition, of Delta partition columns alone."""
+        return f"(partition = {self.partition} AND slice >= {self.first_slice} AND slice <= {self.last_slice})"
+
+
 def new_token() -> str:
     """Return a token that no other commit carries."""
     return uuid.uuid4().hex
@@ -55,25 +70,61 @@ def commit_append(rows: DataFrame, location: str, snapshot: LogSnapshot, *, find
     token. Raises `CommitConflict` when another append came first: nothing of ours is in the table then; and `CommitStateUnknown` when the
     table cannot be asked. Any other error of the write is raised as it came, after the table was asked and did not have the commit.
     """
-    metadata = CommitMetadata(token=new_token(), kind="append", queries=queries)
-    writer = (
-        rows.write.format("delta")
-        .mode("append")
-        .option("txnAppId", APPEND_APP_ID)
-        .option("txnVersion", snapshot.append_txn + 1)
-        .option("userMetadata", metadata.to_json())
-        .option("compression", codec)
+    metadata = CommitMetadata(token=new_token(), kind="append", queries=queries, append_txn=snapshot.append_txn + 1)
+    options = {"txnAppId": APPEND_APP_ID, "txnVersion": snapshot.append_txn + 1, "compression": codec}
+    return _commit(rows.write.mode("append"), options, metadata, location, snapshot, find=find, peer="append")
+
+
+def commit_swap(
+    rows: DataFrame,
+    location: str,
+    snapshot: LogSnapshot,
+    *,
+    kind: str,
+    slices: Sequence[SliceRange],
+    receipts: Sequence[Mapping[str, Any]],
+    find: Finder,
+    codec: str,
+) -> int:
+    """Put `rows` in the place of the slices named, in one commit, and return its table version.
+
+    No reader of a Delta stream sees it (`dataChange=false`). The slices are those of `snapshot`: any other swap since then is a
+    `CommitConflict`, and nothing was changed; appends may have come. Errors as `commit_append`.
+    """
+    metadata = CommitMetadata(
+        token=new_token(), kind=kind, queries=snapshot.queries, append_txn=snapshot.append_txn, receipts=tuple(receipts)
     )
+    options = {
+        "txnAppId": MAINTENANCE_APP_ID,
+        "txnVersion": snapshot.maintenance_txn + 1,
+        "replaceWhere": " OR ".join(one.predicate for one in slices),
+        "dataChange": "false",
+        "compression": codec,
+    }
+    return _commit(rows.write.mode("overwrite"), options, metadata, location, snapshot, find=find, peer="swap of segments")
+
+
+def _commit(
+    writer: DataFrameWriter,
+    options: Mapping[str, Any],
+    metadata: CommitMetadata,
+    location: str,
+    snapshot: LogSnapshot,
+    *,
+    find: Finder,
+    peer: str,
+) -> int:
+    """Write, then ask the table whether the commit is there, whatever Delta said."""
     failure: Exception | None = None
     try:
-        writer.save(location)
+        writer.format("delta").options(**options).option("userMetadata", metadata.to_json()).save(location)
     except Exception as error:  # noqa: BLE001  whatever it was, the table is asked whether the commit is there
         failure = error
     version = _find(find, location, metadata.token, snapshot.version)
     if version is not None:
         return version
     if failure is None or any(name in str(failure) for name in _CONFLICTS):
-        message = f"{location}: another append was committed after table version {snapshot.version}; nothing of this one was written"
+        message = f"{location}: another {peer} was committed after table version {snapshot.version}; nothing of this one was written"
         raise CommitConflict(message) from failure
     raise failure
 

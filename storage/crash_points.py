@@ -16,6 +16,12 @@ class CrashPoint(str, Enum):
     PRODUCER_REGISTERED = "transaction: id and epoch are in the ledger, nothing in the log"
     MARKERS_PLANNED = "transaction: all rows committed, its markers not yet"
     MARKERS_COMMITTED = "transaction: markers committed, nobody was told"
+    OFFSET_MAP_BUILT = "cleaning: the first pass is done, nothing written"
+    CLEANING_PLANNED = "cleaning: segments to rewrite are known, nothing written"
+    SWAP_COMMITTED = "cleaning: segments swapped, no receipt"
+    RECEIPT_WRITTEN = "cleaning: receipt written, nobody was told"
+    LOG_START_DECIDED = "retention: the log start is in the ledger, the segments are there still"
+    SEGMENTS_REMOVED = "retention: segments removed, nobody was told"
     APPEND_COMMITTED = "append: committed, Spark does not know yet"
 
 

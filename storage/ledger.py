@@ -6,6 +6,10 @@ sequence  kind    partition  name             offset  table_version  time  detai
 2         config  -          -                -       -              …     {"cleanup.policy":"compact"}
 3         roll    0          -                731     42             …     {}
 4         query   -          orders-appender  -       -              …     {"query_id":"…"}
+5         clean   0          -                731     43             …     {"removed":{"superseded":12},…}      first dirty offset, receipt
+6         start   0          -                412     43             …     {"why":"retention"}                  log start offset
+7         pause   0          -                -       -              …     {"count":1}
+8         restore -          -                -       50             …     {"restored_version":42}              5 and 6 are void
 ```
 
 `sequence` numbers the decisions: rows of one commit share the transaction version that let the commit through, so that two writers
@@ -34,7 +38,7 @@ from compaction.errors import CommitConflict, TopicExists, UnknownTopic
 from storage import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _APP_ID: Final = "lastword-ledger"
 _ARROW: Final = pa.schema(
@@ -61,6 +65,10 @@ class Kind(str, Enum):
     MIRROR = "mirror"
     SCHEMA = "schema"
     PRODUCER = "producer"
+    CLEAN = "clean"
+    START = "start"
+    PAUSE = "pause"
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +96,23 @@ class Producer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """A Delta RESTORE of the log: the commit `version` brought back what `restored_version` held."""
+
+    version: int
+    restored_version: int
+
+    def undoes(self, table_version: int) -> bool:
+        """Tell whether it took back what was committed as `table_version`."""
+        return self.restored_version < table_version < self.version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """What the ledger says today: every decision folded, newest last."""
+    """What the ledger says today: every decision folded, newest last.
+
+    `cleanings` and `starts` are the decisions of each partition in order; which of them hold depends on the `restores`.
+    """
 
     topic_id: str
     partitions: int
@@ -100,7 +123,47 @@ class Decisions:
     mirror: Mapping[str, Any] | None
     schemas: Mapping[str, Mapping[str, Any]]
     producers: Mapping[str, Producer]
+    cleanings: Mapping[int, Sequence[Decision]]
+    starts: Mapping[int, Sequence[Decision]]
+    pauses: Mapping[int, int]
+    restores: tuple[Restore, ...]
+    looked_at_version: int
     sequence: int
+
+    def newest_cleaning(self, partition: int, *, as_of_version: int | None = None) -> Decision | None:
+        """Return the newest receipt of a partition whose swap the log still contains, at a table version (default: the newest)."""
+        found = (
+            one
+            for one in reversed(self.cleanings.get(partition, ()))
+            if self.contains(one) and (as_of_version is None or (one.table_version or 0) <= as_of_version)
+        )
+        return next(found, None)
+
+    def contains(self, cleaning: Decision) -> bool:
+        """Tell whether the log still contains what a receipt speaks of: no RESTORE took its swap back."""
+        return not self._undone(cleaning.table_version or 0)
+
+    def cleaner_checkpoint(self, partition: int, *, as_of_version: int | None = None) -> int | None:
+        """Return the first dirty offset that the newest valid receipt names; None when there is none."""
+        newest = self.newest_cleaning(partition, as_of_version=as_of_version)
+        return None if newest is None else newest.offset
+
+    def log_start_offset(self, partition: int) -> int:
+        """Return the offset below which records are gone for readers, 0 when none is."""
+        held = [one.offset or 0 for one in self.starts.get(partition, ()) if not self._undone((one.table_version or 0) + 1)]
+        return max(held, default=0)
+
+    def closed_offset(self, partition: int, log_end_offset: int) -> int:
+        """Return the offset below which every segment is closed, -1 when none is known to be.
+
+        Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end.
+        """
+        cleaned = self.cleaner_checkpoint(partition)
+        emptied = self.log_start_offset(partition)
+        return max(self.rolled_offset(partition), -1 if cleaned is None else cleaned, emptied if emptied == log_end_offset else -1)
+
+    def _undone(self, table_version: int) -> bool:
+        return any(one.undoes(table_version) for one in self.restores)
 
     def rolled_offset(self, partition: int) -> int:
         """Return the log end offset at which `partition` was last rolled by command, -1 when never."""
@@ -143,8 +206,30 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         mirror=mirror,
         schemas=schemas,
         producers=producers,
+        cleanings=_by_partition(ordered, Kind.CLEAN),
+        starts=_by_partition(ordered, Kind.START),
+        pauses={
+            partition: int(rows[-1].details["count"])
+            for partition, rows in _by_partition(ordered, Kind.PAUSE).items()
+            if rows[-1].details["count"]
+        },
+        restores=tuple(
+            Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
+            for row in ordered
+            if row.kind is Kind.RESTORE
+        ),
+        looked_at_version=max((row.table_version or 0 for row in ordered if row.kind in {Kind.CLEAN, Kind.RESTORE}), default=0),
         sequence=ordered[-1].sequence,
     )
+
+
+def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decision]]:
+    """Return the decisions of one kind by partition, oldest first."""
+    found: dict[int, list[Decision]] = {}
+    for row in rows:
+        if row.kind is kind and row.partition is not None:
+            found.setdefault(row.partition, []).append(row)
+    return found
 
 
 class Ledger:

@@ -81,6 +81,7 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
         .agg(
             F.expr("max_by(producer_epoch, offset)").alias("epoch"),
             F.expr("unix_millis(max_by(appended_at, offset))").alias("last_appended_ms"),
+            F.expr(f"max(struct(producer_epoch, NOT ({_IS_MARKER}) OR control IS NULL AS is_data, offset))").alias("place"),
             F.expr("max_by(struct(producer_epoch, sequence), offset) FILTER (WHERE sequence IS NOT NULL)").alias("data"),
             F.expr(f"max(offset) FILTER (WHERE {_IS_MARKER})").alias("marker"),
             F.expr(f"max_by(struct(offset, txn_first_offset), offset) FILTER (WHERE {_IS_TXN_DATA})").alias("txn"),
@@ -102,6 +103,8 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
             last_appended_ms=row["last_appended_ms"],
             open_first_offset=row["txn"]["txn_first_offset"] if is_open else None,
             open_since_ms=row["since_ms"] if is_open else None,
+            place_offset=row["place"]["offset"],
+            place_is_data=row["place"]["is_data"],
         )
         result.append((state, row["marker"] is not None))
     return result

@@ -25,14 +25,19 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 def log_records(spark: SparkSession, log: TopicLog, snapshot: LogSnapshot, *, isolation: str) -> DataFrame:
     """Return the rows of the log at a snapshot that a reader of `isolation` sees, control rows included.
 
-    `read_committed`: nothing at or past the last stable offset of its partition, and no record of an aborted transaction. The rows are
-    those of one table version, whenever they are read.
+    Nothing below the log start offset of its partition, at any version: deleted records never come back. `read_committed`: nothing at or
+    past the last stable offset of its partition, and no record of an aborted transaction. The rows are those of one table version,
+    whenever they are read.
     """
     if isolation not in ISOLATIONS:
         message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
         raise UserError(message)
     rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log).select(*RECORD_COLUMNS)
-    partitions = log.decisions().partitions
+    decisions = log.decisions()
+    partitions = decisions.partitions
+    starts = [decisions.log_start_offset(partition) for partition in range(partitions)]
+    if any(starts):
+        rows = rows.where(F.col("offset") >= by_partition(starts, F.col("partition")))
     if isolation == "read_uncommitted" or not has_producers(snapshot, (0,) * partitions):
         return rows
     # Markers are looked for past the last stable offset too: that of an earlier record may lie there.

@@ -8,17 +8,18 @@ milliseconds, refreshing after a commit a few.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
-from itertools import pairwise
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from compaction.segments import Segment
+from compaction.segments import NO_TIMESTAMP, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
     from numpy.typing import NDArray
@@ -29,6 +30,7 @@ APPEND_APP_ID: Final = "lastword-append"
 MAINTENANCE_APP_ID: Final = "lastword-maintenance"
 
 _ABSENT: Final = np.iinfo(np.int64).min
+_MOST: Final = np.iinfo(np.int64).max
 _HISTORY_STEPS: Final = (1, 20, 1_000, None)
 
 
@@ -37,17 +39,21 @@ class CommitMetadata:
     """What every commit of ours writes into its `userMetadata`.
 
     `token` makes the commit recognisable as ours whatever the writer was told; `queries` carries the last micro-batch of each
-    streaming query forward, so that a replayed one is recognised by its id; `receipts` those of a cleaning.
+    streaming query forward, so that a replayed one is recognised by its id, as of the append with the txn version `append_txn`;
+    `receipts` are those of a cleaning.
     """
 
     token: str
     kind: str
     queries: Mapping[str, int] = field(default_factory=dict)
+    append_txn: int = -1
     receipts: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> str:
         """Return the JSON text for `userMetadata`."""
         body: dict[str, Any] = {"lastword": 1, "kind": self.kind, "token": self.token, "queries": dict(self.queries)}
+        if self.append_txn >= 0:
+            body["append_txn"] = self.append_txn
         if self.receipts:
             body["receipts"] = [dict(receipt) for receipt in self.receipts]
         return json.dumps(body, separators=(",", ":"))
@@ -59,11 +65,28 @@ class CommitMetadata:
             body = json.loads(text or "")
         except ValueError:
             return None
-        if not isinstance(body, dict) or "lastword" not in body:
+        if not isinstance(body, dict) or not {"lastword", "token", "kind"} <= set(body):
             return None
         return CommitMetadata(
-            token=body["token"], kind=body["kind"], queries=body.get("queries", {}), receipts=tuple(body.get("receipts", ()))
+            token=body["token"],
+            kind=body["kind"],
+            queries=body.get("queries", {}),
+            append_txn=body.get("append_txn", -1),
+            receipts=tuple(body.get("receipts", ())),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit in the history of the log: its operation as Delta names it, and what of ours it carries, if it is ours.
+
+    `restored_version` is the version that a RESTORE went back to; -1 when the history does not say, None for every other commit.
+    """
+
+    version: int
+    operation: str
+    metadata: CommitMetadata | None
+    restored_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +104,7 @@ class Files:
     max_timestamp_ms: NDArray[np.int64]
     appended_at_ms: NDArray[np.int64]
     delete_horizon_ms: NDArray[np.int64]
+    empty_rows: NDArray[np.int64]
     producer_rows: NDArray[np.int64]
     max_producer_id: NDArray[np.int64]
     path: NDArray[np.object_]
@@ -104,7 +128,7 @@ class Files:
 
         partition, segment, slice_ = longs("partition.partition"), longs("partition.segment"), longs("partition.slice")
         order = np.lexsort((longs("min.offset"), slice_, segment, partition))
-        records, nulls = longs("num_records"), longs("null_count.producer_id")
+        records, nulls, untimed = longs("num_records"), longs("null_count.producer_id"), longs("null_count.timestamp")
         arrays = {
             "partition": partition,
             "segment": segment,
@@ -115,6 +139,7 @@ class Files:
             "last_offset": longs("max.offset"),
             "min_timestamp_ms": millis("min.timestamp"),
             "max_timestamp_ms": millis("max.timestamp"),
+            "empty_rows": np.where(untimed == _ABSENT, 0, untimed),
             "appended_at_ms": millis("min.appended_at"),
             "delete_horizon_ms": millis("min.delete_horizon"),
             "producer_rows": np.where(nulls == _ABSENT, records, records - nulls),
@@ -137,10 +162,11 @@ class LogSnapshot:
     @staticmethod
     def of(table: DeltaTable) -> LogSnapshot:
         """Take a snapshot of the version that `table` has loaded."""
-        newest = newest_metadata(table)
+        append_txn = _txn_version(table, APPEND_APP_ID)
+        newest = newest_metadata(table, append_txn)
         return LogSnapshot(
             version=table.version(),
-            append_txn=_txn_version(table, APPEND_APP_ID),
+            append_txn=append_txn,
             maintenance_txn=_txn_version(table, MAINTENANCE_APP_ID),
             queries=dict(newest.queries) if newest else {},
             files=Files.of(table),
@@ -163,49 +189,89 @@ class LogSnapshot:
     def last_segments(self) -> dict[int, Segment]:
         """Return the last segment of every partition that holds a record: the active one, unless it counts as closed."""
         files = self.files
-        found: dict[int, Segment] = {}
-        for partition in self.partitions():
-            first, end = np.searchsorted(files.partition, [partition, partition + 1])
-            start = first + int(np.searchsorted(files.segment[first:end], files.segment[end - 1]))
-            found[partition] = _segment(files, int(start), int(end))
-        return found
+        if not len(files.partition):
+            return {}
+        ends = np.append(np.flatnonzero(np.diff(files.partition)) + 1, len(files.partition))
+        firsts = [int(np.searchsorted(files.partition, files.partition[end - 1])) for end in ends]
+        starts = [
+            first + int(np.searchsorted(files.segment[first:end], files.segment[end - 1])) for first, end in zip(firsts, ends, strict=True)
+        ]
+        found = [_segments(files, np.array([start]), int(end))[0] for start, end in zip(starts, ends, strict=True)]
+        return {segment.partition: segment for segment in found}
 
     def segments(self, partition: int | None = None) -> list[Segment]:
         """Return all segments, ordered by partition and label."""
-        return list(self._segments(partition))
-
-    def _segments(self, partition: int | None) -> Iterator[Segment]:
         files = self.files
         if not len(files.partition):
-            return
-        place = np.stack([files.partition, files.segment])
-        starts = np.flatnonzero(np.any(place[:, 1:] != place[:, :-1], axis=0)) + 1
-        bounds = [0, *(int(start) for start in starts), len(files.partition)]
-        for start, end in pairwise(bounds):
-            if partition is None or files.partition[start] == partition:
-                yield _segment(files, start, end)
+            return []
+        begins = (np.diff(files.partition) != 0) | (np.diff(files.segment) != 0)
+        starts = np.append(0, np.flatnonzero(begins) + 1)
+        segments = _segments(files, starts, len(files.partition))
+        return segments if partition is None else [one for one in segments if one.partition == partition]
 
 
-def _segment(files: Files, start: int, end: int) -> Segment:
-    """Fold the files `start` to `end`, which are all of one segment, into its metadata."""
-    rows = slice(start, end)
-    horizons = files.delete_horizon_ms[rows]
-    horizons = horizons[horizons != _ABSENT]
-    return Segment(
-        partition=int(files.partition[start]),
-        label=int(files.segment[start]),
-        base_offset=int(files.slice[start]),
-        slices=tuple(int(value) for value in np.unique(files.slice[rows])),
-        size_bytes=int(files.size_bytes[rows].sum()),
-        record_count=int(files.record_count[rows].sum()),
-        first_offset=int(files.first_offset[rows].min()),
-        last_offset=int(files.last_offset[rows].max()),
-        min_timestamp_ms=int(files.min_timestamp_ms[rows].min()),
-        max_timestamp_ms=int(files.max_timestamp_ms[rows].max()),
-        first_timestamp_ms=int(files.min_timestamp_ms[start]),
-        appended_at_ms=int(files.appended_at_ms[start]),
-        delete_horizon_ms=int(horizons.min()) if len(horizons) else None,
+def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment]:
+    """Fold files into segments: each begins at one of `starts`, the last reaches to `end`; all of them at once, column by column."""
+
+    def least(values: NDArray[np.int64]) -> list[int | None]:
+        """Return the least of each segment's values that are there."""
+        reduced = np.minimum.reduceat(np.where(values[:end] == _ABSENT, _MOST, values[:end]), starts)
+        return [None if value == _MOST else value for value in reduced.tolist()]
+
+    def total(values: NDArray[np.int64]) -> list[int]:
+        sums: list[int] = np.add.reduceat(values[:end], starts).tolist()
+        return sums
+
+    ends = [*starts[1:].tolist(), end]
+    slices = files.slice.tolist()
+    columns = zip(
+        files.partition[starts].tolist(),
+        files.segment[starts].tolist(),
+        files.slice[starts].tolist(),
+        (tuple(dict.fromkeys(slices[start:stop])) for start, stop in zip(starts.tolist(), ends, strict=True)),
+        total(files.size_bytes),
+        total(files.record_count),
+        least(files.first_offset),
+        np.maximum.reduceat(files.last_offset[:end], starts).tolist(),
+        least(files.min_timestamp_ms),
+        np.maximum(np.maximum.reduceat(files.max_timestamp_ms[:end], starts), NO_TIMESTAMP).tolist(),
+        np.maximum(files.min_timestamp_ms[starts], NO_TIMESTAMP).tolist(),
+        files.appended_at_ms[starts].tolist(),
+        least(files.delete_horizon_ms),
+        strict=True,
     )
+    return [
+        Segment(
+            partition=partition,
+            label=label,
+            base_offset=base_offset,
+            slices=own_slices,
+            size_bytes=size_bytes,
+            record_count=record_count,
+            first_offset=first_offset or 0,
+            last_offset=last_offset,
+            min_timestamp_ms=NO_TIMESTAMP if min_timestamp_ms is None else min_timestamp_ms,
+            max_timestamp_ms=max_timestamp_ms,
+            first_timestamp_ms=first_timestamp_ms,
+            appended_at_ms=appended_at_ms,
+            delete_horizon_ms=delete_horizon_ms,
+        )
+        for (
+            partition,
+            label,
+            base_offset,
+            own_slices,
+            size_bytes,
+            record_count,
+            first_offset,
+            last_offset,
+            min_timestamp_ms,
+            max_timestamp_ms,
+            first_timestamp_ms,
+            appended_at_ms,
+            delete_horizon_ms,
+        ) in columns
+    ]
 
 
 def _txn_version(table: DeltaTable, app_id: str) -> int:
@@ -213,13 +279,17 @@ def _txn_version(table: DeltaTable, app_id: str) -> int:
     return -1 if version is None else version
 
 
-def newest_metadata(table: DeltaTable) -> CommitMetadata | None:
-    """Return what the newest commit of ours carries, looking past commits that are not ours (an OPTIMIZE by hand, say)."""
+def newest_metadata(table: DeltaTable, append_txn: int = -1) -> CommitMetadata | None:
+    """Return what the newest commit of ours carries that knows of the append `append_txn`.
+
+    Commits that are not ours (an OPTIMIZE by hand, say) are looked past, and so is a cleaning that was planned before that append and
+    committed after it: the queries that it carries forward are old ones.
+    """
     for limit in _HISTORY_STEPS:
         found = _history(table, limit)
-        for _, metadata in found:
-            if metadata is not None:
-                return metadata
+        for commit in found:
+            if commit.metadata is not None and (commit.metadata.append_txn >= append_txn or commit.metadata.kind == "append"):
+                return commit.metadata
         if limit is None or len(found) < limit:
             break
     return None
@@ -227,13 +297,17 @@ def newest_metadata(table: DeltaTable) -> CommitMetadata | None:
 
 def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
     """Return the table version whose commit carries `token`, looking at the commits after `since_version`; None when none does."""
+    found = commits_since(table, since_version)
+    return next((one.version for one in found if one.metadata is not None and one.metadata.token == token), None)
+
+
+def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
+    """Return the commits after `since_version` up to the version that `table` has loaded, newest first."""
     behind = table.version() - since_version
-    if behind <= 0:
-        return None
-    return next((version for version, metadata in _history(table, behind) if metadata is not None and metadata.token == token), None)
+    return _history(table, behind) if behind > 0 else []
 
 
-def _history(table: DeltaTable, limit: int | None) -> list[tuple[int, CommitMetadata | None]]:
+def _history(table: DeltaTable, limit: int | None) -> list[Commit]:
     """Return the newest `limit` commits of the version that `table` has loaded, newest first, with their versions.
 
     delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come.
@@ -241,4 +315,30 @@ def _history(table: DeltaTable, limit: int | None) -> list[tuple[int, CommitMeta
     loaded = table.version()
     entries = table.history(limit)
     newer = max(0, len(entries) - (loaded + 1 if limit is None else min(limit, loaded + 1)))
-    return [(loaded - at, CommitMetadata.from_json(entry.get("userMetadata"))) for at, entry in enumerate(entries[newer:])]
+    return [
+        Commit(
+            version=loaded - at,
+            operation=entry.get("operation", ""),
+            metadata=CommitMetadata.from_json(entry.get("userMetadata")),
+            restored_version=_restored_version(entry, entries),
+        )
+        for at, entry in enumerate(entries[newer:])
+    ]
+
+
+def _restored_version(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the version that a RESTORE went back to: named in its parameters, or the newest at the time that they name."""
+    if entry.get("operation") != "RESTORE":
+        return None
+    parameters = entry.get("operationParameters") or {}
+    try:
+        return int(parameters["version"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    try:
+        moment = datetime.fromisoformat(str(parameters["timestamp"]).strip('"').replace("Z", "+00:00"))
+    except (KeyError, ValueError):
+        return -1
+    moment_ms = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp() * 1000
+    before = [one["version"] for one in entries if one.get("timestamp", math.inf) <= moment_ms and "version" in one]
+    return max(before, default=-1)

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import CommitConflict, SparkNeeded, UnknownTopic
 from compaction.producers import OpenTransaction, ProducerSnapshot, known, last_stable_offset
+from compaction.receipt import CleaningReceipt
+from compaction.segments import is_closed
 from storage.append import Append
 from storage.footers import Compression, read_compression
-from storage.ledger import Decisions, Ledger
+from storage.ledger import Decision, Decisions, Kind, Ledger
 from storage.producer_log import has_producers, read_states
-from storage.snapshot import LogSnapshot, find_token
+from storage.snapshot import LogSnapshot, commits_since, find_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from compaction.producers import ProducerStamp, ProducerState
+    from compaction.segments import Segment
     from storage.append import AppendResult, Habits, MicroBatch
     from storage.layout import TopicPaths
     from storage.producer_log import ProducerCache, States
@@ -65,6 +69,7 @@ class TopicLog:
         self._producers: ProducerSnapshot | None = None
         self._producer_cache = producer_cache
         self._compression: tuple[int | None, Compression] = None, Compression()
+        self._looked_at = 0
         self._lock = threading.RLock()
 
     def decisions(self) -> Decisions:
@@ -123,6 +128,75 @@ class TopicLog:
         with lock:
             yield
 
+    def look_back(self) -> None:
+        """Write into the ledger what the history of the log says and the ledger does not.
+
+        A RESTORE makes the receipts and log starts that it took back void; a swap whose receipt was never written (a crash in between,
+        or a lost ledger) carries it in its own `userMetadata`.
+        """
+        with self._lock:
+            snapshot, today = self.snapshot(), self.decisions()
+            since = max(self._looked_at, today.looked_at_version)
+            if snapshot.maintenance_txn < 0 or snapshot.version <= since:
+                return
+            found = []
+            known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows}
+            known_restores = {one.version for one in today.restores}
+            now_ms = max((row.time_ms for rows in today.cleanings.values() for row in rows), default=today.created_ms)
+            for commit in reversed(commits_since(self._refreshed(), since)):
+                if commit.restored_version is not None and commit.version not in known_restores:
+                    details = {"restored_version": commit.restored_version}
+                    found.append(Decision(kind=Kind.RESTORE, time_ms=now_ms, table_version=commit.version, details=details))
+                elif commit.metadata is not None and commit.version not in known_receipts:
+                    found += [_recovered(receipt, commit.version) for receipt in commit.metadata.receipts]
+            if found:
+                self.ledger.append(found)
+            self._looked_at = snapshot.version
+
+    def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
+        """Return the receipts of the cleanings that the log still contains, of one partition or of all, oldest first."""
+        today = self.decisions()
+        rows = [row for mine in today.cleanings.values() for row in mine if today.contains(row) and partition in {None, row.partition}]
+        return [CleaningReceipt.from_details(row.details) for row in sorted(rows, key=lambda row: row.sequence)]
+
+    def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
+        """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""
+        decisions = self.decisions()
+        config = self.config(decisions)
+        ends = snapshot.log_end_offsets(decisions.partitions)
+        stable = self.last_stable_offsets(spark, snapshot)
+        segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
+        for segment in snapshot.segments():
+            segments[segment.partition].append(segment)
+        holders = {}
+        if stable != ends:
+            for one in self.open_transactions(spark, snapshot):
+                named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
+                holders.update(dict.fromkeys(one.first_offsets.items(), named))
+
+        def active_base(partition: int) -> int:
+            mine, end = segments[partition], ends[partition]
+            closed = decisions.closed_offset(partition, end)
+            if not mine or is_closed(mine[-1], config, log_end_offset=end, rolled_offset=closed, now_ms=now_ms):
+                return end
+            return mine[-1].base_offset
+
+        return [
+            PartitionLog(
+                topic=self.name,
+                partition=partition,
+                config=config,
+                segments=tuple(segments[partition]),
+                active_base_offset=active_base(partition),
+                log_start_offset=decisions.log_start_offset(partition),
+                log_end_offset=ends[partition],
+                last_stable_offset=stable[partition],
+                checkpoint=decisions.cleaner_checkpoint(partition),
+                stable_holder=holders.get((partition, stable[partition])),
+            )
+            for partition in range(decisions.partitions)
+        ]
+
     def producer_states(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> States:
         """Return every producer's state in every partition at a snapshot (default: the newest), by (partition, producer id).
 
@@ -141,6 +215,10 @@ class TopicLog:
                 message = f"topic {self.name}: its producers' states have to be read from the log"
                 raise SparkNeeded(message)
             behind = self._producers is not None and self._producers.table_version < at.version
+            if self._producers is not None and behind:
+                commits = commits_since(self._refreshed(), self._producers.table_version)
+                if any(one.restored_version is not None for one in commits):
+                    self._producers, behind = None, False
             found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
             if self._producers is None or behind:
                 self._producers = found
@@ -226,3 +304,16 @@ class TopicLog:
             with attempt, self.turn():
                 return once()
         raise AssertionError  # Retrying reraises
+
+
+def _recovered(receipt: Mapping[str, Any], version: int) -> Decision:
+    """Return the ledger's row for a receipt that a swap carries."""
+    details = {**receipt, "table_version": version}
+    return Decision(
+        kind=Kind.CLEAN,
+        time_ms=details["now_ms"],
+        partition=details["partition"],
+        offset=details["end_offset"],
+        table_version=version,
+        details=details,
+    )

@@ -1,0 +1,529 @@
+"""One round of cleaning over partitions of one topic: the shell around the pure plan.
+
+```
+ plan      which partitions, dirty ranges, segments (compaction.planner)         metadata
+ index     newest offset of each key of the dirty ranges: the offset map         key, offset, txn columns; one shuffle
+           which rows of the clean section they supersede                        key, offset of the clean section; broadcast join
+ census    what goes beside: aborted, expired, EMPTY rows                        only files that may hold such rows
+ group     segments that change or are worth joining (compaction.grouping)       metadata
+ rewrite   only those groups; a filter on position; one file a group             all columns
+ swap      compare-and-set, one Delta commit that names exactly those slices
+ receipt   a row for each partition in the ledger: the new cleaner checkpoint
+```
+
+A crash before the swap leaves files that VACUUM removes; one between swap and receipt is made good from the swap's own `userMetadata`
+(`record_receipts`). A swap that another one overtook is refused and changes nothing: the plan was an old one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from compaction.errors import CleaningAborted, UnknownTopic
+from compaction.grouping import group_segments, worth_writing
+from compaction.producers import Control, known
+from compaction.receipt import CleaningReceipt
+from compaction.record_retention import Removal
+from storage import crash_points
+from storage.cleaning_rows import KEEPS_PLACE, REMOVAL, STAMPED, TRANSACTION, Judgement, position, survivors, with_fate, without_aborted
+from storage.commit import SliceRange, commit_swap
+from storage.crash_points import CrashPoint
+from storage.envelope import by_partition
+from storage.ledger import Decision, Kind
+from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compaction.planner import CleaningPlan, PartitionPlan
+    from compaction.segments import Segment
+    from storage.snapshot import Files, LogSnapshot
+    from storage.topic_log import TopicLog
+
+#: What one judged position may cost in memory when it is sent to every task, and the share of the driver's memory that they may take.
+_BROADCAST_BYTES: Final = 64
+_BROADCAST_SHARE: Final = 6
+_SPECIAL: Final = "control IS NOT NULL OR delete_horizon IS NOT NULL OR txn_first_offset IS NOT NULL"
+_POSITION_TYPE: Final = T.StructType([T.StructField("position", T.LongType())])
+_GROUP_TYPE: Final = T.StructType(
+    [
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("segment", T.LongType()),
+        T.StructField("__segment", T.LongType()),
+        T.StructField("__slice", T.LongType()),
+    ]
+)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the index and the census say of one partition."""
+
+    keys: int = 0
+    changed: set[int] = field(default_factory=set)
+    removed: dict[str, dict[int, int]] = field(default_factory=dict)
+    emptied: int = 0
+    highest_tombstone: int | None = None
+
+    def count(self, reason: str, label: int, rows: int) -> None:
+        """Count rows that go from the segment `label`."""
+        if rows:
+            by_label = self.removed.setdefault(reason, {})
+            by_label[label] = by_label.get(label, 0) + rows
+            self.changed.add(label)
+
+    def totals(self) -> dict[str, int]:
+        """Return the rows that go, by reason."""
+        return {reason: sum(by_label.values()) for reason, by_label in sorted(self.removed.items())}
+
+
+class Cleaning:
+    """One round over the chosen partitions of a plan, against the snapshot that it was planned with."""
+
+    def __init__(
+        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, *, slots: int, parallelism: int | None = None
+    ) -> None:
+        """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time."""
+        self.log, self.spark, self.plan, self.snapshot, self.slots = log, spark, plan, snapshot, slots
+        self.decisions = log.decisions()
+        self.config = log.config(self.decisions)
+        self.chosen = {one.log.partition: one for one in plan.chosen}
+        self.parallelism = parallelism
+        self.found: dict[int, _Found] = {partition: _Found() for partition in self.chosen}
+        self.held: list[DataFrame] = []
+        self.read_bytes: dict[int, int] = dict.fromkeys(self.chosen, 0)
+        self.judgement: Judgement | None = None
+
+    def run(self) -> list[CleaningReceipt]:
+        """Clean, and return a receipt for each partition that was; raise `CommitConflict` when another swap came first."""
+        started = time.monotonic()
+        try:
+            judgement = self._look()
+            index_ms = _elapsed_ms(started)
+            groups = self._groups()
+            crash_points.reached(CrashPoint.CLEANING_PLANNED)
+            receipts = [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
+            receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
+            version = self._swap(judgement, groups, receipts)
+        finally:
+            for one in self.held:
+                one.unpersist()
+        if version is None:
+            return []
+        crash_points.reached(CrashPoint.SWAP_COMMITTED)
+        done = [replace(one, total_ms=_elapsed_ms(started), table_version=version) for one in receipts]
+        done = self._with_sizes(done, groups, version)
+        write_receipts(self.log, done)
+        crash_points.reached(CrashPoint.RECEIPT_WRITTEN)
+        return done
+
+    def preview(self) -> list[CleaningReceipt]:
+        """Return the receipts that `run` would write, without writing anything; sizes and times after the cleaning are unknown."""
+        started = time.monotonic()
+        try:
+            self._look()
+            groups = self._groups()
+            index_ms = _elapsed_ms(started)
+            return [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
+        finally:
+            for one in self.held:
+                one.unpersist()
+
+    # --- pass 1 -------------------------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> Judgement:
+        """Run the narrow jobs: the offset map, what it supersedes, and the census of everything else that goes."""
+        first_dirty, end = self._bounds()
+        transactional = self._holds_producers()
+        aborted = self._aborted() if transactional else None
+        judged = self._index(aborted)
+        judgement = Judgement(
+            now_ms=self.plan.now_ms,
+            delete_retention_ms=self.config.delete_retention_ms,
+            first_dirty=first_dirty,
+            end=end,
+            judged=judged,
+            aborted=aborted,
+            pinned=None,
+            places=self._places(),
+            broadcast=self._broadcasts(),
+        )
+        if transactional:
+            judgement = replace(judgement, pinned=self._pinned(judgement))
+        self._census(judgement)
+        self.judgement = judgement
+        return judgement
+
+    def _bounds(self) -> tuple[list[int], list[int]]:
+        """Return first dirty and end offset by partition of the topic; of a partition that is not cleaned nothing is judged."""
+        first_dirty, end = [0] * self.decisions.partitions, [0] * self.decisions.partitions
+        for partition, plan in self.chosen.items():
+            first_dirty[partition] = plan.dirty.first_offset
+            end[partition] = max(plan.dirty.end_offset, plan.dirty.first_offset)
+        return first_dirty, end
+
+    def _broadcasts(self) -> bool:
+        """Tell whether the judged positions are few enough to be sent to every task: two for each key that was mapped, at the most."""
+        most = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]  # noqa: SLF001
+        positions = 2 * sum(one.keys for one in self.found.values())
+        return bool(positions * _BROADCAST_BYTES <= most // _BROADCAST_SHARE)
+
+    def _index(self, aborted: DataFrame | None) -> DataFrame | None:
+        """Build the offset map and return the judged positions; None when the dirty ranges hold nothing."""
+        dirty_segments = [segment for plan in self.chosen.values() for segment in _dirty_segments(plan)]
+        if not dirty_segments:
+            return None
+        end = by_partition(self._bounds()[1], F.col("partition"))
+        first = by_partition(self._bounds()[0], F.col("partition"))
+        rows = self._scan(dirty_segments, ("partition", "offset", "key", "control", "producer_id", "txn_first_offset"))
+        rows = without_aborted(rows, aborted).where(F.col("control").isNull() & (F.col("offset") >= first) & (F.col("offset") < end))
+        newest = self._hold(rows.groupBy("partition", "key").agg(F.max("offset").alias("offset"), F.count(F.lit(1)).alias("rows")))
+        counts = newest.groupBy("partition").agg(
+            F.count("key").alias("keys"),
+            F.sum("rows").alias("rows"),
+            F.sum(F.when(F.col("key").isNull(), F.col("rows")).otherwise(0)).alias("keyless"),
+        )
+        for row in counts.collect():
+            found, label = self.found[row["partition"]], _dirty_segments(self.chosen[row["partition"]])[0].label
+            found.keys = row["keys"]
+            found.count(Removal.KEYLESS.value, label, row["keyless"])
+            found.count(Removal.SUPERSEDED.value, label, row["rows"] - row["keyless"] - row["keys"])
+        crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
+        keyed = newest.where(F.col("key").isNotNull())
+        judged = keyed.select(position().alias("position"))
+        superseded = self._superseded_in_clean_section(keyed)
+        return judged if superseded is None else judged.unionByName(superseded)
+
+    def _superseded_in_clean_section(self, newest: DataFrame) -> DataFrame | None:
+        """Return the positions of clean rows whose key came again; None when there is no clean section."""
+        clean = [one for partition, plan in self.chosen.items() if self.found[partition].keys for one in _clean_segments(plan)]
+        if not clean:
+            return None
+        rows = self._scan(clean, ("partition", "segment", "offset", "key", "control"))
+        first = by_partition(self._bounds()[0], F.col("partition"))
+        rows = rows.where(F.col("control").isNull() & F.col("key").isNotNull() & (F.col("offset") < first)).drop("control")
+        keys = newest.select("partition", "key", F.lit(True).alias("__newer"))
+        joined = rows.join(F.broadcast(keys) if self._broadcasts() else keys, ["partition", "key"], "left_semi")
+        going = self._hold(joined.select("partition", "segment", position().alias("position")))
+        for row in going.groupBy("partition", "segment").count().collect():
+            self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["segment"], row["count"])
+        return going.select("position")
+
+    def _holds_producers(self) -> bool:
+        files = self.snapshot.files
+        mine = _in(files, self.chosen)
+        return bool((files.producer_rows[mine] > 0).any())
+
+    def _aborted(self) -> DataFrame | None:
+        """Return the transactions that were aborted: their markers may stand past the dirty range, but not before it."""
+        first = {partition: _dirty_segments(plan)[0].slices[0] for partition, plan in self.chosen.items() if _dirty_segments(plan)}
+        if not first:
+            return None  # aborted data never outlives the cleaning of its range
+        markers = self._table().where(F.col("producer_id").isNotNull() & (F.col("control") == Control.ABORT.value))
+        markers = markers.where(reduce(or_, [(F.col("partition") == one) & (F.col("slice") >= start) for one, start in first.items()]))
+        return self._hold(self._few(markers.where(F.col("txn_first_offset").isNotNull()).select(*TRANSACTION).distinct()))
+
+    def _pinned(self, judgement: Judgement) -> DataFrame:
+        """Return the transactions with a marker in the range of which a data row is left after the pass."""
+        rows = self._special_rows(files=lambda files: files.producer_rows > 0)
+        if rows is None:
+            return self.spark.createDataFrame([], "partition int, producer_id bigint, txn_first_offset bigint")
+        marker = F.col("control").isin(Control.COMMIT.value, Control.ABORT.value)
+        ended = (
+            rows.where(marker & F.col("txn_first_offset").isNotNull() & F.col("delete_horizon").isNull()).select(*TRANSACTION).distinct()
+        )
+        data = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull())
+        left = with_fate(data, judgement, keys=False, values=False).where(F.col(REMOVAL).isNull())
+        return self._hold(ended.join(left, list(TRANSACTION), "left_semi"))
+
+    def _places(self) -> DataFrame | None:
+        """Return the positions that must stay: the rows that hold an active producer's place, and the last row of each partition."""
+        ends = self.snapshot.log_end_offsets(self.decisions.partitions)
+        held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
+        states = self.log.producer_states(self.spark, self.snapshot).values()
+        active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
+        inside = [
+            (partition << 48) | offset
+            for partition, offset in sorted(held)
+            if self.chosen[partition].segments and offset <= self.chosen[partition].segments[-1].last_offset
+        ]
+        return self.spark.createDataFrame([(one,) for one in inside], _POSITION_TYPE) if inside else None
+
+    def _census(self, judgement: Judgement) -> None:
+        """Count what goes besides superseded and keyless rows, and find the clean segments that change by it."""
+        now_ms = self.plan.now_ms
+
+        def may_change(files: Files) -> NDArray[np.bool_]:
+            due = (files.delete_horizon_ms >= 0) & (files.delete_horizon_ms <= now_ms)
+            return (files.producer_rows > 0) | (files.empty_rows > 0) | due
+
+        rows = self._special_rows(files=may_change)
+        if rows is None:
+            return
+        fated = with_fate(rows, judgement, keys=False, values=False)
+        changes = fated.where((F.expr(_SPECIAL) & (F.col(REMOVAL).isNotNull() | F.col(STAMPED))) | F.col(KEEPS_PLACE))
+        counts = changes.groupBy("partition", "segment", REMOVAL).agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count(F.when(F.col(KEEPS_PLACE), 1)).alias("emptied"),
+            F.max("offset").alias("last"),
+        )
+        for row in counts.collect():
+            found = self.found[row["partition"]]
+            found.changed.add(row["segment"])
+            if row[REMOVAL] not in {None, Removal.SUPERSEDED.value, Removal.KEYLESS.value}:  # the index has counted those
+                found.count(row[REMOVAL], row["segment"], row["rows"])
+            found.emptied += row["emptied"]
+            if row[REMOVAL] == Removal.EXPIRED_TOMBSTONE.value:
+                found.highest_tombstone = max(row["last"], found.highest_tombstone or 0)
+
+    # --- pass 2 -------------------------------------------------------------------------------------------------------------------------
+
+    def _groups(self) -> dict[int, list[Sequence[Segment]]]:
+        """Return by partition the groups of segments that are written again."""
+        found = {}
+        for partition, plan in self.chosen.items():
+            dirty = {one.label for one in _dirty_segments(plan)}
+            groups = worth_writing(group_segments(plan.segments, self.config.segment_bytes), self.found[partition].changed | dirty)
+            if groups:
+                found[partition] = groups
+        return found
+
+    def _swap(self, judgement: Judgement, groups: Mapping[int, list[Sequence[Segment]]], receipts: Sequence[CleaningReceipt]) -> int | None:
+        """Write the groups and put them in the place of what they were made of; None when there is nothing to write."""
+        if not groups:
+            return None
+        self._check_still_wanted()
+        members = [one for mine in groups.values() for group in mine for one in group]
+        rows = self._scan(members, LOG_COLUMNS)
+        fated = with_fate(rows, judgement)
+        return rewrite(
+            self.log,
+            self.snapshot,
+            survivors(fated, judgement, LOG_COLUMNS),
+            groups,
+            kind="clean",
+            receipts=[one.to_details() for one in receipts],
+            parallelism=self.parallelism,
+        )
+
+    def _check_still_wanted(self) -> None:
+        """Raise `CleaningAborted` when the topic is gone, is not compacted any more, or was paused since the plan."""
+        try:
+            today = self.log.decisions()
+        except UnknownTopic as error:
+            message = f"topic {self.log.name}: deleted while it was being cleaned"
+            raise CleaningAborted(message) from error
+        if not self.log.config(today).compacted:
+            message = f"topic {self.log.name}: cleanup.policy was changed while it was being cleaned"
+            raise CleaningAborted(message)
+        paused = sorted(set(today.pauses) & set(self.chosen))
+        if paused:
+            message = f"topic {self.log.name}: partitions {paused} were paused while they were being cleaned"
+            raise CleaningAborted(message)
+
+    # --- receipts -----------------------------------------------------------------------------------------------------------------------
+
+    def _receipt(self, plan: PartitionPlan, groups: Sequence[Sequence[Segment]], index_ms: int) -> CleaningReceipt:
+        found = self.found[plan.log.partition]
+        members = [one for group in groups for one in group]
+        removed = found.totals()
+        before = sum(one.record_count for one in members)
+        bytes_before = sum(one.size_bytes for one in members)
+        indexed = self.read_bytes[plan.log.partition]
+        return CleaningReceipt(
+            topic=plan.log.topic,
+            partition=plan.log.partition,
+            trigger=plan.trigger.name.lower() if plan.trigger else "",
+            first_dirty_offset=plan.dirty.first_offset,
+            end_offset=max(plan.dirty.end_offset, plan.dirty.first_offset),
+            cleanable_ratio=plan.range.ratio,
+            table_version=None,
+            segments_before=len(members),
+            groups=len(groups),
+            records_before=before,
+            records_after=before - sum(removed.values()) + found.emptied,
+            bytes_before=bytes_before,
+            bytes_after=None,
+            removed=removed,
+            emptied=found.emptied,
+            map_entries=found.keys,
+            map_utilization=found.keys / self.slots if self.slots else 0.0,
+            rounds_left=plan.dirty.rounds_left,
+            highest_removed_tombstone=found.highest_tombstone,
+            indexed_bytes=indexed,
+            read_bytes=indexed + bytes_before,
+            index_ms=index_ms,
+            total_ms=None,
+            now_ms=self.plan.now_ms,
+        )
+
+    def _with_sizes(
+        self, receipts: Sequence[CleaningReceipt], groups: Mapping[int, list[Sequence[Segment]]], version: int
+    ) -> list[CleaningReceipt]:
+        """Return receipts with what was really written, from the statistics of the new files."""
+        files = self.log.snapshot_at(version).files
+        done = []
+        for one in receipts:
+            mine = files.partition == one.partition
+            size = records = 0
+            for group in groups.get(one.partition, []):
+                rows = mine & (files.slice >= group[0].slices[0]) & (files.slice <= group[-1].slices[-1])
+                size += int(files.size_bytes[rows].sum())
+                records += int(files.record_count[rows].sum())
+            emptied = records - one.records_before + one.removed_count
+            done.append(replace(one, bytes_after=size, records_after=records, emptied=emptied))
+        return done
+
+    # --- reading ------------------------------------------------------------------------------------------------------------------------
+
+    def _table(self) -> DataFrame:
+        return self.spark.read.format("delta").option("versionAsOf", self.snapshot.version).load(self.log.paths.log)
+
+    def _scan(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
+        """Return columns of all rows of some segments; counts the bytes of the first pass."""
+        members = list(segments)
+        if "value" not in columns:
+            for one in members:
+                self.read_bytes[one.partition] += one.size_bytes
+        ranges = slice_ranges(self.snapshot.files, [(one.partition, one.slices[0], one.slices[-1]) for one in members])
+        return self._few(self._table().where(any_of(ranges)).select(*columns))
+
+    def _special_rows(self, *, files: Callable[[Files], NDArray[np.bool_]]) -> DataFrame | None:
+        """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none."""
+        all_files = self.snapshot.files
+        mine = _in(all_files, self.chosen) & files(all_files)
+        if not mine.any():
+            return None
+        slices = all_files.slice[mine].tolist()
+        ranges = slice_ranges(all_files, zip(all_files.partition[mine].tolist(), slices, slices, strict=True))
+        columns = ("partition", "segment", "offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
+        return self._few(self._table().where(any_of(ranges)).select(*columns))
+
+    def _few(self, rows: DataFrame) -> DataFrame:
+        return rows if self.parallelism is None else rows.coalesce(self.parallelism)
+
+    def _hold(self, rows: DataFrame) -> DataFrame:
+        held = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self.held.append(held)
+        return held
+
+
+def rewrite(
+    log: TopicLog,
+    snapshot: LogSnapshot,
+    rows: DataFrame,
+    groups: Mapping[int, list[Sequence[Segment]]],
+    *,
+    kind: str,
+    receipts: Sequence[Mapping[str, Any]] = (),
+    parallelism: int | None = None,
+) -> int:
+    """Write `rows` (log columns of the members of `groups`) as one file a group, in the place of the members, and return the version.
+
+    A group takes the label and the base of its first member.
+    """
+    spark = rows.sparkSession
+    targets = [
+        (partition, member.label, group[0].label, group[0].slices[0])
+        for partition, mine in groups.items()
+        for group in mine
+        for member in group
+    ]
+    target = F.broadcast(spark.createDataFrame(targets, _GROUP_TYPE))
+    placed = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
+    placed = placed.withColumnRenamed("__segment", "segment").withColumnRenamed("__slice", "slice").select(*LOG_COLUMNS)
+    number = sum(len(mine) for mine in groups.values())
+    tasks = min(number, parallelism or 2 * spark.sparkContext.defaultParallelism)
+    written = placed.repartition(tasks, "partition", "slice").sortWithinPartitions(*PLACE_COLUMNS, "offset")
+    return commit_swap(
+        written,
+        log.paths.log,
+        snapshot,
+        kind=kind,
+        slices=slice_ranges(
+            snapshot.files,
+            [(partition, group[0].slices[0], group[-1].slices[-1]) for partition, mine in groups.items() for group in mine],
+        ),
+        receipts=receipts,
+        find=log.committed_at,
+        codec=log.config().compression_type,
+    )
+
+
+def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:
+    """Return spans (partition, first slice, last slice), in order, as few ranges: neighbours with no slice between them become one."""
+    place = files.partition, files.slice
+    following: dict[tuple[int, int], int] = {}
+    if len(files.partition):
+        slices = np.unique(np.stack(place, axis=1), axis=0).tolist()
+        following = {(one[0], one[1]): after[1] for one, after in pairwise(slices) if one[0] == after[0]}
+    ranges: list[SliceRange] = []
+    for partition, first, last in spans:
+        if ranges and ranges[-1].partition == partition and first <= following.get((partition, ranges[-1].last_slice), -1):
+            ranges[-1] = replace(ranges[-1], last_slice=max(last, ranges[-1].last_slice))
+        elif ranges and ranges[-1].partition == partition and first == ranges[-1].last_slice:
+            ranges[-1] = replace(ranges[-1], last_slice=last)
+        else:
+            ranges.append(SliceRange(partition=partition, first_slice=first, last_slice=last))
+    return ranges
+
+
+def any_of(ranges: Sequence[SliceRange]) -> str:
+    """Return the SQL condition that a row lies in one of the ranges."""
+    return " OR ".join(one.predicate for one in ranges)
+
+
+def write_receipts(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
+    """Write receipts into the ledger: the new cleaner checkpoints."""
+    log.ledger.append(
+        [
+            Decision(
+                kind=Kind.CLEAN,
+                time_ms=one.now_ms,
+                partition=one.partition,
+                offset=one.end_offset,
+                table_version=one.table_version,
+                details=one.to_details(),
+            )
+            for one in receipts
+        ]
+    )
+
+
+def _dirty_segments(plan: PartitionPlan) -> list[Segment]:
+    """Return the segments that hold a part of the mapped range."""
+    if plan.dirty.end_offset <= plan.dirty.first_offset:
+        return []
+    return [one for one in plan.segments if one.last_offset >= plan.dirty.first_offset]
+
+
+def _clean_segments(plan: PartitionPlan) -> list[Segment]:
+    """Return the segments that hold a part of the clean section."""
+    return [one for one in plan.segments if one.first_offset < plan.dirty.first_offset]
+
+
+def _in(files: Files, chosen: Mapping[int, PartitionPlan]) -> NDArray[np.bool_]:
+    """Tell for every file whether it lies in the segments of a chosen partition."""
+    inside = files.partition < 0
+    for partition, plan in chosen.items():
+        if plan.segments:
+            inside = inside | ((files.partition == partition) & (files.slice <= plan.segments[-1].slices[-1]))
+    return inside
+
+
+def _elapsed_ms(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)

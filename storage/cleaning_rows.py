@@ -1,0 +1,142 @@
+"""Rows of a cleaning: `compaction.record_retention.fate` as Spark expressions over whole segments.
+
+```
+ position = partition << 48 | offset                one long identifies a row of the topic
+
+ dirty range   a row stays if it is the newest of its key         position ∈ judged
+ clean section a row goes if a newer one came in the dirty range   position ∈ judged
+```
+
+So one set of longs, the *judged* positions, decides both: at most two for each key of the offset map, whatever the clean section holds.
+Nothing here runs a job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from compaction.producers import Control
+from compaction.record_retention import Removal
+from storage.envelope import by_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
+#: Columns that `with_fate` adds.
+REMOVAL: Final = "__removal"
+KEEPS_PLACE: Final = "__keeps_place"
+STAMPED: Final = "__stamped"
+_JUDGED: Final = "__judged"
+_ABORTED: Final = "__aborted"
+_PINNED: Final = "__pinned"
+_PLACE: Final = "__place"
+_OFFSET_BITS: Final = 48
+
+
+def position() -> Column:
+    """Return the row's position: partition and offset in one long."""
+    return F.shiftleft(F.col("partition").cast("bigint"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a round knows of the rows that it looks at, per partition of the topic and as sets.
+
+    `first_dirty` and `end` are offsets by partition. `judged` are positions (see above; None when nothing was mapped), `aborted` and
+    `pinned` transactions, `places` positions that must stay; each None when there are none. `broadcast` tells whether `judged` is small
+    enough to be sent to every task.
+    """
+
+    now_ms: int
+    delete_retention_ms: int
+    first_dirty: Sequence[int]
+    end: Sequence[int]
+    judged: DataFrame | None
+    aborted: DataFrame | None
+    pinned: DataFrame | None
+    places: DataFrame | None
+    broadcast: bool
+
+
+def is_dirty(judgement: Judgement) -> Column:
+    """Tell whether a row lies in the dirty range or past it."""
+    return F.col("offset") >= by_partition(judgement.first_dirty, F.col("partition"))
+
+
+def without_aborted(rows: DataFrame, aborted: DataFrame | None) -> DataFrame:
+    """Return rows without the data of aborted transactions."""
+    return rows if aborted is None else rows.join(F.broadcast(aborted), list(TRANSACTION), "left_anti")
+
+
+def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, values: bool = True) -> DataFrame:
+    """Return rows with `REMOVAL` (a `Removal` value, null when the row stays), `KEEPS_PLACE` and `STAMPED`.
+
+    Needs the columns partition, offset, control, producer_id, txn_first_offset, delete_horizon; key unless `keys` is False (no row is
+    keyless then), value unless `values` is False (no tombstone is stamped then).
+    """
+    marked = rows.withColumn("__position", position())
+    if judgement.judged is None:
+        marked = marked.withColumn(_JUDGED, F.lit(False))
+    else:
+        judged = judgement.judged.select(F.col("position").alias("__position"), F.lit(True).alias(_JUDGED))
+        marked = marked.join(F.broadcast(judged) if judgement.broadcast else judged, "__position", "left")
+        marked = marked.withColumn(_JUDGED, F.col(_JUDGED).isNotNull())
+    for name, transactions in ((_ABORTED, judgement.aborted), (_PINNED, judgement.pinned)):
+        if transactions is None:
+            marked = marked.withColumn(name, F.lit(False))
+        else:
+            flagged = transactions.select(*TRANSACTION, F.lit(True).alias(name))
+            marked = marked.join(F.broadcast(flagged), list(TRANSACTION), "left").withColumn(name, F.col(name).isNotNull())
+    if judgement.places is None:
+        marked = marked.withColumn(_PLACE, F.lit(False))
+    else:
+        places = judgement.places.select(F.col("position").alias("__position"), F.lit(True).alias(_PLACE))
+        marked = marked.join(F.broadcast(places), "__position", "left").withColumn(_PLACE, F.col(_PLACE).isNotNull())
+
+    data = F.col("control").isNull()
+    empty = F.col("control") == Control.EMPTY.value
+    keyless = F.col("key").isNull() if keys else F.lit(False)
+    mapped = F.col("offset") < by_partition(judgement.end, F.col("partition"))
+    expired = F.col("delete_horizon") <= F.timestamp_millis(F.lit(judgement.now_ms))
+    superseded = F.col(_JUDGED) != is_dirty(judgement)
+    removal = (
+        F.when(empty, F.when(~F.col(_PLACE), Removal.EMPTY.value))
+        .when(~data, F.when(~F.col(_PINNED) & expired, Removal.EXPIRED_MARKER.value))
+        .when(F.col(_ABORTED), Removal.ABORTED.value)
+        .when(~mapped, F.lit(None).cast("string"))
+        .when(keyless, Removal.KEYLESS.value)
+        .when(superseded, Removal.SUPERSEDED.value)
+        .when(expired, Removal.EXPIRED_TOMBSTONE.value)
+    )
+    tombstone = data & F.col("value").isNull() & ~keyless if values else F.lit(False)
+    dying = tombstone | (~data & ~empty & ~F.col(_PINNED))
+    fated = marked.withColumn(REMOVAL, removal)
+    return fated.withColumns(
+        {
+            KEEPS_PLACE: F.col(REMOVAL).isNotNull() & F.col(_PLACE),
+            STAMPED: F.col(REMOVAL).isNull() & dying & F.col("delete_horizon").isNull(),
+        }
+    ).drop("__position", _JUDGED, _ABORTED, _PINNED, _PLACE)
+
+
+def survivors(fated: DataFrame, judgement: Judgement, columns: Sequence[str]) -> DataFrame:
+    """Return what is written of rows with their fate: those that stay, stamped where they must be, and EMPTY rows for kept places."""
+    emptied = F.col(KEEPS_PLACE)
+    kept_when_empty = {"partition", "segment", "slice", "offset", "producer_id", "producer_epoch", "sequence", "appended_at"}
+    horizon = F.timestamp_millis(F.lit(judgement.now_ms + judgement.delete_retention_ms))
+
+    def column(name: str) -> Column:
+        value = F.col(name)
+        if name == "delete_horizon":
+            value = F.when(F.col(STAMPED), horizon).otherwise(value)
+        if name == "control":
+            return F.when(emptied, Control.EMPTY.value).otherwise(value).alias(name)
+        return (value if name in kept_when_empty else F.when(~emptied, value)).alias(name)
+
+    return fated.where(F.col(REMOVAL).isNull() | emptied).select(*[column(name) for name in columns])

@@ -1,0 +1,327 @@
+"""The cleaner: rounds of cleaning, retention and upkeep over topics, and who may touch which partition.
+
+```
+ tick ─► for each topic: look back ─► plan ─► clean ─► receipts   until nothing is eligible
+                                   └► retention ─► merge small files
+```
+
+A round that fails is repeated partition by partition: the one that fails again is quarantined (uncleanable, with its reason), the others
+go on. A plan that another swap overtook is planned again. What is paused, in progress or quarantined is left alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from compaction.cleaning_state import CleaningStates
+from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown
+from compaction.offset_map import map_entries, map_slots
+from compaction.planner import CleaningPlan, Obstacle, plan_cleaning
+from storage.cleaning import Cleaning
+from storage.retention import merge_small_files, remove_segments
+from streaming.events import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from compaction.bounds import PartitionLog
+    from compaction.config import ServiceConfig
+    from compaction.log_retention import Deletion
+    from compaction.receipt import CleaningReceipt
+    from storage.snapshot import LogSnapshot
+    from storage.topic_log import TopicLog
+
+_T = TypeVar("_T")
+_ATTEMPTS: Final = 10
+_MIB: Final = 2**20
+_LOG: Final = logger("cleaner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """A partition that could not be cleaned, and why."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
+class Cleaner:
+    """Cleans topics of one log.dir; shared by the threads of a process."""
+
+    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None) -> None:
+        """Begin with every partition idle. `parallelism` limits the Spark tasks of a round, so that appends find a free core."""
+        self.config = config
+        self._parallelism = parallelism
+        self._states = CleaningStates()
+        self._lock = threading.Lock()
+
+    # --- what is planned ----------------------------------------------------------------------------------------------------------------
+
+    def plan(
+        self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False, most_bytes: int | None = None
+    ) -> tuple[CleaningPlan, LogSnapshot]:
+        """Return what a round would do, and the snapshot that it was planned with; raise `SparkNeeded` if it needs a job and has none."""
+        log.look_back()
+        snapshot = log.snapshot()
+        logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
+        return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
+
+    def preview(self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
+        """Return the receipts that one round would write, without writing anything (the dry run)."""
+        plan, snapshot = self.plan(log, spark, now_ms=now_ms, force=force)
+        return Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
+
+    def uncleanable(self, log: TopicLog) -> list[Quarantined]:
+        """Return the quarantined partitions of a topic."""
+        with self._lock:
+            found = [(place, reason) for place, reason in self._states.uncleanable.items() if place[0] == log.paths.root]
+        return [Quarantined(topic=log.name, partition=partition, reason=reason) for (_, partition), reason in sorted(found)]
+
+    def _plan(
+        self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
+    ) -> CleaningPlan:
+        paused = log.decisions().pauses
+
+        def barred(one: PartitionLog) -> Obstacle | None:
+            if one.partition in done:
+                return Obstacle.IN_PROGRESS
+            with self._lock:
+                found = self._states.obstacle((log.paths.root, one.partition))
+            return Obstacle.PAUSED if one.partition in paused and found is None else found
+
+        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
+
+    # --- cleaning -----------------------------------------------------------------------------------------------------------------------
+
+    def clean(
+        self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False, most_bytes: int | None = None
+    ) -> list[CleaningReceipt]:
+        """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts."""
+        done: set[int] = set()
+        receipts: list[CleaningReceipt] = []
+        while True:
+            found, tried = self._round(log, spark, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
+            receipts += found
+            if not tried or most_bytes is not None:
+                return receipts
+            done |= tried
+
+    def _round(
+        self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
+    ) -> tuple[list[CleaningReceipt], set[int]]:
+        """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried."""
+
+        def once() -> tuple[list[CleaningReceipt], set[int]]:
+            log.look_back()
+            snapshot = log.snapshot()
+            logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
+            plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
+            self._report_plan(log, plan)
+            chosen = {one.log.partition for one in plan.chosen}
+            return self._execute(log, spark, plan, snapshot) if chosen else [], chosen
+
+        return _until_first(once)
+
+    def _execute(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
+        """Clean the chosen partitions; when that fails, each by itself, and quarantine what fails again."""
+        with self._in_progress(log, [one.log.partition for one in plan.chosen]):
+            try:
+                receipts = self._run(log, spark, plan, snapshot)
+            except (CommitConflict, CommitStateUnknown):
+                raise
+            except CleaningAborted as error:
+                _LOG.info("cleaning aborted", topic=log.name, why=str(error))
+                return []
+            except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+                if len(plan.chosen) == 1:
+                    self._quarantine(log, plan, error)
+                    return []
+                _LOG.warning("round failed, partitions one by one", topic=log.name, error=_first_line(error))
+            else:
+                return receipts
+        receipts = []
+        for one in plan.chosen:
+            alone = CleaningPlan(now_ms=plan.now_ms, entries=plan.entries, chosen=(one,), held_back=())
+            receipts += self._execute(log, spark, alone, log.snapshot())
+        return receipts
+
+    def _run(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
+        cleaning = Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism)
+        receipts = cleaning.run()
+        with self._lock:
+            for one in plan.chosen:
+                self._states.release((log.paths.root, one.log.partition))
+        for receipt in receipts:
+            _report(receipt)
+        return receipts
+
+    def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
+        one = plan.chosen[0]
+        with self._lock:
+            self._states.quarantine((log.paths.root, one.log.partition), _first_line(error))
+        _LOG.error(
+            "partition is uncleanable",
+            topic=log.name,
+            partition=one.log.partition,
+            reason=_first_line(error),
+            last_stable_offset=one.log.last_stable_offset,
+            log_start_offset=one.log.log_start_offset,
+            log_end_offset=one.log.log_end_offset,
+        )
+
+    @contextmanager
+    def _in_progress(self, log: TopicLog, partitions: Sequence[int]) -> Iterator[None]:
+        places = [(log.paths.root, partition) for partition in partitions]
+        begun = []
+        try:
+            with self._lock:
+                busy = [place[1] for place in places if self._states.obstacle(place) is Obstacle.IN_PROGRESS]
+                if busy:
+                    message = f"topic {log.name}: another thread works on partitions {busy}"
+                    raise CommitConflict(message)
+                for place in places:
+                    self._states.begin(place)
+                    begun.append(place)
+            yield
+        finally:
+            with self._lock:
+                for place in begun:
+                    self._states.done(place)
+
+    # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
+
+    def apply_retention(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> dict[int, Deletion]:
+        """Take away the segments that log start, size and time allow to go; return what went by partition."""
+
+        def once() -> dict[int, Deletion]:
+            log.look_back()
+            snapshot = log.snapshot()
+            logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
+            with self._in_progress(log, [one.partition for one in logs]):
+                return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
+
+        found = _until_first(once)
+        for partition, one in found.items():
+            if one.future_timestamp_ms is not None:
+                _LOG.warning(
+                    "retention is blocked by a future timestamp", topic=log.name, partition=partition, until=one.future_timestamp_ms
+                )
+            if one.segments:
+                _LOG.info(
+                    "segments deleted",
+                    topic=log.name,
+                    partition=partition,
+                    segments=[(segment.base_offset, breach.value) for segment, breach in one.segments],
+                    log_start_offset=one.log_start_offset,
+                )
+        return {partition: one for partition, one in found.items() if one.segments}
+
+    def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> int:
+        """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
+        if log.config().compacted:
+            return 0
+
+        def once() -> int:
+            snapshot = log.snapshot()
+            logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
+            with self._in_progress(log, [one.partition for one in logs]):
+                return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism)
+
+        return _until_first(once)
+
+    def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
+        """Leave out the partitions that are paused, quarantined or being worked on."""
+        paused = log.decisions().pauses
+        with self._lock:
+            return [one for one in logs if one.partition not in paused and self._states.obstacle((log.paths.root, one.partition)) is None]
+
+    def forget(self, log: TopicLog) -> None:
+        """Drop what is known of a topic that is gone."""
+        with self._lock:
+            self._states.forget(log.paths.root)
+
+    def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:
+        overdue = [one for one in plan.partitions if one.overdue_ms > 0]
+        if overdue:
+            _LOG.info(
+                "partitions overdue",
+                topic=log.name,
+                partitions=len(overdue),
+                max_compaction_delay_ms=max(one.overdue_ms for one in overdue),
+            )
+        for one in plan.partitions:
+            if one.range.healing is not None:
+                _LOG.warning(
+                    "cleaner checkpoint reset",
+                    topic=log.name,
+                    partition=one.log.partition,
+                    checkpoint=one.log.checkpoint,
+                    why=one.range.healing.value,
+                    log_start_offset=one.log.log_start_offset,
+                    log_end_offset=one.log.log_end_offset,
+                )
+
+
+def _until_first(once: Callable[[], _T]) -> _T:
+    """Do something that plans and commits, again from a fresh plan while others come first."""
+    for attempt in Retrying(
+        retry=retry_if_exception_type(CommitConflict),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.05, max=2),
+        reraise=True,
+    ):
+        with attempt:
+            return once()
+    raise AssertionError  # Retrying reraises
+
+
+def _report(receipt: CleaningReceipt) -> None:
+    """Write what Kafka's cleaner prints (LogCleaner.recordStats), under the same names."""
+    seconds = max(receipt.total_ms or 0, 1) / 1000
+    index_seconds = max(receipt.index_ms, 1) / 1000
+    clean_seconds = max(seconds - index_seconds, 0.001)
+    cleaned_mb = receipt.bytes_before / _MIB
+    _LOG.info(
+        "cleaned",
+        topic=receipt.topic,
+        partition=receipt.partition,
+        trigger=receipt.trigger,
+        dirty_section=[receipt.first_dirty_offset, receipt.end_offset],
+        dirty_ratio=round(receipt.cleanable_ratio, 4),
+        processed_mb=round(cleaned_mb, 3),
+        seconds=round(seconds, 3),
+        mb_per_second=round(cleaned_mb / seconds, 1),
+        indexed_mb=round(receipt.indexed_bytes / _MIB, 3),
+        index_seconds=round(index_seconds, 3),
+        index_percent=round(100 * index_seconds / seconds, 1),
+        buffer_utilization_percent=round(100 * receipt.map_utilization, 1),
+        clean_seconds=round(clean_seconds, 3),
+        start_size_mb=round(cleaned_mb, 3),
+        start_messages=receipt.records_before,
+        end_size_mb=round((receipt.bytes_after or 0) / _MIB, 3),
+        end_messages=receipt.records_after,
+        size_reduction_percent=_percent_less(receipt.bytes_after or 0, receipt.bytes_before),
+        fewer_messages_percent=_percent_less(receipt.records_after, receipt.records_before),
+        removed=dict(receipt.removed),
+        rounds_left=receipt.rounds_left,
+    )
+    if receipt.removed.get("keyless"):
+        _LOG.warning("invalid messages found", topic=receipt.topic, partition=receipt.partition, keyless=receipt.removed["keyless"])
+    if receipt.rounds_left:
+        _LOG.info("dirty range cut by the map budget", topic=receipt.topic, partition=receipt.partition, rounds_left=receipt.rounds_left)
+
+
+def _percent_less(after: int, before: int) -> float:
+    return round(100 * (1 - after / before), 1) if before else float("nan")
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:500]
