@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, transactions
+from benchmarks import append, cleaning, transactions
 
-_ALL = {"append": append.run, "transactions": transactions.run}
+_ALL = {"append": append.run, "transactions": transactions.run, "cleaning": cleaning.run}
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:

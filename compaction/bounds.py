@@ -125,7 +125,7 @@ def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
     end = active
     if first_uncleanable < active:
         end = segments_between(closed, first_uncleanable, active)[0].base_offset
-    dirty = segments_between(closed, min(first_dirty, end), end)
+    dirty = [one for one in segments_between(closed, min(first_dirty, end), end) if one.last_offset >= first_dirty]
     return CleanableRange(
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=first_uncleanable,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 from compaction.config_keys import (
+    DAY_MS,
     MIB,
     MINUTE_MS,
     REFUSED_KEYS,
@@ -98,6 +99,7 @@ class TopicConfig:
 class ServiceConfig:
     """The settings of the service itself, one field a key; see `SERVICE_KEYS` for each."""
 
+    dead_letter_retention_ms: int = 30 * DAY_MS
     log_cleaner_backoff_ms: int = 15 * SECOND_MS
     log_cleaner_dedupe_buffer_size: int = 128 * MIB
     log_cleaner_io_buffer_load_factor: float = 0.9

@@ -257,6 +257,12 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
 
 SERVICE_KEYS: Mapping[str, Key] = table_of(
     Key(
+        name="dead.letter.retention.ms",
+        kind=Kind.MILLISECONDS,
+        default=30 * DAY_MS,
+        doc="How long refused rows stay in a topic's dead letters; lastword's own, Kafka has none.",
+    ),
+    Key(
         name="log.cleaner.backoff.ms",
         kind=Kind.MILLISECONDS,
         default=15 * SECOND_MS,

@@ -2,7 +2,7 @@
 
 ```
  segment.bytes 100       clean                       dirty
- segments      0: 70   100: 20   200: 5   300: 4   400: 10   500: 60
+ segments      0: 50   100: 20   200: 15  300: 10  400: 10   500: 60
  groups        [0    100    200   300]   [400         500]            Σ source size ≤ segment.bytes, in order
  written        ·     [100    200   300]  [400         500]           0 is unchanged and larger than what it would be joined with
 ```

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compaction.bounds import Bound, CleanableRange, PartitionLog, cleanable_range, earliest_horizon_ms, overdue_since_ms
+from compaction.config_keys import LONG_MAX
 from compaction.offset_map import DirtyRange, fit_dirty_range
 from compaction.segments import segments_between
 
@@ -47,6 +48,10 @@ class Obstacle(str, Enum):
     NOTHING_CLEANABLE = "nothing cleanable"
     BELOW_RATIO = "not above min.cleanable.dirty.ratio"
     NO_ROOM = "the map entries of this round are used up"
+
+
+#: What may change by itself, in time.
+_TIME_HELPS: Final = frozenset({Obstacle.NOTHING_CLEANABLE, Obstacle.BELOW_RATIO})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,20 +113,21 @@ def plan_cleaning(
 
     `entries` is how many records the round may map; `barred` says which partitions the state machine keeps out. With `force` the ratio does
     not matter and quarantine is lifted; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
-    taken.
+    taken. After the first that does not fit, only those are taken that map nothing.
     """
     plans = [_plan_partition(log, now_ms=now_ms, barred=barred(log), force=force) for log in logs]
     eligible = sorted((one for one in plans if one.trigger is not None), key=_order)
     chosen: list[PartitionPlan] = []
     waiting = [one for one in plans if one.trigger is None]
-    entries_left, bytes_left = entries, most_bytes
+    entries_left, bytes_left, full = entries, most_bytes, False
     for number, plan in enumerate(eligible):
         dirty = _dirty_range(plan, max(1, entries_left))
         size = plan.range.total_bytes
         fits = not dirty.cut and dirty.record_count <= entries_left and (bytes_left is None or size <= bytes_left)
-        if number and not fits:
-            waiting += [replace(one, trigger=None, obstacle=Obstacle.NO_ROOM, segments=()) for one in eligible[number:]]
-            break
+        full = full or not fits
+        if number and (not fits or (full and dirty.end_offset > dirty.first_offset)):
+            waiting.append(replace(plan, trigger=None, obstacle=Obstacle.NO_ROOM, segments=()))
+            continue
         chosen.append(replace(plan, dirty=dirty, segments=_segments_below(plan.segments, dirty)))
         entries_left -= dirty.record_count
         bytes_left = None if bytes_left is None else bytes_left - size
@@ -165,7 +171,7 @@ def _plan_partition(log: PartitionLog, *, now_ms: int, barred: Obstacle | None, 
         horizon_ms=horizon_ms,
         trigger=trigger,
         obstacle=obstacle,
-        eligible_at_ms=None if trigger else _eligible_at_ms(log, found, overdue_at_ms, horizon_ms, now_ms),
+        eligible_at_ms=_eligible_at_ms(log, found, overdue_at_ms, horizon_ms, now_ms) if obstacle in _TIME_HELPS else None,
         dirty=nothing,
         segments=log.closed_segments if trigger else (),
     )
@@ -186,11 +192,12 @@ def _judge(
         return None, Obstacle.NOT_COMPACTED
     if barred is not None and not (force and barred is Obstacle.UNCLEANABLE):
         return None, barred
+    whole = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.end_offset, record_count=0)
     reasons = {
         Trigger.OVERDUE: overdue_ms > 0 and found.cleanable_bytes > 0,
         Trigger.DIRTY_RATIO: found.ratio > log.config.min_cleanable_dirty_ratio,
         Trigger.DELETE_HORIZON: horizon_ms is not None and horizon_ms <= now_ms,
-        Trigger.FORCED: force and bool(log.closed_segments),
+        Trigger.FORCED: force and bool(_segments_below(log.closed_segments, whole)),
     }
     trigger = next((one for one, holds in reasons.items() if holds), None)
     if trigger is not None:
@@ -205,4 +212,4 @@ def _eligible_at_ms(log: PartitionLog, found: CleanableRange, overdue_at_ms: int
         moments.append(overdue_at_ms + 1)
     if log.segments and found.bound is Bound.ACTIVE_SEGMENT and log.segments[-1].base_offset >= log.active_base_offset:
         moments.append(log.segments[-1].appended_at_ms + log.config.max_segment_ms + 1)
-    return min((moment for moment in moments if moment > now_ms), default=None)
+    return min((moment for moment in moments if now_ms < moment < LONG_MAX), default=None)

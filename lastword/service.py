@@ -1,7 +1,8 @@
-"""The service: one Spark application with an append query for every source.
+"""The service: one Spark application with an append query for every source, and the cleaner query over all topics.
 
-SIGTERM and SIGINT let the micro-batch in hand finish and then stop the queries; the process ends with 0. SIGKILL loses nothing either:
-what was not committed comes again, what was committed is recognised. A query that dies ends the service with 1 and its error.
+SIGTERM and SIGINT let the micro-batch and the swap in hand finish and then stop the queries; the process ends with 0. SIGKILL loses nothing
+either: what was not committed comes again, what was committed is recognised. An append query that dies ends the service with 1 and its
+error; a cleaner query that dies is started again, later each time, and counted: readers and writers do not need it at once.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import TopicExists
+from compaction.errors import TopicExists, UnknownTopic
 from lastword import clock
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
 from streaming.appender import stop_append_query
 from streaming.events import logger
 from streaming.sources import open_source, trigger_of
+from streaming.tending import Tending
+from streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -26,10 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lastword.settings import Settings
+    from storage.topic_log import TopicLog
 
 _POLL_SECONDS: Final = 0.2
-#: Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms.
-_HANGING_SECONDS: Final = 10
+_TIDY_SECONDS: Final = 10
+_LONGEST_RESTART_SECONDS: Final = 300.0
 _LOG: Final = logger("service")
 
 
@@ -43,14 +47,27 @@ def session_that_outlives_sigterm(settings: Settings) -> SparkSession:
 
 
 class Service:
-    """Runs the sources of a configuration until it is told to stop."""
+    """Runs the sources of a configuration and the cleaner until it is told to stop."""
 
     def __init__(self, settings: Settings) -> None:
         """Open the log.dir, become its committing process and create the topics that are declared and missing."""
         self._settings = settings
         self._stop = threading.Event()
-        self.logs = LogDir(session_that_outlives_sigterm(settings), settings.log_dir, settings=settings.broker)
+        spark = session_that_outlives_sigterm(settings)
+        # A core is left to appends: FAIR pools do not take a running task away.
+        free = max(1, spark.sparkContext.defaultParallelism - 1)
+        self.logs = LogDir(spark, settings.log_dir, settings=settings.broker, cleaner_parallelism=free)
         self.logs.hold_lock()
+        self.tending = Tending(
+            spark=spark,
+            cleaner=self.logs.cleaner,
+            config=self.logs.service_config,
+            topics=self._topic_logs,
+            clock_ms=clock.now_ms,
+            stop=self._stop,
+        )
+        self.dead_cleaners = 0
+        self._known: dict[str, TopicLog] = {}
         for name, topic in settings.topics.items():
             try:
                 self.logs.create_topic(name, partitions=topic.partitions, config=topic.config)
@@ -58,42 +75,39 @@ class Service:
                 _LOG.debug("topic exists", topic=name)
 
     def stop(self) -> None:
-        """Ask the service to stop after the micro-batches in hand."""
+        """Ask the service to stop after the micro-batches and the swap in hand."""
         self._stop.set()
 
     def run(self) -> None:
-        """Start every source and return when all have ended by themselves, or after `stop`; raise what a query died of."""
+        """Start every source and the cleaner; return when all sources have ended by themselves, or after `stop`.
+
+        Raises what an append query died of. Without a source it runs until `stop`: the cleaner has work.
+        """
+        with_pool(self.logs.spark, APPEND_POOL)
         queries = [self._start(number) for number in range(len(self._settings.sources))]
-        looked = 0.0
+        cleaner: StreamingQuery | None = self._start_cleaner()
+        restart_at, tidied = 0.0, 0.0
         try:
-            while queries and not self._stop.is_set():
-                if time.monotonic() - looked >= _HANGING_SECONDS:
-                    self._end_hanging_transactions()
+            while not self._stop.is_set() and (queries or not self._settings.sources):
+                if time.monotonic() - tidied >= _TIDY_SECONDS:
                     self.logs.purge_deleted()
-                    looked = time.monotonic()
+                    tidied = time.monotonic()
                 for query in list(queries):
                     if not query.isActive:
                         queries.remove(query)
                         error = query.exception()
                         if error is not None:
                             raise error
+                if cleaner is not None and not cleaner.isActive:
+                    restart_at = time.monotonic() + self._count_dead_cleaner(cleaner)
+                    cleaner = None
+                if cleaner is None and time.monotonic() >= restart_at:
+                    cleaner = self._start_cleaner()
                 self._stop.wait(_POLL_SECONDS)
         finally:
             for query in queries:
                 stop_append_query(query)
-
-    def _end_hanging_transactions(self) -> None:
-        """End what has been open for too long in any topic, so that one dead writer does not hold back readers for ever."""
-        for name in self.logs.topics():
-            for one in self.logs.topic(name).end_hanging_transactions():
-                _LOG.warning(
-                    "hanging transaction ended",
-                    topic=name,
-                    producer_id=one.producer_id,
-                    transactional_id=one.transactional_id,
-                    partitions=sorted(one.first_offsets),
-                    timeout_ms=one.timeout_ms,
-                )
+            self._stop_cleaner(cleaner)
 
     def run_until_signal(self) -> None:
         """Run as a process: SIGTERM and SIGINT stop it gracefully."""
@@ -114,3 +128,35 @@ class Service:
         return topic.append_stream(
             opened.rows, name=source.name, trigger=trigger_of(source.trigger), on_invalid=source.on_invalid, mirror=opened.mirror
         )
+
+    def _start_cleaner(self) -> StreamingQuery:
+        return start_cleaner_query(self.logs.spark, self.tending.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
+
+    def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
+        """Count a cleaner query that died, and return after how many seconds it is started again: a second, doubled each time."""
+        self.dead_cleaners += 1
+        delay = min(2.0 ** (self.dead_cleaners - 1), _LONGEST_RESTART_SECONDS)
+        error = cleaner.exception()
+        reason = str(error).splitlines()[0] if error is not None else "ended by itself"
+        _LOG.error("cleaner died", dead_cleaners=self.dead_cleaners, restart_in_s=delay, error=reason)
+        return delay
+
+    def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
+        """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
+        self._stop.set()
+        if cleaner is not None:
+            self.tending.finish()
+            cleaner.stop()
+
+    def _topic_logs(self) -> list[TopicLog]:
+        """Return the topics that are there now; what is known of one is kept from tick to tick."""
+        known = {}
+        for name in self.logs.topics():
+            try:
+                log = self._known.get(name) or self.logs.topic(name).log
+                log.decisions()  # another topic may have taken the name since
+            except UnknownTopic:
+                continue
+            known[name] = log
+        self._known = known
+        return list(known.values())

@@ -29,6 +29,7 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     # The cleaner and the appenders share one application: neither may hold up the other.
     "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
 }
 _LOCAL: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",

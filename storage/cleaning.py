@@ -64,6 +64,7 @@ _GROUP_TYPE: Final = T.StructType(
         T.StructField("segment", T.LongType()),
         T.StructField("__segment", T.LongType()),
         T.StructField("__slice", T.LongType()),
+        T.StructField("__task", T.IntegerType()),
     ]
 )
 
@@ -437,18 +438,13 @@ def rewrite(
     A group takes the label and the base of its first member.
     """
     spark = rows.sparkSession
-    targets = [
-        (partition, member.label, group[0].label, group[0].slices[0])
-        for partition, mine in groups.items()
-        for group in mine
-        for member in group
-    ]
+    tasks = min(sum(len(mine) for mine in groups.values()), parallelism or 2 * spark.sparkContext.defaultParallelism)
+    targets = _targets(groups, tasks)
     target = F.broadcast(spark.createDataFrame(targets, _GROUP_TYPE))
     placed = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
-    placed = placed.withColumnRenamed("__segment", "segment").withColumnRenamed("__slice", "slice").select(*LOG_COLUMNS)
-    number = sum(len(mine) for mine in groups.values())
-    tasks = min(number, parallelism or 2 * spark.sparkContext.defaultParallelism)
-    written = placed.repartition(tasks, "partition", "slice").sortWithinPartitions(*PLACE_COLUMNS, "offset")
+    placed = placed.withColumnRenamed("__segment", "segment").withColumnRenamed("__slice", "slice")
+    spread = placed.repartitionById(tasks, F.col("__task")) if tasks > 1 else placed.coalesce(1)
+    written = spread.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
     return commit_swap(
         written,
         log.paths.log,
@@ -462,6 +458,18 @@ def rewrite(
         find=log.committed_at,
         codec=log.config().compression_type,
     )
+
+
+def _targets(groups: Mapping[int, list[Sequence[Segment]]], tasks: int) -> list[tuple[int, int, int, int, int]]:
+    """Return (partition, member's label, label and base of its group, task) for each member: groups spread over tasks by their bytes."""
+    load = [0] * tasks
+    targets = []
+    flat = [(partition, group) for partition, mine in groups.items() for group in mine]
+    for partition, group in sorted(flat, key=lambda one: -sum(member.size_bytes for member in one[1])):
+        task = load.index(min(load))
+        load[task] += sum(member.size_bytes for member in group)
+        targets += [(partition, member.label, group[0].label, group[0].slices[0], task) for member in group]
+    return targets
 
 
 def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:

@@ -139,6 +139,16 @@ class Decisions:
         )
         return next(found, None)
 
+    def holds(self, row: Decision) -> bool:
+        """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
+        match row.kind:
+            case Kind.CLEAN:
+                return self.contains(row)
+            case Kind.START:
+                return not any(one.restored_version <= (row.table_version or 0) < one.version for one in self.restores)
+            case _:
+                return True
+
     def contains(self, cleaning: Decision) -> bool:
         """Tell whether the log still contains what a receipt speaks of: no RESTORE took its swap back."""
         return not self._undone(cleaning.table_version or 0)
@@ -150,7 +160,7 @@ class Decisions:
 
     def log_start_offset(self, partition: int) -> int:
         """Return the offset below which records are gone for readers, 0 when none is."""
-        held = [one.offset or 0 for one in self.starts.get(partition, ()) if not self._undone((one.table_version or 0) + 1)]
+        held = [one.offset or 0 for one in self.starts.get(partition, ()) if self.holds(one)]
         return max(held, default=0)
 
     def closed_offset(self, partition: int, log_end_offset: int) -> int:
@@ -232,6 +242,19 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
     return found
 
 
+def _still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int) -> list[Decision]:
+    """Return the decisions that still hold, and all younger ones, in order."""
+    kept: dict[int, Decision] = {}
+    newest: dict[tuple[Kind, int | None, str | None], Decision] = {}
+    for row in rows:
+        if row.time_ms >= before_ms:
+            kept[row.sequence] = row
+        elif today.holds(row):
+            newest[row.kind, row.partition, row.name] = row
+    kept.update({row.sequence: row for row in newest.values()})
+    return [kept[sequence] for sequence in sorted(kept)]
+
+
 class Ledger:
     """The decisions of one topic. Safe to share between threads; other processes may write too."""
 
@@ -291,6 +314,31 @@ class Ledger:
                 today = self.read()
                 self._append_once(choose(today), today)
         return self.read()
+
+    def compact(self, *, before_ms: int, least_files: int) -> int:
+        """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
+
+        Of each kind, partition and name the newest old row stays, and of cleanings and log starts the newest that holds. What readers of
+        the ledger find is the same.
+        """
+        with self._lock:
+            today = self.read()
+            if len(self._rows) < least_files:
+                return 0
+            rows = self.rows()
+            kept = _still_needed(rows, today, before_ms)
+            assert self._table is not None  # noqa: S101  read() has opened it
+            try:
+                write_deltalake(
+                    self._table,
+                    _to_arrow([(row.sequence, row) for row in kept]),
+                    mode="overwrite",
+                    commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, today.sequence + 1)], max_commit_retries=0),
+                )
+            except CommitFailedError:
+                return 0  # somebody decided something: next time
+            self._table.vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False)
+            return len(rows) - len(kept)
 
     def _append_once(self, decisions: list[Decision], today: Decisions) -> None:
         if self.read() is not today:  # whoever chose has read on: the choice is an old one

@@ -81,7 +81,8 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
         .agg(
             F.expr("max_by(producer_epoch, offset)").alias("epoch"),
             F.expr("unix_millis(max_by(appended_at, offset))").alias("last_appended_ms"),
-            F.expr(f"max(struct(producer_epoch, NOT ({_IS_MARKER}) OR control IS NULL AS is_data, offset))").alias("place"),
+            F.expr(f"max_by(struct(producer_epoch, offset), offset) FILTER (WHERE control IS NULL OR NOT {_IS_MARKER})").alias("place"),
+            F.expr("max(offset)").alias("last_offset"),
             F.expr("max_by(struct(producer_epoch, sequence), offset) FILTER (WHERE sequence IS NOT NULL)").alias("data"),
             F.expr(f"max(offset) FILTER (WHERE {_IS_MARKER})").alias("marker"),
             F.expr(f"max_by(struct(offset, txn_first_offset), offset) FILTER (WHERE {_IS_TXN_DATA})").alias("txn"),
@@ -94,7 +95,8 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
     result = []
     for row in found:
         is_open = row["txn"] is not None and (row["marker"] is None or row["txn"]["offset"] > row["marker"])
-        data = row["data"]
+        data, place = row["data"], row["place"]
+        held_by_data = place is not None and place["producer_epoch"] == row["epoch"]
         state = ProducerState(
             partition=row["partition"],
             producer_id=row["producer_id"],
@@ -103,8 +105,8 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
             last_appended_ms=row["last_appended_ms"],
             open_first_offset=row["txn"]["txn_first_offset"] if is_open else None,
             open_since_ms=row["since_ms"] if is_open else None,
-            place_offset=row["place"]["offset"],
-            place_is_data=row["place"]["is_data"],
+            place_offset=place["offset"] if held_by_data else row["last_offset"],
+            place_is_data=held_by_data,
         )
         result.append((state, row["marker"] is not None))
     return result

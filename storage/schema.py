@@ -86,11 +86,13 @@ LEDGER_FIELDS: Final = (
 _LOG_PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": "offset,timestamp,appended_at,delete_horizon,producer_id",
     "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
 }
 _SMALL_TABLE_PROPERTIES: Final = {
     "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",
 }

@@ -26,7 +26,7 @@ from storage.producer_log import has_producers, read_states
 from storage.snapshot import LogSnapshot, commits_since, find_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -162,40 +162,13 @@ class TopicLog:
     def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
         """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""
         decisions = self.decisions()
-        config = self.config(decisions)
-        ends = snapshot.log_end_offsets(decisions.partitions)
         stable = self.last_stable_offsets(spark, snapshot)
-        segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
-        for segment in snapshot.segments():
-            segments[segment.partition].append(segment)
         holders = {}
-        if stable != ends:
+        if stable != snapshot.log_end_offsets(decisions.partitions):
             for one in self.open_transactions(spark, snapshot):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
-
-        def active_base(partition: int) -> int:
-            mine, end = segments[partition], ends[partition]
-            closed = decisions.closed_offset(partition, end)
-            if not mine or is_closed(mine[-1], config, log_end_offset=end, rolled_offset=closed, now_ms=now_ms):
-                return end
-            return mine[-1].base_offset
-
-        return [
-            PartitionLog(
-                topic=self.name,
-                partition=partition,
-                config=config,
-                segments=tuple(segments[partition]),
-                active_base_offset=active_base(partition),
-                log_start_offset=decisions.log_start_offset(partition),
-                log_end_offset=ends[partition],
-                last_stable_offset=stable[partition],
-                checkpoint=decisions.cleaner_checkpoint(partition),
-                stable_holder=holders.get((partition, stable[partition])),
-            )
-            for partition in range(decisions.partitions)
-        ]
+        return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
 
     def producer_states(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> States:
         """Return every producer's state in every partition at a snapshot (default: the newest), by (partition, producer id).
@@ -304,6 +277,49 @@ class TopicLog:
             with attempt, self.turn():
                 return once()
         raise AssertionError  # Retrying reraises
+
+
+def partition_logs(
+    topic: str,
+    config: TopicConfig,
+    snapshot: LogSnapshot,
+    decisions: Decisions,
+    stable: Sequence[int],
+    *,
+    holders: Mapping[tuple[int, int], str],
+    now_ms: int,
+) -> list[PartitionLog]:
+    """Return what planning knows of every partition of a topic, from loaded metadata alone.
+
+    `stable` are the last stable offsets by partition, `holders` who holds them, by (partition, offset).
+    """
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
+    for segment in snapshot.segments():
+        segments[segment.partition].append(segment)
+
+    def active_base(partition: int) -> int:
+        mine, end = segments[partition], ends[partition]
+        closed = decisions.closed_offset(partition, end)
+        if not mine or is_closed(mine[-1], config, log_end_offset=end, rolled_offset=closed, now_ms=now_ms):
+            return end
+        return mine[-1].base_offset
+
+    return [
+        PartitionLog(
+            topic=topic,
+            partition=partition,
+            config=config,
+            segments=tuple(segments[partition]),
+            active_base_offset=active_base(partition),
+            log_start_offset=decisions.log_start_offset(partition),
+            log_end_offset=ends[partition],
+            last_stable_offset=stable[partition],
+            checkpoint=decisions.cleaner_checkpoint(partition),
+            stable_holder=holders.get((partition, stable[partition])),
+        )
+        for partition in range(decisions.partitions)
+    ]
 
 
 def _recovered(receipt: Mapping[str, Any], version: int) -> Decision:

@@ -13,16 +13,21 @@ from deltalake import DeltaTable
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from compaction.producers import Control
+from storage.envelope import by_partition
 from storage.schema import LOG_COLUMNS
 from storage.snapshot import CommitMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from storage.ledger import Decisions
     from storage.topic_log import TopicLog
 
 #: Commits that change no record and so may stand in the history beside ours.
-_HARMLESS: Final = ("CREATE TABLE", "VACUUM START", "VACUUM END", "OPTIMIZE")
+_HARMLESS: Final = ("CREATE TABLE", "VACUUM START", "VACUUM END", "OPTIMIZE", "RESTORE")
+_KINDS: Final = ("append", "clean", "retention", "merge")
+_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 _SHOWN: Final = 5
 
 
@@ -41,15 +46,19 @@ class VerifyReport:
 
 
 def verify(spark: SparkSession, log: TopicLog) -> VerifyReport:
-    """Check one topic; runs two Spark jobs over narrow columns."""
+    """Check one topic; runs a few Spark jobs over narrow columns."""
     snapshot, decisions = log.snapshot(), log.decisions()
     rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
+    log.look_back()
+    decisions = log.decisions()
     problems = [
         *_check_columns(rows),
         *_check_places(snapshot.files.partition.tolist(), decisions.partitions),
         *_check_slices(log),
         *_check_offsets(rows),
         *_check_files(rows),
+        *_check_decisions(decisions, snapshot.log_end_offsets(decisions.partitions)),
+        *_check_clean_section(rows, decisions),
         *_check_history(log),
     ]
     return VerifyReport(table_version=snapshot.version, record_count=int(snapshot.files.record_count.sum()), problems=tuple(problems))
@@ -92,11 +101,58 @@ def _check_files(rows: DataFrame) -> list[str]:
     return [f"partition {row['partition']}: offset {row['offset']} stands after {row['before']} in {row['file']}" for row in wrong]
 
 
+def _check_decisions(decisions: Decisions, log_ends: list[int]) -> list[str]:
+    """Checkpoints and log starts lie in the log, so no offset that a decision speaks of will be given again."""
+    problems = []
+    for partition, end in enumerate(log_ends):
+        start, checkpoint = decisions.log_start_offset(partition), decisions.cleaner_checkpoint(partition)
+        if start > end:
+            problems.append(f"partition {partition}: the log start offset {start} lies past the log end {end}")
+        if checkpoint is not None and checkpoint > end:
+            problems.append(f"partition {partition}: the cleaner checkpoint {checkpoint} lies past the log end {end}")
+    return problems[:_SHOWN]
+
+
+def _check_clean_section(rows: DataFrame, decisions: Decisions) -> list[str]:
+    """Below the checkpoint a key stands once, nothing is aborted, and every marker waits for its data or for its horizon."""
+    checkpoints = [decisions.cleaner_checkpoint(partition) or 0 for partition in range(decisions.partitions)]
+    starts = [decisions.log_start_offset(partition) for partition in range(decisions.partitions)]
+    if not any(checkpoints):
+        return []
+    partition = F.col("partition")
+    clean = rows.where((F.col("offset") < by_partition(checkpoints, partition)) & (F.col("offset") >= by_partition(starts, partition)))
+    data = clean.where(F.col("control").isNull())
+    keys = (
+        data.where(F.col("key").isNotNull()).groupBy("partition", "key").agg(F.count(F.lit(1)).alias("count"), F.max("offset").alias("at"))
+    )
+    problems = [
+        f"partition {row['partition']}: the key of offset {row['at']} stands {row['count']} times below the cleaner checkpoint"
+        for row in keys.where("count > 1").limit(_SHOWN).collect()
+    ]
+    ends = rows.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
+    if ends.isEmpty():
+        return problems
+    aborted = ends.where(F.col("control") == Control.ABORT.value).select(*_TRANSACTION).distinct()
+    problems += [
+        f"partition {row['partition']}: offset {row['offset']} of an aborted transaction stands below the cleaner checkpoint"
+        for row in data.join(aborted, list(_TRANSACTION), "left_semi").limit(_SHOWN).collect()
+    ]
+    pinned = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull()).select(*_TRANSACTION)
+    marked = clean.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("delete_horizon").isNull())
+    problems += [
+        f"partition {row['partition']}: the marker at offset {row['offset']} has neither a record of its transaction nor a delete horizon"
+        for row in marked.join(pinned, list(_TRANSACTION), "left_anti").limit(_SHOWN).collect()
+    ]
+    return problems
+
+
 def _check_history(log: TopicLog) -> list[str]:
     table = DeltaTable(log.paths.log)
-    strange = [
-        f"table version {entry['version']} was written by somebody else: {entry.get('operation')}"
-        for entry in table.history()
-        if CommitMetadata.from_json(entry.get("userMetadata")) is None and entry.get("operation") not in _HARMLESS
-    ]
+    strange = []
+    for entry in table.history():
+        metadata, operation = CommitMetadata.from_json(entry.get("userMetadata")), entry.get("operation")
+        if metadata is None and operation not in _HARMLESS:
+            strange.append(f"table version {entry.get('version')} was written by somebody else: {operation}")
+        elif metadata is not None and metadata.kind not in _KINDS:
+            strange.append(f"table version {entry.get('version')} is of an unknown kind: {metadata.kind}")
     return strange[:_SHOWN]

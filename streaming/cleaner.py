@@ -24,7 +24,7 @@ from compaction.offset_map import map_entries, map_slots
 from compaction.planner import CleaningPlan, Obstacle, plan_cleaning
 from storage.cleaning import Cleaning
 from storage.retention import merge_small_files, remove_segments
-from streaming.events import logger
+from streaming.events import first_line, logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -144,7 +144,7 @@ class Cleaner:
                 if len(plan.chosen) == 1:
                     self._quarantine(log, plan, error)
                     return []
-                _LOG.warning("round failed, partitions one by one", topic=log.name, error=_first_line(error))
+                _LOG.warning("round failed, partitions one by one", topic=log.name, error=first_line(error))
             else:
                 return receipts
         receipts = []
@@ -166,12 +166,12 @@ class Cleaner:
     def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
         one = plan.chosen[0]
         with self._lock:
-            self._states.quarantine((log.paths.root, one.log.partition), _first_line(error))
+            self._states.quarantine((log.paths.root, one.log.partition), first_line(error))
         _LOG.error(
             "partition is uncleanable",
             topic=log.name,
             partition=one.log.partition,
-            reason=_first_line(error),
+            reason=first_line(error),
             last_stable_offset=one.log.last_stable_offset,
             log_start_offset=one.log.log_start_offset,
             log_end_offset=one.log.log_end_offset,
@@ -321,7 +321,3 @@ def _report(receipt: CleaningReceipt) -> None:
 
 def _percent_less(after: int, before: int) -> float:
     return round(100 * (1 - after / before), 1) if before else float("nan")
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:500]

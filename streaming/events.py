@@ -18,3 +18,8 @@ def logger(name: str) -> structlog.stdlib.BoundLogger:
         processors=[structlog.stdlib.filter_by_level, structlog.processors.LogfmtRenderer(key_order=["event"])],
     )
     return bound
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error in one line: Spark's messages carry the whole stack of the JVM."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:500]

@@ -48,3 +48,20 @@ def latest(topic: Topic) -> dict[str, str]:
 def segments(topic: Topic, partition: int = 0) -> list[tuple[int, int, int]]:
     """Return (label, first offset, last offset) of every segment of a partition."""
     return [(one.label, one.first_offset, one.last_offset) for one in topic.describe().partitions[partition].segments]
+
+
+#: Where the clock of a worked example begins.
+T0 = 1_700_000_000_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def history(topic: Topic, partition: int = 0) -> list[str]:
+    """Return every row of a partition: `offset key=value` or `offset CONTROL`, and `@horizon` in ms after T0 where there is one."""
+    found = topic.records(include_control=True).where(F.col("partition") == partition).orderBy("offset")
+    shown = found.select("offset", "key", "value", "control", F.unix_millis("delete_horizon").alias("horizon")).collect()
+    return [
+        f"{row['offset']} {row['control'] or text(row['key']) + '=' + text(row['value'])}"
+        + ("" if row["horizon"] is None else f" @{row['horizon'] - T0}")
+        for row in shown
+    ]

@@ -25,7 +25,7 @@ _SEGMENT_BYTES: Final = ("1KiB", "6KiB", "20KiB", "1GiB")
 _LAST_DAY_MS: Final = 9_223_286_400_000
 
 
-def _seed() -> int:
+def seed_of_this_run() -> int:
     """Return the seed of this run, LASTWORD_SEED or a new one, and print it: pytest shows it when the test fails."""
     seed = int(os.environ.get("LASTWORD_SEED") or random.SystemRandom().randrange(2**32))
     sys.stdout.write(f"LASTWORD_SEED={seed}\n")
@@ -98,7 +98,7 @@ def _check(topic: Topic, model: ModelTopic) -> None:
 
 
 def _rounds(spark: SparkSession, logs: LogDir, *, rounds: int, appends: int) -> None:
-    chance = random.Random(_seed())
+    chance = random.Random(seed_of_this_run())
     for number in range(rounds):
         topic, model = _live(spark, logs, chance, f"round-{number}", appends)
         _check(topic, model)

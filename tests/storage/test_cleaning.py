@@ -1,51 +1,318 @@
-"""Cleaning on a real log: the worked examples of the seeds, and of SEMANTICS."""
+"""Cleaning on a real log: the worked examples of the seeds and of SEMANTICS, row by row, horizons included."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
+import pytest
+from delta.tables import DeltaTable
 
-from tests.pictures import latest, rows, text
+from compaction.errors import CommitConflict, UserError
+from lastword import LogDir
+from storage import crash_points
+from storage.cleaning import Cleaning
+from storage.crash_points import CrashPoint
+from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import Topic
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-T0 = 1_700_000_000_000
+_COMPACT = {"cleanup.policy": "compact"}
+_EAGER = {**_COMPACT, "min.cleanable.dirty.ratio": 0}
 
 
-def picture(topic: Topic, partition: int = 0) -> list[str]:
-    """Return every row of a partition: `offset key=value`, `offset CONTROL`, with `@horizon` in ms after T0 where there is one."""
-    found = topic.records(include_control=True).where(F.col("partition") == partition)
-    found = found.select("offset", "key", "value", "control", F.unix_millis("delete_horizon").alias("horizon")).orderBy("offset")
-
-    def drawn(row: object) -> str:
-        offset, key, value, control, horizon = row  # type: ignore[misc]
-        body = control or f"{text(key)}={text(value)}"
-        return f"{offset} {body}" + ("" if horizon is None else f" @{horizon - T0}")
-
-    return [drawn(row) for row in found.collect()]
+def _closed(topic: Topic, *frames: Any, now_ms: int = T0) -> None:
+    """Append each frame into a segment of its own, all of them closed."""
+    for frame in frames:
+        topic.append(frame, now_ms=now_ms)
+        topic.roll(now_ms=now_ms)
 
 
 def test_the_fruit_prices_of_the_seed_come_out_as_it_says(spark: SparkSession, logs: LogDir) -> None:
     """Two cleanings, a week apart: superseded records go at once, the tombstone when its horizon has passed."""
-    topic = logs.create_topic("fruit-prices", config={"cleanup.policy": "compact"})
-    topic.append(rows(spark, "grape=1 lime=1 grape=∅ lime=2"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    topic = logs.create_topic("fruit-prices", config=_COMPACT)
+    _closed(topic, rows(spark, "grape=1 lime=1 grape=∅ lime=2"))
     topic.append(rows(spark, "lime=3"), now_ms=T0)
     [receipt] = topic.clean(T0)
-    assert picture(topic) == [f"2 grape=∅ @{DAY_MS}", "3 lime=2", "4 lime=3"]
+    assert history(topic) == [f"2 grape=∅ @{DAY_MS}", "3 lime=2", "4 lime=3"]
     assert (receipt.end_offset, dict(receipt.removed), receipt.map_entries) == (4, {"superseded": 2}, 2)
-    topic.append(rows(spark, "guava=1 guava=2 kiwi=1"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    assert (receipt.records_before, receipt.records_after, receipt.groups, receipt.emptied) == (4, 2, 1, 0)
+    _closed(topic, rows(spark, "guava=1 guava=2 kiwi=1"))
     topic.append(rows(spark, "guava=3"), now_ms=T0)
     assert latest(topic) == {"lime": "3", "guava": "3", "kiwi": "1"}
     [receipt] = topic.clean(T0 + 7 * DAY_MS - HOUR_MS)
-    assert picture(topic) == ["4 lime=3", "6 guava=2", "7 kiwi=1", "8 guava=3"]
+    assert history(topic) == ["4 lime=3", "6 guava=2", "7 kiwi=1", "8 guava=3"]
     assert dict(receipt.removed) == {"superseded": 2, "expired_tombstone": 1}
     assert receipt.highest_removed_tombstone == 2
     assert latest(topic) == {"lime": "3", "guava": "3", "kiwi": "1"}
+    assert [one.end_offset for one in topic.receipts()] == [4, 8]
+
+
+def test_the_users_and_the_letters_of_the_seeds_keep_their_newest_offsets(spark: SparkSession, logs: LogDir) -> None:
+    """Two examples as two partitions, with the offsets that they name."""
+    topic = logs.create_topic("seeds", partitions=2, config=_COMPACT)
+    users = [(100, "user1", "a"), (101, "user2", "b"), (150, "user1", "c"), (175, "user3", None), (190, "user2", "d"), (195, "user1", "e")]
+    letters = [(1, "A", "1"), (2, "B", "2"), (3, "A", "3"), (4, "C", "4"), (5, "A", "5")]
+    drawn = [(0, *one) for one in users] + [(1, *one) for one in letters]
+    _closed(topic, spark.createDataFrame(drawn, "partition int, offset bigint, key string, value string"))
+    receipts = {one.partition: one for one in topic.clean(T0)}
+    assert history(topic, 0) == [f"175 user3=∅ @{DAY_MS}", "190 user2=d", "195 user1=e"]
+    assert history(topic, 1) == ["2 B=2", "4 C=4", "5 A=5"]
+    assert receipts[0].records_after / receipts[0].records_before == 0.5
+
+
+def test_a_tombstone_of_an_idle_partition_goes_at_its_horizon_and_not_before(spark: SparkSession, logs: LogDir) -> None:
+    """Written at 0, cleaned at 1 h, delete.retention.ms 24 h: a round at 24 h keeps it, one at 25 h drops it."""
+    topic = logs.create_topic("idle", config=_COMPACT)
+    _closed(topic, rows(spark, "grape=1 grape=∅ kiwi=1"))
+    topic.clean(T0 + HOUR_MS)
+    stamped = [f"1 grape=∅ @{25 * HOUR_MS}", "2 kiwi=1"]
+    assert history(topic) == stamped
+    [report] = topic.explain(T0 + 24 * HOUR_MS)
+    assert (report.eligible, report.obstacle, report.eligible_at_ms) == (False, "nothing cleanable", T0 + 25 * HOUR_MS)
+    assert topic.clean(T0 + 24 * HOUR_MS) == []
+    topic.alter_config({"delete.retention.ms": "100d"})
+    [receipt] = topic.clean(T0 + 25 * HOUR_MS)
+    assert (receipt.trigger, dict(receipt.removed)) == ("delete_horizon", {"expired_tombstone": 1})
+    assert history(topic) == ["2 kiwi=1"], "a horizon is never stamped anew"
+
+
+def test_markers_go_in_two_phases_and_an_active_producer_keeps_its_place(spark: SparkSession, logs: LogDir) -> None:
+    """Aborted data goes at once; a marker is stamped when no data of its transaction is left, and goes when its horizon has passed."""
+    topic = logs.create_topic("txn", config=_EAGER)
+    with topic.transaction("committed", now_ms=T0) as txn:
+        txn.append(rows(spark, "a=1 b=1"), now_ms=T0)
+        txn.commit(now_ms=T0)
+    other = topic.transaction("aborted", now_ms=T0)
+    other.append(rows(spark, "a=2 c=∅"), now_ms=T0)
+    other.abort(now_ms=T0)
+    _closed(topic, rows(spark, "a=3"))
+    topic.append(rows(spark, "b=2"), now_ms=T0)
+    assert history(topic) == ["0 a=1", "1 b=1", "2 COMMIT", "3 a=2", "4 c=∅", "5 ABORT", "6 a=3", "7 b=2"]
+    [receipt] = topic.clean(T0)
+    assert history(topic) == ["1 b=1", "2 COMMIT", "4 EMPTY", f"5 ABORT @{DAY_MS}", "6 a=3", "7 b=2"]
+    assert (dict(receipt.removed), receipt.emptied) == ({"aborted": 2, "superseded": 1}, 1)
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "z=1"), now_ms=T0)
+    [receipt] = topic.clean(T0 + HOUR_MS)
+    gone = ["1 EMPTY", f"2 COMMIT @{25 * HOUR_MS}", "4 EMPTY", f"5 ABORT @{DAY_MS}", "6 a=3", "7 b=2", "8 z=1"]
+    assert history(topic) == gone, "b=1 is superseded, but its producer may come again"
+    [receipt] = topic.clean(T0 + 25 * HOUR_MS)
+    assert history(topic) == ["6 a=3", "7 b=2", "8 z=1"], "producers expired, horizons passed"
+    assert dict(receipt.removed) == {"empty": 2, "expired_marker": 2}
+    assert latest(topic) == {"a": "3", "b": "2", "z": "1"}
+
+
+def test_a_restart_after_cleaning_finds_the_same_producers(spark: SparkSession, logs: LogDir) -> None:
+    """Sequences and epochs live on in EMPTY rows: a duplicate is known, the next sequence is accepted."""
+    topic = logs.create_topic("idempotent", config=_EAGER)
+
+    def send(*sequences: int, key: str = "k") -> Any:
+        drawn = [(key, "v", 7, 0, sequence) for sequence in sequences]
+        frame = spark.createDataFrame(drawn, "key string, value string, producer_id bigint, producer_epoch int, sequence int")
+        return topic.append(frame, now_ms=T0)
+
+    send(0, 1, 2)
+    _closed(topic, rows(spark, "k=new"))
+    topic.clean(T0)
+    assert history(topic) == ["2 EMPTY", "3 k=new"]
+    shutil.rmtree(Path(topic.log.paths.producers), ignore_errors=True)
+    topic = LogDir(spark, logs.location).topic("idempotent")
+    assert send(1, 2).duplicates == 2
+    assert send(3, key="j").record_count == 1
+    _closed(topic)
+    topic.roll(now_ms=T0)
+    topic.clean(T0)
+    assert history(topic) == ["3 k=new", "4 j=v"], "a newer record of the producer releases the place"
+
+
+def test_keyless_records_of_an_older_policy_are_dropped_and_counted(spark: SparkSession, logs: LogDir) -> None:
+    """Delete → compact on a live topic; back again, the cleaner leaves it alone. The last one stays as an EMPTY row: it holds the end."""
+    topic = logs.create_topic("policy", config={"cleanup.policy": "delete"})
+    frame = spark.createDataFrame([("a", "1"), (None, "lost"), ("a", "2"), (None, "last")], "key string, value string")
+    _closed(topic, frame)
+    [report] = topic.explain(T0)
+    assert report.obstacle == "cleanup.policy does not include compact"
+    assert topic.clean(T0) == []
+    topic.alter_config({"cleanup.policy": "compact"})
+    [receipt] = topic.clean(T0)
+    assert (history(topic), dict(receipt.removed)) == (["2 a=2", "3 EMPTY"], {"keyless": 2, "superseded": 1})
+    assert topic.append(rows(spark, "b=1"), now_ms=T0).ranges[0].first_offset == 4
+    topic.alter_config({"cleanup.policy": "delete"})
+    topic.roll(now_ms=T0)
+    assert topic.clean(T0, force=True) == []
+
+
+def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir) -> None:
+    """Last stable offset in mid-segment, a young segment before old ones, the active segment, the ratio: four partitions."""
+    topic = logs.create_topic("bounds", partitions=4, config={**_COMPACT, "min.compaction.lag.ms": "1h", "min.cleanable.dirty.ratio": 0.5})
+    old, young = T0 - 2 * HOUR_MS, T0 - HOUR_MS + 1
+
+    def both(partition: int, timestamp_ms: int, text: str = "a=1 a=2") -> Any:
+        return rows(spark, text, partition=partition, timestamp_ms=timestamp_ms)
+
+    _closed(topic, both(0, old, "a=1 a=2 a=3").unionByName(both(1, old)).unionByName(both(3, old)))
+    held = topic.transaction("loader", now_ms=T0)
+    held.append(rows(spark, "b=1", partition=0), now_ms=T0)
+    topic.append(both(0, old).unionByName(both(1, young)), now_ms=T0)
+    topic.roll(now_ms=T0)
+    _closed(topic, both(1, old))
+    topic.append(both(2, old), now_ms=T0)
+    reports = {one.partition: one for one in topic.explain(T0)}
+    assert (reports[0].bound, reports[0].first_uncleanable_offset, reports[0].eligible) == ("last stable offset", 3, True)
+    assert reports[0].bound_detail == "open transaction of producer 0 (loader) since offset 3"
+    assert (reports[1].bound, reports[1].first_uncleanable_offset) == ("min.compaction.lag.ms", 2)
+    assert (reports[2].bound, reports[2].obstacle) == ("active segment", "nothing cleanable")
+    assert sorted(one.partition for one in topic.clean(T0)) == [0, 1, 3]
+    assert history(topic, 0)[0] == "2 a=3"
+    assert history(topic, 1) == ["1 a=2", "2 a=1", "3 a=2", "4 a=1", "5 a=2"], "the young segment holds back the old one after it"
+    assert topic.clean(T0 + 1)[0].end_offset == 6, "at exactly the lag it is cleanable"
+    assert history(topic, 1) == ["5 a=2"]
+    held.abort(now_ms=T0)
+
+
+def test_pauses_are_counted_and_a_paused_partition_is_left_alone(spark: SparkSession, logs: LogDir) -> None:
+    """Two pauses need two resumes; retention is paused too."""
+    topic = logs.create_topic("paused", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
+    _closed(topic, rows(spark, "a=1 a=2", partition=0, timestamp_ms=T0).unionByName(rows(spark, "a=1 a=2", partition=1, timestamp_ms=T0)))
+    assert topic.pause(0) == {0: 1}
+    assert topic.pause() == {0: 2, 1: 1}
+    assert topic.resume(1) == {1: 0}
+    assert [one.partition for one in topic.clean(T0)] == [1]
+    assert next(one.obstacle for one in topic.explain(T0)) == "paused"
+    assert list(topic.apply_retention(T0 + 2 * HOUR_MS)) == [1]
+    assert topic.resume() == {0: 1}
+    assert topic.resume() == {0: 0}
+    with pytest.raises(UserError, match="nothing is paused"):
+        topic.resume()
+    assert list(topic.apply_retention(T0 + 2 * HOUR_MS)) == [0]
+    assert (history(topic, 0), history(topic, 1)) == ([], []), "the EMPTY rows that keep the log end lie below the log start"
+    assert [one.log_end_offset for one in topic.describe().partitions] == [2, 2]
+
+
+def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: LogDir) -> None:
+    """Executed after another round's swap it would bring removed records back: the compare-and-set does not let it."""
+    topic = logs.create_topic("stale", config=_COMPACT)
+    _closed(topic, rows(spark, "a=1 a=2 b=1"))
+    plan, snapshot = logs.cleaner.plan(topic.log, spark, now_ms=T0)
+    topic.clean(T0)
+    topic.delete_records({0: 2}, now_ms=T0)
+    cleaned = history(topic)
+    with pytest.raises(CommitConflict, match="nothing of this one was written"):
+        Cleaning(topic.log, spark, plan, snapshot, slots=100).run()
+    assert history(topic) == cleaned == ["2 b=1"]
+    assert len(topic.receipts()) == 1
+
+
+def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:
+    """A file that cannot be read: that partition is uncleanable, says why, keeps its segments, and comes back by force."""
+    topic = logs.create_topic("poison", partitions=3, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
+    _closed(topic, *(rows(spark, "a=1 a=2", partition=partition, timestamp_ms=T0) for partition in range(3)))
+    [file] = Path(topic.log.paths.log).glob("partition=1/**/*.parquet")
+    good = file.read_bytes()
+    file.write_bytes(b"PAR1" + b"\0" * (len(good) - 8) + b"PAR1")
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    assert sorted(one.partition for one in topic.clean(T0)) == [0, 2]
+    report = topic.explain(T0)[1]
+    assert (report.obstacle, topic.clean(T0)) == ("uncleanable after a failure", [])
+    assert report.uncleanable_reason
+    assert sorted(topic.apply_retention(T0 + 2 * HOUR_MS)) == [0, 2], "no retention either while it is uncleanable"
+    file.write_bytes(good)
+    assert [one.partition for one in topic.clean(T0, force=True)] == [1]
+    assert history(topic, 1) == ["1 a=2"]
+    assert topic.explain(T0)[1].obstacle == "nothing cleanable"
+
+
+def test_restore_is_truncation_and_the_checkpoint_falls_back(spark: SparkSession, logs: LogDir) -> None:
+    """Receipts whose swap the restored log does not contain are void; offsets past its end are given again."""
+    topic = logs.create_topic("restored", config=_COMPACT)
+    _closed(topic, rows(spark, "a=1 a=2"))
+    topic.clean(T0)
+    _closed(topic, rows(spark, "b=1 b=2"))
+    version = topic.log.snapshot().version
+    topic.clean(T0)
+    topic.delete_records({0: 3}, now_ms=T0)
+    assert history(topic) == ["3 b=2"]
+    DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
+    topic = LogDir(spark, logs.location).topic("restored")
+    assert [one.first_dirty_offset for one in topic.explain(T0)] == [2]
+    assert history(topic) == ["1 a=2", "2 b=1", "3 b=2"]
+    topic.clean(T0)
+    assert history(topic) == ["1 a=2", "3 b=2"]
+    assert [one.end_offset for one in topic.receipts()] == [2, 4]
+
+
+def test_a_lost_ledger_costs_decisions_and_never_a_record(spark: SparkSession, logs: LogDir) -> None:
+    """Created again over its log the topic has every record; receipts come back from the swaps themselves."""
+    topic = logs.create_topic("lost", config=_COMPACT)
+    _closed(topic, rows(spark, "a=1 a=2 b=∅"), rows(spark, "c=1"))
+    topic.clean(T0)
+    topic.append(rows(spark, "d=1"), now_ms=T0)
+    before = history(topic)
+    shutil.rmtree(topic.log.paths.ledger)
+    assert logs.topics() == []
+    topic = logs.create_topic("lost", config=_COMPACT)
+    assert history(topic) == before
+    assert [one.first_dirty_offset for one in topic.explain(T0)] == [4]
+    topic.roll(now_ms=T0)
+    topic.clean(T0)
+    assert history(topic) == before
+
+
+_CRASHES = [CrashPoint.OFFSET_MAP_BUILT, CrashPoint.CLEANING_PLANNED, CrashPoint.SWAP_COMMITTED, CrashPoint.RECEIPT_WRITTEN]
+
+
+def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_one(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One topic for each point; the process dies there, and the next one cleans again."""
+
+    def dying(at: CrashPoint) -> Callable[[CrashPoint], None]:
+        def reached(point: CrashPoint) -> None:
+            if point is at:
+                raise KeyboardInterrupt
+
+        return reached
+
+    expected = [f"1 a=∅ @{DAY_MS}", "3 b=2"]
+    for point in _CRASHES:
+        topic = logs.create_topic(point.name.lower(), config=_COMPACT)
+        _closed(topic, rows(spark, "a=1 a=∅ b=1 b=2"))
+        with monkeypatch.context() as patch:
+            patch.setattr(crash_points, "reached", dying(point))
+            with pytest.raises(KeyboardInterrupt):
+                topic.clean(T0)
+        topic = LogDir(spark, logs.location).topic(topic.name)
+        topic.clean(T0 + HOUR_MS if point in _CRASHES[2:] else T0)
+        assert history(topic) == expected, point
+        assert [one.end_offset for one in topic.receipts()] == [4], point
+        assert topic.verify().ok
+
+
+def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkSession, tmp_path: Path) -> None:
+    """The dirty range is cut by the map budget; whatever the number of rounds, segments and tasks, the survivors are the same."""
+    drawn = [(n % 2, f"k{(n * 7) % 23}", None if n % 11 == 0 else str(n)) for n in range(400)]
+    outcomes = []
+    for budget, segment_bytes, shuffle in ((1_048_577, "1GiB", "1"), (25 * 24, "2KiB", "7")):
+        spark.conf.set("spark.sql.shuffle.partitions", shuffle)
+        logs = LogDir(spark, str(tmp_path / f"logs-{budget}"))
+        object.__setattr__(logs.service_config, "log_cleaner_dedupe_buffer_size", budget)
+        topic = logs.create_topic("map", partitions=2, config={**_COMPACT, "segment.bytes": segment_bytes, "min.cleanable.dirty.ratio": 0})
+        _closed(
+            topic, *(spark.createDataFrame(drawn[at : at + 100], "partition int, key string, value string") for at in range(0, 400, 100))
+        )
+        rounds = []
+        while receipts := topic.clean(T0):
+            rounds += receipts
+        assert topic.verify().ok
+        outcomes.append((history(topic, 0), history(topic, 1), latest(topic)))
+        assert (len(rounds) > 10) == (budget < 1_000)
+        assert all(one.map_entries <= 22 for one in rounds) or budget > 1_000
+    spark.conf.set("spark.sql.shuffle.partitions", "4")
+    assert outcomes[0] == outcomes[1]

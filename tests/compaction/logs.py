@@ -1,0 +1,220 @@
+"""Logs as text, for tests of the rules that read like the documentation.
+
+Segments, `drawn`: one word each, `base:size`, oldest first; a bare number is the log end.
+
+```
+ "0:750 100:750 | 200:500 300:1* 310"
+                |                          the cleaner checkpoint: what is left of it is clean
+                                 *         the active segment; without one even the last segment is closed
+```
+
+More about a segment follows its size: `∅` it holds EMPTY rows alone, `@9` its records have the time 9, `~7` its earliest delete horizon is
+7, `#3` it holds three records (else one at each of its offsets), `..5` its last record has the offset 5.
+
+Rows, `rows` and `cleaned`: one word each, `offset:row`, where a row is `key=value`, `key=∅` (a tombstone), `=value` (no key), `COMMIT`,
+`ABORT` or `EMPTY`. A producer stands before it, `7.0:` with its epoch, `7.0t3:` in its transaction that began at offset 3; a delete
+horizon behind it, `~10`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from compaction.bounds import PartitionLog
+from compaction.config import parse_topic_config
+from compaction.producers import Control
+from compaction.record_retention import Pass, Row, fate, last_rows_of_producers, pinned_transactions
+from compaction.segments import NO_TIMESTAMP, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from compaction.config import TopicConfig
+
+HOUR_MS: Final = 3_600_000
+MIB: Final = 2**20
+
+_SEGMENT = re.compile(r"(\d+):(\d+)(∅?)(?:@(-?\d+))?(?:~(\d+))?(?:#(\d+))?(?:\.\.(\d+))?(\*?)")
+_ROW = re.compile(r"(\d+):(?:(\d+)\.(\d+)(?:t(\d+))?:)?(?:(COMMIT|ABORT|EMPTY)|([^=~]*)=([^~]*))(?:~(\d+))?")
+
+
+def config(settings: Mapping[str, object] | None = None) -> TopicConfig:
+    """Return the configuration of a compacted topic with some settings of its own."""
+    return parse_topic_config({"cleanup.policy": "compact", **(settings or {})})
+
+
+def drawn(
+    picture: str,
+    settings: Mapping[str, object] | None = None,
+    *,
+    topic: str = "fruit",
+    partition: int = 0,
+    unit: int = 1,
+    log_start: int = 0,
+    stable: int | None = None,
+    checkpoint: int | None = None,
+) -> PartitionLog:
+    """Return the log that a picture draws; `unit` is what its sizes count, `stable` the last stable offset (default: the log end)."""
+    words = picture.split()
+    log_end = next((int(word) for word in words if word.isdigit()), 0)
+    found = [match for match in map(_SEGMENT.fullmatch, words) if match is not None]
+    assert len(found) == len([word for word in words if ":" in word]), picture
+    bases = [int(match[1]) for match in found]
+    segments = [_segment(match, end, partition, unit) for match, end in zip(found, [*bases[1:], log_end], strict=bool(found))]
+    before = [word for word in words[: words.index("|")] if ":" in word] if "|" in words else None
+    if checkpoint is None and before is not None:
+        checkpoint = bases[len(before)] if len(before) < len(bases) else log_end
+    return PartitionLog(
+        topic=topic,
+        partition=partition,
+        config=config(settings),
+        segments=tuple(segments),
+        active_base_offset=bases[-1] if found and found[-1][8] else log_end,
+        log_start_offset=log_start,
+        log_end_offset=log_end,
+        last_stable_offset=log_end if stable is None else stable,
+        checkpoint=checkpoint,
+    )
+
+
+def _segment(match: re.Match[str], end: int, partition: int, unit: int) -> Segment:
+    """Return the segment of one word; the next one begins at `end`."""
+    base, size, empty, time, horizon, count, last, _ = match.groups()
+    first = int(base)
+    last_offset = end - 1 if last is None else int(last)
+    timestamp_ms = NO_TIMESTAMP if empty else int(time or 0)
+    return Segment(
+        partition=partition,
+        label=first,
+        base_offset=first,
+        slices=(first,),
+        size_bytes=int(size) * unit,
+        record_count=last_offset - first + 1 if count is None else int(count),
+        first_offset=first,
+        last_offset=last_offset,
+        min_timestamp_ms=timestamp_ms,
+        max_timestamp_ms=timestamp_ms,
+        first_timestamp_ms=timestamp_ms,
+        appended_at_ms=int(time or 0),
+        delete_horizon_ms=None if horizon is None else int(horizon),
+    )
+
+
+def bases(segments: Iterable[Segment]) -> list[int]:
+    """Return segments as a test names them."""
+    return [one.base_offset for one in segments]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnRow:
+    """A row with its value, which the rules do not look at."""
+
+    row: Row
+    value: str | None = None
+
+    def __str__(self) -> str:
+        """Return the word that draws it."""
+        row = self.row
+        producer = "" if row.producer_id is None else f"{row.producer_id}.{row.epoch}"
+        transaction = "" if row.txn_first_offset is None else f"t{row.txn_first_offset}"
+        body = (
+            row.control.value
+            if row.control
+            else f"{'' if row.key is None else row.key.decode()}={'∅' if self.value is None else self.value}"
+        )
+        horizon = "" if row.delete_horizon_ms is None else f"~{row.delete_horizon_ms}"
+        return f"{row.offset}:{producer}{transaction}{':' if producer else ''}{body}{horizon}"
+
+
+def rows(picture: str) -> list[DrawnRow]:
+    """Return the rows that a picture draws."""
+    return [_row(word) for word in picture.split()]
+
+
+def _row(word: str) -> DrawnRow:
+    match = _ROW.fullmatch(word)
+    assert match is not None, word
+    offset, producer, epoch, first, control, key, value, horizon = match.groups()
+    row = Row(
+        offset=int(offset),
+        key=key.encode() if key else None,
+        has_value=control is None and value != "∅",
+        producer_id=None if producer is None else int(producer),
+        epoch=None if epoch is None else int(epoch),
+        txn_first_offset=None if first is None else int(first),
+        control=None if control is None else Control(control),
+        delete_horizon_ms=None if horizon is None else int(horizon),
+    )
+    return DrawnRow(row=row, value=None if value == "∅" else value)
+
+
+def pass_over(
+    log: Sequence[Row], *, first_dirty: int, end: int, now_ms: int, delete_retention_ms: int, places: Collection[int] = ()
+) -> Pass:
+    """Return what a cleaning of the dirty range `first_dirty` to `end` knows of a log."""
+    aborted = {
+        (row.producer_id, row.txn_first_offset)
+        for row in log
+        if row.control is Control.ABORT and row.producer_id is not None and row.txn_first_offset is not None
+    }
+    newest = {
+        row.key: row.offset
+        for row in log
+        if first_dirty <= row.offset < end and row.control is None and row.key is not None and _transaction(row) not in aborted
+    }
+    cleaning = Pass(
+        now_ms=now_ms,
+        delete_retention_ms=delete_retention_ms,
+        end_offset=end,
+        newest=newest,
+        aborted=aborted,
+        pinned=frozenset(),
+        places=places,
+    )
+    return replace(cleaning, pinned=pinned_transactions(log, cleaning))
+
+
+def _transaction(row: Row) -> tuple[int | None, int | None]:
+    return row.producer_id, row.txn_first_offset
+
+
+def after(row: Row, cleaning: Pass) -> Row | None:
+    """Return what a cleaning leaves of a row: itself, perhaps with a horizon, an EMPTY row, or nothing."""
+    found = fate(row, cleaning)
+    if found.removal is None:
+        return row if found.new_horizon_ms is None else replace(row, delete_horizon_ms=found.new_horizon_ms)
+    if not found.keeps_place:
+        return None
+    return Row(offset=row.offset, has_value=False, producer_id=row.producer_id, epoch=row.epoch, control=Control.EMPTY)
+
+
+def cleaned(
+    picture: str,
+    *,
+    now_ms: int = 0,
+    retention_ms: int = 10,
+    first_dirty: int = 0,
+    end: int | None = None,
+    active: Collection[int] = (),
+    log_end: int | None = None,
+) -> str:
+    """Return the picture of a log after one cleaning of all its rows.
+
+    The dirty range reaches from `first_dirty` to `end` (default: past the last row). `log_end` is by default far past the last row, as if
+    more were in the active segment.
+    """
+    log = rows(picture)
+    last = log[-1].row.offset
+    bare = [one.row for one in log]
+    cleaning = pass_over(
+        bare,
+        first_dirty=first_dirty,
+        end=last + 1 if end is None else end,
+        now_ms=now_ms,
+        delete_retention_ms=retention_ms,
+        places=last_rows_of_producers(bare, active) | {last + 999 if log_end is None else log_end - 1},
+    )
+    left = [(after(one.row, cleaning), one.value) for one in log]
+    return " ".join(str(DrawnRow(row=row, value=value)) for row, value in left if row is not None)

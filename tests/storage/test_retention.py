@@ -1,0 +1,180 @@
+"""Retention on a real log: segments that go whole, log starts that hold, files and decisions that do not pile up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from compaction.errors import OffsetOutOfRange, UserError
+from lastword import LogDir
+from storage import crash_points
+from storage.crash_points import CrashPoint
+from storage.ledger import Decision, Kind
+from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
+from tests.pictures import DAY_MS, HOUR_MS, T0, history, log, rows, segments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lastword import Topic
+
+_DELETE = {"cleanup.policy": "delete", "retention.ms": "1h"}
+
+
+def _segments(topic: Topic, spark: SparkSession, *stamps: int, partition: int = 0) -> None:
+    """Append two records into a segment of its own for each record time."""
+    for number, stamp in enumerate(stamps):
+        topic.append(rows(spark, f"k{number}=1 k{number}=2", partition=partition, timestamp_ms=stamp), now_ms=T0)
+        topic.roll(partition, now_ms=T0)
+
+
+def _offsets(topic: Topic, partition: int = 0) -> list[int]:
+    return [int(line.split()[0]) for line in log(topic, partition)]
+
+
+def test_old_segments_go_whole_from_the_oldest_and_a_future_one_blocks(spark: SparkSession, logs: LogDir) -> None:
+    """By time, strictly older; by size, never below retention.bytes; both at once in Kafka's order; one topic for each."""
+    by_time = logs.create_topic("by-time", partitions=3, config=_DELETE)
+    _segments(by_time, spark, T0 - 2, T0 - 1, T0 + 1)
+    _segments(by_time, spark, T0 + 5 * HOUR_MS, T0 - 1, partition=1)
+    assert by_time.apply_retention(T0 + HOUR_MS - 2) == {}
+    gone = by_time.apply_retention(T0 + HOUR_MS)
+    assert {partition: [one.base_offset for one, _ in deletion.segments] for partition, deletion in gone.items()} == {0: [0, 2]}
+    assert (_offsets(by_time), _offsets(by_time, 1)) == ([4, 5], [0, 1, 2, 3])
+    assert [one.log_start_offset for one in by_time.describe().partitions] == [4, 0, 0]
+    assert by_time.apply_retention(T0 + DAY_MS).keys() == {0, 1}
+    assert (_offsets(by_time), _offsets(by_time, 1)) == ([], [])
+    assert by_time.append(rows(spark, "a=1", partition=0), now_ms=T0 + DAY_MS).ranges[0].first_offset == 6, "no offset is given twice"
+    assert (segments(by_time)[-1], _offsets(by_time)) == ((6, 6, 6), [6])
+    assert list(by_time.apply_retention(T0 + DAY_MS + 1)) == [0], "an EMPTY row that no longer keeps the log end"
+    assert by_time.apply_retention(T0 + 2 * HOUR_MS) == {}, "one that does is not deletable"
+    assert [one.record_count for one in by_time.describe().partitions] == [1, 1, 0]
+
+    by_size = logs.create_topic("by-size", config={"cleanup.policy": "delete", "retention.ms": -1})
+    _segments(by_size, spark, T0, T0, T0)
+    sizes = [one.size_bytes for one in by_size.describe().partitions[0].segments]
+    by_size.alter_config({"retention.bytes": sum(sizes) - sizes[0]})
+    by_size.apply_retention(T0)
+    assert _offsets(by_size) == [2, 3, 4, 5], "what is left is exactly retention.bytes"
+    by_size.alter_config({"retention.bytes": sizes[1] + sizes[2] - 1})
+    by_size.apply_retention(T0)
+    assert _offsets(by_size) == [2, 3, 4, 5], "one more would leave less"
+
+
+def test_compact_delete_does_both_and_a_closed_old_segment_goes_cleaned_or_not(spark: SparkSession, logs: LogDir) -> None:
+    """The seed's 72 hours."""
+    topic = logs.create_topic(
+        "both", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "72h", "min.cleanable.dirty.ratio": 0}
+    )
+    for partition in range(2):
+        _segments(topic, spark, T0, T0 + HOUR_MS, partition=partition)
+    topic.pause(1)
+    topic.clean(T0)
+    topic.resume(1)
+    assert (_offsets(topic), _offsets(topic, 1)) == ([1, 3], [0, 1, 2, 3])
+    topic.apply_retention(T0 + 72 * HOUR_MS + 1)
+    assert (_offsets(topic), _offsets(topic, 1)) == ([1, 3], [2, 3]), "cleaned into one segment, partition 0 is an hour younger"
+    topic.apply_retention(T0 + 73 * HOUR_MS + 1)
+    assert (_offsets(topic), _offsets(topic, 1)) == ([], [])
+
+
+def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for readers of older versions, not by a crash between decision and commit, not by a cleaning."""
+    topic = logs.create_topic("purged", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    topic.append(rows(spark, "a=1 b=1 a=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "a=3 c=1"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    before = topic.log.snapshot().version
+    for offset in (-2, 6):
+        with pytest.raises(OffsetOutOfRange, match=f"offset {offset}; allowed is 0 to 5, or -1 for the log end"):
+            topic.delete_records({0: offset})
+    with pytest.raises(UserError, match="no partition 1: allowed is 0 to 0"):
+        topic.delete_records({1: 0})
+    assert topic.delete_records({0: 2}, now_ms=T0) == {0: 2}
+    assert (log(topic), topic.records(as_of_version=before).count()) == (["2 a=2", "3 a=3", "4 c=1"], 3)
+
+    def dying(point: CrashPoint) -> None:
+        if point is CrashPoint.LOG_START_DECIDED:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "reached", dying)
+        with pytest.raises(KeyboardInterrupt):
+            topic.delete_records({0: 3}, now_ms=T0)
+    assert log(topic) == ["3 a=3", "4 c=1"], "the decision holds"
+    topic = LogDir(spark, logs.location).topic("purged")
+    assert list(topic.apply_retention(T0)) == [0]
+    assert segments(topic) == [(3, 3, 4)]
+    topic.clean(T0)
+    assert history(topic) == ["3 a=3", "4 c=1"]
+    assert topic.delete_records({0: -1}, now_ms=T0) == {0: 5}
+    assert (log(topic), topic.append(rows(spark, "d=1")).ranges[0].first_offset) == ([], 5)
+    assert topic.delete_records({0: 1}, now_ms=T0) == {0: 5}, "the log start never falls"
+
+
+def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_record(spark: SparkSession, logs: LogDir) -> None:
+    """For topics that the cleaner does not touch; a Delta stream that tails the log sees none of it."""
+    topic = logs.create_topic("small", partitions=2, config={"cleanup.policy": "delete", "retention.ms": -1})
+    for number in range(6):
+        both = [rows(spark, f"a={number} a=∅", partition=partition, timestamp_ms=T0 + number) for partition in range(2)]
+        topic.append(both[0].unionByName(both[1]), now_ms=T0)
+    topic.roll(0, now_ms=T0)
+    full = topic.records().drop("partition").collect()
+    version = topic.log.snapshot().version
+    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 1
+    assert [len(one.segments[0].slices) for one in topic.describe().partitions] == [1, 6]
+    assert sorted(topic.records().drop("partition").collect()) == sorted(full)
+    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 0
+    topic.append(rows(spark, "z=1"), now_ms=T0)
+    tail = spark.readStream.format("delta").option("startingVersion", version + 1).load(topic.log.paths.log)
+    query = tail.writeStream.format("memory").queryName("tail").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [bytes(row["key"]) for row in spark.table("tail").collect()] == [b"z"]
+
+
+def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None:
+    """Files leave by VACUUM, refusals and decisions by their own retention; what the ledger says stays the same."""
+    topic = logs.create_topic("tidy", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for number in range(3):
+        topic.append(rows(spark, f"a={number} a=∅ b={number}"), now_ms=T0 + number * DAY_MS)
+        topic.roll(now_ms=T0)
+        topic.clean(T0 + number * DAY_MS)
+    topic.pause(0, now_ms=T0)
+    topic.resume(0, now_ms=T0)
+    today, shown = topic.log.decisions(), history(topic)
+    assert compact_ledger(topic.log, now_ms=T0, least_files=1) == 0, "young decisions stay"
+    rows_before = len(topic.log.ledger.rows())
+    assert compact_ledger(topic.log, now_ms=T0 + 30 * DAY_MS, least_files=1) == 5
+    assert len(topic.log.ledger.rows()) == rows_before - 5
+    after = LogDir(spark, logs.location).topic("tidy").log.decisions()
+    for name in ("topic_id", "partitions", "overrides", "rolled_offsets", "pauses"):
+        assert getattr(after, name) == getattr(today, name), name
+    assert (after.cleaner_checkpoint(0), history(topic)) == (today.cleaner_checkpoint(0), shown)
+    topic.append(rows(spark, "c=1"), now_ms=T0)
+    assert topic.roll(now_ms=T0 + 30 * DAY_MS) == {0: 10}
+    assert topic.log.decisions().rolled_offset(0) == 10, "and goes on"
+
+    files = set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet"))
+    vacuum(topic.log, spark)
+    assert set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet")) == files, "nothing is a day old"
+
+    letters = spark.range(2).select(
+        F.timestamp_millis(F.lit(T0) + F.col("id") * F.lit(DAY_MS)).alias("refused_at"), F.lit("x").alias("source")
+    )
+    letters.write.format("delta").mode("append").save(topic.log.paths.dead_letters)
+    expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS, retention_ms=2 * DAY_MS)
+    assert topic.dead_letters().count() == 2
+    expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS + 1, retention_ms=2 * DAY_MS)
+    assert topic.dead_letters().count() == 1
+
+
+def test_a_mirror_deletes_nothing_of_its_own(spark: SparkSession, logs: LogDir) -> None:
+    """Its records are the source's."""
+    topic = logs.create_topic("mirror")
+    topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=T0, details={"query": "q", "source": "orders", "identity": "1"})])
+    with pytest.raises(UserError, match="mirrors orders: delete records there"):
+        topic.delete_records({0: 0})

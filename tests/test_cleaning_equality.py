@@ -1,0 +1,226 @@
+"""Random histories with cleaning and retention against the executable specification: after every step the log holds what the model says.
+
+Every partition of a topic is a history of its own; all of them go through the same few Spark jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pyspark.sql import functions as F
+
+from lastword import LogDir
+from tests.model import ModelConfig, ModelTopic, Record
+from tests.pictures import DAY_MS, HOUR_MS, T0
+from tests.test_model_equality import seed_of_this_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lastword import Topic
+
+_SCHEMA: Final = (
+    "partition int, key binary, value binary, timestamp bigint, producer_id bigint, producer_epoch int, sequence int, "
+    "transactional boolean, control string"
+)
+_KEYS: Final = tuple(f"k{number}".encode() for number in range(6))
+
+
+class _Lives:
+    """A topic and its model, living through the same history."""
+
+    def __init__(self, spark: SparkSession, logs: LogDir, chance: random.Random, name: str, partitions: int) -> None:
+        self.spark, self.logs, self.chance = spark, logs, chance
+        self.model = ModelTopic(partitions)
+        self.model.config = ModelConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.3, retention_ms=3 * DAY_MS)
+        self.topic: Topic = logs.create_topic(
+            name, partitions=partitions, config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.3, "retention.ms": "3d"}
+        )
+        self.now_ms = T0
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.done: list[str] = []
+
+    def append(self) -> None:
+        """Append plain records and rows of two transactional producers, in random partitions, in one commit."""
+        drawn = [self._row(partition) for partition in range(self.model.partitions) for _ in range(self.chance.choice((0, 1, 4)))]
+        if drawn:
+            self.topic.append(self.spark.createDataFrame(drawn, _SCHEMA), now_ms=self.now_ms)
+
+    def _row(self, partition: int) -> tuple[Any, ...]:
+        key, value = self.chance.choice(_KEYS), self.chance.choice((None, b"", b"v", b"w"))
+        timestamp_ms = self.now_ms - self.chance.choice((0, 1, HOUR_MS))
+        producer = self.chance.choice((None, None, 0, 1))
+        if producer is None:
+            self.model.append(partition, key, value, timestamp_ms, now_ms=self.now_ms)
+            return partition, key, value, timestamp_ms, None, None, None, None, None
+        is_open = producer in self.model.open_transactions(partition)
+        control = self.chance.choice((None, "COMMIT", "ABORT")) if is_open else None
+        sequence = None
+        if control is None:
+            if not self.model.is_active(partition, producer, self.now_ms):
+                self.sequences[partition, producer] = -1
+            sequence = self.sequences[partition, producer] = self.sequences.get((partition, producer), -1) + 1
+        else:
+            key, value = None, None  # type: ignore[assignment]
+        verdict = self.model.offer(
+            partition,
+            key,
+            value,
+            producer_id=producer,
+            epoch=0,
+            sequence=sequence,
+            transactional=True,
+            control=control,
+            timestamp_ms=timestamp_ms,
+            now_ms=self.now_ms,
+        )
+        assert verdict == "accepted"
+        return partition, key, value, timestamp_ms, producer, 0, sequence, True, control
+
+    def roll(self) -> None:
+        """Close the active segments of all partitions, or of one."""
+        partition = self.chance.choice((None, None, self.chance.randrange(self.model.partitions)))
+        self.topic.roll(partition, now_ms=self.now_ms)
+        for one in range(self.model.partitions) if partition is None else [partition]:
+            self.model.roll(one)
+
+    def advance(self) -> None:
+        """Let time pass."""
+        self.now_ms += self.chance.choice((1, HOUR_MS, DAY_MS, 2 * DAY_MS))
+
+    def clean(self) -> None:
+        """Clean what is eligible, or everything by force."""
+        force = self.chance.random() < 0.5
+        before = self.model.latest()
+        receipts = {one.partition: one for one in self.topic.clean(self.now_ms, force=force)}
+        for partition in range(self.model.partitions):
+            rows = list(self.model.logs[partition])
+            end = receipts[partition].end_offset if partition in receipts else None
+            looked_at = self.model.clean(partition, self.now_ms, force=force, end_offset=end)
+            if partition in receipts:
+                assert looked_at, f"partition {partition} was cleaned and should not have been"
+                gone = len(rows) - len(self.model.logs[partition])
+                assert gone == receipts[partition].removed_count - receipts[partition].emptied, partition
+            elif looked_at:
+                assert self.model.logs[partition] == rows, f"partition {partition} should have been cleaned"
+        assert self.model.latest() == before
+
+    def retain(self) -> None:
+        """Let retention take what it takes."""
+        self.topic.apply_retention(self.now_ms)
+        for partition in range(self.model.partitions):
+            self.model.apply_retention(partition, self.now_ms)
+
+    def purge(self) -> None:
+        """Delete the records of one partition below a random offset."""
+        partition = self.chance.randrange(self.model.partitions)
+        end = self.topic.log.log_end_offsets()[partition]
+        offset = self.chance.randint(0, end)
+        self.topic.delete_records({partition: offset}, now_ms=self.now_ms)
+        self.model.delete_records(partition, offset)
+        for one in range(self.model.partitions):
+            self.model.apply_retention(one, self.now_ms)
+
+    def reconfigure(self) -> None:
+        """Change what the cleaner and retention go by, while everything lives."""
+        policy = self.chance.choice(("compact", "compact", "compact,delete"))
+        lag_ms = self.chance.choice((0, 0, HOUR_MS))
+        retention_ms = self.chance.choice((HOUR_MS, DAY_MS))
+        self.topic.alter_config(
+            {"cleanup.policy": policy, "min.compaction.lag.ms": lag_ms, "delete.retention.ms": retention_ms}, now_ms=self.now_ms
+        )
+        self.model.config = replace(
+            self.model.config,
+            cleanup_policy=frozenset(policy.split(",")),
+            min_compaction_lag_ms=lag_ms,
+            delete_retention_ms=retention_ms,
+        )
+
+    def restart(self) -> None:
+        """Forget everything that is only in memory."""
+        self.topic = LogDir(self.spark, self.logs.location).topic(self.topic.name)
+
+    def compare(self) -> None:
+        """Compare every row, the last word on every key, and where the log starts."""
+        described = self.topic.describe()
+        for one in described.partitions:
+            self.model.adopt_segments(one.partition, {segment.label: segment.size_bytes for segment in one.segments})
+        found = _rows(self.spark, self.topic, self.model.partitions)
+        for partition in range(self.model.partitions):
+            assert found[partition] == self.model.logs[partition], f"partition {partition} after {self.done}"
+        shown = self.topic.latest().select("partition", "key", "value", "offset").collect()
+        words = {(row["partition"], bytes(row["key"])): (row["offset"], bytes(row["value"])) for row in shown}
+        expected = self.model.latest()
+        assert words == {place: (record.offset, record.value) for place, record in expected.items()}, self.done
+        assert {place: record.offset for place, record in self.model.last_words().items()} == {
+            place: record.offset for place, record in expected.items()
+        }
+        assert [one.log_start_offset for one in described.partitions] == list(self.model.log_start_offsets.values())
+        assert [one.last_stable_offset for one in described.partitions] == [
+            self.model.last_stable_offset(one) for one in range(self.model.partitions)
+        ]
+
+    def live(self, steps: int) -> None:
+        """Live through `steps` random steps, and compare after each."""
+        weighted = {"append": 6, "roll": 3, "advance": 3, "clean": 6, "retain": 1, "purge": 1, "reconfigure": 1, "restart": 1}
+        for _ in range(steps):
+            step = self.chance.choices(list(weighted), list(weighted.values()))[0]
+            self.done.append(step)
+            getattr(self, step)()
+            if step in {"append", "clean", "retain", "purge"}:
+                self.compare()
+
+
+def _rows(spark: SparkSession, topic: Topic, partitions: int) -> dict[int, list[Record]]:
+    """Return every row of the log table as the model writes it."""
+    table = spark.read.format("delta").load(topic.log.paths.log)
+    shown = table.select(
+        "partition",
+        "offset",
+        "key",
+        "value",
+        F.unix_millis("timestamp").alias("timestamp"),
+        "producer_id",
+        "producer_epoch",
+        "sequence",
+        "control",
+        "txn_first_offset",
+        F.unix_millis("delete_horizon").alias("horizon"),
+        F.unix_millis("appended_at").alias("appended"),
+    )
+    found: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}
+    for row in shown.orderBy("partition", "offset").collect():
+        found[row["partition"]].append(
+            Record(
+                row["offset"],
+                None if row["key"] is None else bytes(row["key"]),
+                None if row["value"] is None else bytes(row["value"]),
+                row["timestamp"],
+                row["producer_id"],
+                row["producer_epoch"],
+                row["sequence"],
+                control=row["control"],
+                txn_first_offset=row["txn_first_offset"],
+                delete_horizon_ms=row["horizon"],
+                appended_at_ms=row["appended"],
+            )
+        )
+    return found
+
+
+def test_forty_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+    """One topic of forty partitions; the same seed gives the same histories: LASTWORD_SEED."""
+    _Lives(spark, logs, random.Random(seed_of_this_run()), "lives", 40).live(24)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(7_200)
+def test_five_hundred_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+    """Five topics of 120 partitions; LASTWORD_ROUNDS says how many topics."""
+    chance = random.Random(seed_of_this_run())
+    for number in range(int(os.environ.get("LASTWORD_ROUNDS", "5"))):
+        _Lives(spark, logs, chance, f"lives-{number}", 120).live(40)
