@@ -43,6 +43,7 @@ class Row:
     has_value: bool = True
     producer_id: int | None = None
     epoch: int | None = None
+    sequence: int | None = None
     txn_first_offset: int | None = None
     control: Control | None = None
     delete_horizon_ms: int | None = None
@@ -123,13 +124,13 @@ def pinned_transactions(rows: Iterable[Row], cleaning: Pass) -> set[tuple[int, i
 def last_rows_of_producers(rows: Iterable[Row], active: Collection[int]) -> set[int]:
     """Return the offsets that hold a place for the `active` producers (UnifiedLog.lastRecordsOfActiveProducers); `rows` are in order.
 
-    For each: its last data record (or what remains of it) in its newest epoch; when it has none there, its last marker of that epoch. The
-    newest epoch is that of its last row: a producer that was forgotten may have come back with a lower one.
+    For each: its last data record (or what remains of it, with its sequence) in its newest epoch; when it has none there, its last marker
+    of that epoch. The newest epoch is that of its last row: a producer that was forgotten may have come back with a lower one.
     """
     places: dict[int, tuple[int, bool, int]] = {}
     for row in rows:
         if row.producer_id is not None and row.producer_id in active and row.epoch is not None:
-            is_data = row.control in {None, Control.EMPTY}
+            is_data = row.control is None or (row.control is Control.EMPTY and row.sequence is not None)
             epoch, held_by_data, _ = places.get(row.producer_id, (row.epoch, False, row.offset))
             if is_data or row.epoch != epoch or not held_by_data:
                 places[row.producer_id] = (row.epoch, is_data, row.offset)

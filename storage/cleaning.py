@@ -187,26 +187,49 @@ class Cleaning:
         dirty_segments = [segment for plan in self.chosen.values() for segment in _dirty_segments(plan)]
         if not dirty_segments:
             return None
-        end = by_partition(self._bounds()[1], F.col("partition"))
-        first = by_partition(self._bounds()[0], F.col("partition"))
-        rows = self._scan(dirty_segments, ("partition", "offset", "key", "control", "producer_id", "txn_first_offset"))
-        rows = without_aborted(rows, aborted).where(F.col("control").isNull() & (F.col("offset") >= first) & (F.col("offset") < end))
-        newest = self._hold(rows.groupBy("partition", "key").agg(F.max("offset").alias("offset"), F.count(F.lit(1)).alias("rows")))
-        counts = newest.groupBy("partition").agg(
-            F.count("key").alias("keys"),
-            F.sum("rows").alias("rows"),
-            F.sum(F.when(F.col("key").isNull(), F.col("rows")).otherwise(0)).alias("keyless"),
-        )
-        for row in counts.collect():
-            found, label = self.found[row["partition"]], _dirty_segments(self.chosen[row["partition"]])[0].label
-            found.keys = row["keys"]
-            found.count(Removal.KEYLESS.value, label, row["keyless"])
-            found.count(Removal.SUPERSEDED.value, label, row["rows"] - row["keyless"] - row["keys"])
+        rows = self._dirty_data(dirty_segments, aborted)
+        newest = self._hold(rows.groupBy("partition", "key").agg(F.max("offset").alias("offset")))
+        keys = newest.groupBy("partition").agg(F.count("key").alias("keys"), F.count(F.lit(1)).alias("groups")).collect()
+        for row in keys:
+            self.found[row["partition"]].keys = row["keys"]
+        self._count_superseded(rows, keyless=any(row["groups"] > row["keys"] for row in keys))
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
         keyed = newest.where(F.col("key").isNotNull())
         judged = keyed.select(position().alias("position"))
         superseded = self._superseded_in_clean_section(keyed)
         return judged if superseded is None else judged.unionByName(superseded)
+
+    def _dirty_data(self, dirty_segments: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
+        """Return partition, offset and key of the data rows in the dirty ranges, without those of aborted transactions."""
+        first, end = (by_partition(offsets, F.col("partition")) for offsets in self._bounds())
+        columns = ("partition", "offset", "key", "control", "producer_id", "txn_first_offset")
+        rows = without_aborted(self._scan(dirty_segments, columns), aborted)
+        rows = rows.where(F.col("control").isNull() & (F.col("offset") >= first) & (F.col("offset") < end))
+        return rows.select("partition", "offset", "key")
+
+    def _count_superseded(self, rows: DataFrame, *, keyless: bool) -> None:
+        """Count the rows of the dirty ranges that are not the newest of their key: from metadata where it says how many rows there are."""
+        totals: dict[int, int] = {}
+        without_key: dict[int, int] = {}
+        files = self.snapshot.files
+        special = _in(files, self.chosen) & ((files.producer_rows > 0) | (files.empty_rows > 0))
+        partial = [
+            one
+            for plan in self.chosen.values()
+            for one in _dirty_segments(plan)
+            if one.first_offset < plan.dirty.first_offset or one.last_offset >= plan.dirty.end_offset
+        ]
+        if keyless or partial or special.any():
+            counted = rows.groupBy("partition").agg(F.count(F.lit(1)).alias("rows"), F.count("key").alias("keyed"))
+            for row in counted.collect():
+                totals[row["partition"]], without_key[row["partition"]] = row["rows"], row["rows"] - row["keyed"]
+        else:
+            totals = {at: sum(one.record_count for one in _dirty_segments(plan)) for at, plan in self.chosen.items()}
+        for partition, total in totals.items():
+            dirty, found = _dirty_segments(self.chosen[partition]), self.found[partition]
+            if dirty:
+                found.count(Removal.KEYLESS.value, dirty[0].label, without_key.get(partition, 0))
+                found.count(Removal.SUPERSEDED.value, dirty[0].label, total - without_key.get(partition, 0) - found.keys)
 
     def _superseded_in_clean_section(self, newest: DataFrame) -> DataFrame | None:
         """Return the positions of clean rows whose key came again; None when there is no clean section."""

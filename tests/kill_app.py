@@ -1,8 +1,9 @@
-"""The streaming application as a process that a test kills: `python -m tests.kill_app LOG_DIR INPUT POINT NTH [group|python]`.
+"""The streaming application as a process that a test kills: `python -m tests.kill_app LOG_DIR INPUT POINT NTH [group|python] [cleaning]`.
 
 It runs the real service over the files in INPUT and kills itself with SIGKILL when POINT is reached for the NTH time: the whole process
 group, or Python alone, so that its JVM is an orphan for a while. POINT is a name of `CrashPoint`, `WRITING` (data files of a micro-batch
-are on disk, its commit is not), or `NONE` (run to the end).
+are on disk, its commit is not), `SWAPPING` (those of a cleaning are), `TIME` (NTH milliseconds after the first micro-batch) or `NONE` (run
+to the end). With `cleaning` the cleaner is eager: tiny segments, a round as soon as anything is dirty.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ TOPIC = "fruit"
 PARTITIONS = 3
 
 
-def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str) -> None:
+def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleaning: bool) -> None:
     """Run until the end or the kill."""
     seen = 0
+    log = Path(log_dir, TOPIC, "log")
+    writing = {"WRITING": CrashPoint.APPEND_PLANNED, "SWAPPING": CrashPoint.CLEANING_PLANNED}
 
     def kill() -> None:
         if whom == "group":
@@ -34,10 +37,13 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str) -> None:
 
     def reached(point: CrashPoint) -> None:
         nonlocal seen
-        if kill_at == "WRITING" and point is CrashPoint.APPEND_PLANNED:
+        if writing.get(kill_at) is point:
             seen += 1
             if seen == nth:
-                threading.Thread(target=_kill_at_the_first_file, args=(Path(log_dir, TOPIC, "log"), kill), daemon=True).start()
+                threading.Thread(target=_kill_at_the_first_file, args=(log, kill), daemon=True).start()
+        elif kill_at == "TIME" and point is CrashPoint.APPEND_PLANNED and not seen:
+            seen = 1
+            threading.Timer(nth / 1000, kill).start()
         elif point.name == kill_at:
             seen += 1
             if seen == nth:
@@ -56,9 +62,13 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str) -> None:
         "max.files.per.trigger": 1,
         "trigger": "available-now",
     }
+    config = {"cleanup.policy": "compact", "segment.bytes": "16KiB", "min.cleanable.dirty.ratio": 1}
+    if cleaning:
+        config |= {"segment.bytes": "1KiB", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1000d"}
     settings = {
         "log_dir": log_dir,
-        "topics": {TOPIC: {"partitions": PARTITIONS, "config": {"cleanup.policy": "compact", "segment.bytes": "16KiB"}}},
+        "broker": {"log.cleaner.backoff.ms": 50},
+        "topics": {TOPIC: {"partitions": PARTITIONS, "config": config}},
         "sources": [source],
         "spark": {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"},
     }
@@ -73,4 +83,11 @@ def _kill_at_the_first_file(log: Path, kill: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5] if len(sys.argv) > 5 else "group")
+    main(
+        sys.argv[1],
+        sys.argv[2],
+        sys.argv[3],
+        int(sys.argv[4]),
+        sys.argv[5] if len(sys.argv) > 5 else "group",
+        cleaning="cleaning" in sys.argv[6:],
+    )

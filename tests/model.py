@@ -379,7 +379,7 @@ class ModelTopic:
             for row in one.rows
             if (one.label < end if end > first else one.rows[-1].offset < first)  # without a dirty range: what is clean to its end
         }
-        if not looked_at and end == first:
+        if not looked_at:
             return False
         self.logs[partition] = self._cleaned(partition, looked_at, first, end, now_ms)
         self.checkpoints[partition] = end

@@ -12,8 +12,8 @@ More about a segment follows its size: `∅` it holds EMPTY rows alone, `@9` its
 7, `#3` it holds three records (else one at each of its offsets), `..5` its last record has the offset 5.
 
 Rows, `rows` and `cleaned`: one word each, `offset:row`, where a row is `key=value`, `key=∅` (a tombstone), `=value` (no key), `COMMIT`,
-`ABORT` or `EMPTY`. A producer stands before it, `7.0:` with its epoch, `7.0t3:` in its transaction that began at offset 3; a delete
-horizon behind it, `~10`.
+`ABORT` or `EMPTY`. A producer stands before it, `7.0:` with its epoch, `7.0#5:` with its sequence, `7.0t3:` in its transaction that began
+at offset 3; a delete horizon behind it, `~10`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HOUR_MS: Final = 3_600_000
 MIB: Final = 2**20
 
 _SEGMENT = re.compile(r"(\d+):(\d+)(∅?)(?:@(-?\d+))?(?:~(\d+))?(?:#(\d+))?(?:\.\.(\d+))?(\*?)")
-_ROW = re.compile(r"(\d+):(?:(\d+)\.(\d+)(?:t(\d+))?:)?(?:(COMMIT|ABORT|EMPTY)|([^=~]*)=([^~]*))(?:~(\d+))?")
+_ROW = re.compile(r"(\d+):(?:(\d+)\.(\d+)(?:#(\d+))?(?:t(\d+))?:)?(?:(COMMIT|ABORT|EMPTY)|([^=~]*)=([^~]*))(?:~(\d+))?")
 
 
 def config(settings: Mapping[str, object] | None = None) -> TopicConfig:
@@ -118,6 +118,7 @@ class DrawnRow:
         """Return the word that draws it."""
         row = self.row
         producer = "" if row.producer_id is None else f"{row.producer_id}.{row.epoch}"
+        sequence = "" if row.sequence is None else f"#{row.sequence}"
         transaction = "" if row.txn_first_offset is None else f"t{row.txn_first_offset}"
         body = (
             row.control.value
@@ -125,7 +126,7 @@ class DrawnRow:
             else f"{'' if row.key is None else row.key.decode()}={'∅' if self.value is None else self.value}"
         )
         horizon = "" if row.delete_horizon_ms is None else f"~{row.delete_horizon_ms}"
-        return f"{row.offset}:{producer}{transaction}{':' if producer else ''}{body}{horizon}"
+        return f"{row.offset}:{producer}{sequence}{transaction}{':' if producer else ''}{body}{horizon}"
 
 
 def rows(picture: str) -> list[DrawnRow]:
@@ -136,13 +137,14 @@ def rows(picture: str) -> list[DrawnRow]:
 def _row(word: str) -> DrawnRow:
     match = _ROW.fullmatch(word)
     assert match is not None, word
-    offset, producer, epoch, first, control, key, value, horizon = match.groups()
+    offset, producer, epoch, sequence, first, control, key, value, horizon = match.groups()
     row = Row(
         offset=int(offset),
         key=key.encode() if key else None,
         has_value=control is None and value != "∅",
         producer_id=None if producer is None else int(producer),
         epoch=None if epoch is None else int(epoch),
+        sequence=None if sequence is None else int(sequence),
         txn_first_offset=None if first is None else int(first),
         control=None if control is None else Control(control),
         delete_horizon_ms=None if horizon is None else int(horizon),
@@ -187,7 +189,14 @@ def after(row: Row, cleaning: Pass) -> Row | None:
         return row if found.new_horizon_ms is None else replace(row, delete_horizon_ms=found.new_horizon_ms)
     if not found.keeps_place:
         return None
-    return Row(offset=row.offset, has_value=False, producer_id=row.producer_id, epoch=row.epoch, control=Control.EMPTY)
+    return Row(
+        offset=row.offset,
+        has_value=False,
+        producer_id=row.producer_id,
+        epoch=row.epoch,
+        sequence=row.sequence,
+        control=Control.EMPTY,
+    )
 
 
 def cleaned(

@@ -189,7 +189,7 @@ def test_one_record_that_is_left_pins_its_marker() -> None:
 
 def test_neither_an_empty_row_nor_another_transaction_pins_a_marker() -> None:
     """An idle partition's markers can go, one pass earlier than in Kafka."""
-    assert cleaned("0:7.0:EMPTY 1:7.0t0:COMMIT 2:7.0t2:k=1 3:7.0t2:COMMIT", active=(7,)) == "1:7.0t0:COMMIT~10 2:7.0t2:k=1 3:7.0t2:COMMIT"
+    assert cleaned("0:7.0#0:EMPTY 1:7.0t0:COMMIT 2:7.0t2:k=1 3:7.0t2:COMMIT", active=(7,)) == "1:7.0t0:COMMIT~10 2:7.0t2:k=1 3:7.0t2:COMMIT"
     assert cleaned("0:8.0t0:k=1 1:7.0t0:COMMIT") == "0:8.0t0:k=1 1:7.0t0:COMMIT~10"
 
 
@@ -219,23 +219,31 @@ def test_that_row_goes_when_it_is_not_the_last_any_more() -> None:
 
 
 def test_the_last_data_record_of_an_active_producer_leaves_an_empty_row() -> None:
-    """With its epoch (and sequence), so that the producer goes on; the one before it goes without a trace."""
-    before = "0:7.3:k=1 1:7.3:k=2 2:k=3"
-    assert cleaned(before, active=(7,)) == "1:7.3:EMPTY 2:k=3"
+    """With its epoch and sequence, so that the producer goes on; the one before it goes without a trace."""
+    before = "0:7.3#4:k=1 1:7.3#5:k=2 2:k=3"
+    assert cleaned(before, active=(7,)) == "1:7.3#5:EMPTY 2:k=3"
     assert cleaned(before, active=(8,)) == "2:k=3", "not active: forgotten"
 
 
 def test_an_empty_row_of_a_producer_goes_when_it_appends_again_or_is_forgotten() -> None:
     """A newer record holds its place then."""
-    assert cleaned("1:7.3:EMPTY 2:k=3 3:7.3:j=1", active=(7,)) == "2:k=3 3:7.3:j=1"
-    assert cleaned("1:7.3:EMPTY 2:k=3", active=(7,)) == "1:7.3:EMPTY 2:k=3"
-    assert cleaned("1:7.3:EMPTY 2:k=3") == "2:k=3"
+    assert cleaned("1:7.3#5:EMPTY 2:k=3 3:7.3#6:j=1", active=(7,)) == "2:k=3 3:7.3#6:j=1"
+    assert cleaned("1:7.3#5:EMPTY 2:k=3", active=(7,)) == "1:7.3#5:EMPTY 2:k=3"
+    assert cleaned("1:7.3#5:EMPTY 2:k=3") == "2:k=3"
 
 
 def test_an_aborted_last_record_of_an_active_producer_leaves_an_empty_row_too() -> None:
     """Its transaction is left out: the row pins no marker."""
-    assert cleaned("0:7.0t0:k=1 1:7.0t0:ABORT", active=(7,)) == "0:7.0:EMPTY 1:7.0t0:ABORT~10"
-    assert cleaned("0:7.0:EMPTY 1:7.0t0:ABORT~10", active=(7,), now_ms=10) == "0:7.0:EMPTY"
+    assert cleaned("0:7.0#0t0:k=1 1:7.0t0:ABORT", active=(7,)) == "0:7.0#0:EMPTY 1:7.0t0:ABORT~10"
+    assert cleaned("0:7.0#0:EMPTY 1:7.0t0:ABORT~10", active=(7,), now_ms=10) == "0:7.0#0:EMPTY"
+
+
+def test_what_remains_of_a_marker_does_not_take_the_place_of_a_sequence() -> None:
+    """The marker at the log end went and left an EMPTY row; the sequence that the producer goes on from stands at 0."""
+    before = "0:7.0#4:EMPTY 1:7.0t0:COMMIT~5"
+    assert cleaned(before, active=(7,), now_ms=9, log_end=2) == "0:7.0#4:EMPTY 1:7.0:EMPTY"
+    assert cleaned("0:7.0#4:EMPTY 1:7.0:EMPTY", active=(7,), now_ms=9, log_end=2) == "0:7.0#4:EMPTY 1:7.0:EMPTY"
+    assert cleaned("0:7.0#4:EMPTY 1:7.0:EMPTY 2:k=1", active=(7,)) == "0:7.0#4:EMPTY 2:k=1"
 
 
 def test_a_marker_that_alone_carries_a_producers_newest_epoch_leaves_an_empty_row() -> None:
@@ -257,7 +265,9 @@ def test_who_holds_a_place_for_a_producer() -> None:
     assert _places("0:7.0:a=1 1:7.0:b=1 2:8.0:c=1", 7, 8) == [1, 2]
     assert _places("0:7.0:a=1 1:7.0:b=1 2:8.0:c=1", 7) == [1]
     assert _places("0:7.0t0:a=1 1:7.0t0:COMMIT", 7) == [0], "data before markers"
-    assert _places("0:7.0:EMPTY 1:7.0t0:COMMIT", 7) == [0], "also when it is gone"
+    assert _places("0:7.0#0:EMPTY 1:7.0t0:COMMIT", 7) == [0], "also when it is gone"
+    assert _places("0:7.0:EMPTY 1:7.0:COMMIT", 7) == [1], "what was a marker is none better than a later one"
+    assert _places("0:7.0#0:a=1 1:7.0:EMPTY", 7) == [0]
     assert _places("0:7.0t0:a=1 1:7.1t0:ABORT", 7) == [1], "the newest epoch before data"
     assert _places("0:7.1:ABORT 1:7.1:COMMIT", 7) == [1]
     assert _places("0:7.1:ABORT 1:7.1:a=1 2:7.1t1:COMMIT", 7) == [1]

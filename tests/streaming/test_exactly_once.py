@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 _ROWS_A_FILE = 40
 
 
-def _input(folder: Path, files: int, seed: int) -> dict[str, str]:
+def write_input(folder: Path, files: int, seed: int) -> dict[str, str]:
     """Write files of changes, some with a row that the log refuses; return the fold of the good ones."""
     folder.mkdir()
     draw = random.Random(seed)
@@ -43,8 +43,9 @@ def _input(folder: Path, files: int, seed: int) -> dict[str, str]:
     return {key: value for key, value in fold.items() if value}
 
 
-def _application(log_dir: Path, folder: Path, point: str, nth: int = 1, whom: str = "group") -> int:
-    command = [sys.executable, "-m", "tests.kill_app", str(log_dir), str(folder), point, str(nth), whom]
+def application(log_dir: Path, folder: Path, point: str, nth: int = 1, *words: str) -> int:
+    """Run the application as a process and return its exit code; see `tests.kill_app`."""
+    command = [sys.executable, "-m", "tests.kill_app", str(log_dir), str(folder), point, str(nth), *words]
     done = subprocess.run(command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=240, check=False)  # noqa: S603
     assert done.returncode in {0, -signal.SIGKILL}, done.stdout + done.stderr
     return done.returncode
@@ -67,10 +68,10 @@ _KILLS = [("APPEND_PLANNED", 2, "group"), ("WRITING", 2, "group"), ("APPEND_COMM
 def test_killed_at_every_named_point_each_record_is_in_the_log_once(spark: SparkSession, tmp_path: Path) -> None:
     """One input, killed at each point in turn, then run to its end."""
     files = 8
-    fold = _input(tmp_path / "input", files, seed=1)
+    fold = write_input(tmp_path / "input", files, seed=1)
     for point, nth, whom in _KILLS:
-        assert _application(tmp_path / "logs", tmp_path / "input", point, nth, whom) == -signal.SIGKILL, point
-    assert _application(tmp_path / "logs", tmp_path / "input", "NONE") == 0
+        assert application(tmp_path / "logs", tmp_path / "input", point, nth, whom) == -signal.SIGKILL, point
+    assert application(tmp_path / "logs", tmp_path / "input", "NONE") == 0
     _check(spark, tmp_path / "logs", files, fold)
 
 
@@ -82,14 +83,14 @@ def test_killed_twenty_four_times_over_one_input(spark: SparkSession, tmp_path: 
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     draw = random.Random(seed)
     files = 60
-    fold = _input(tmp_path / "input", files, seed)
+    fold = write_input(tmp_path / "input", files, seed)
     killed = 0
     for number in range(24):
         point, _, whom = _KILLS[number % len(_KILLS)]
-        code = _application(tmp_path / "logs", tmp_path / "input", point, draw.randint(1, 2), whom)
+        code = application(tmp_path / "logs", tmp_path / "input", point, draw.randint(1, 2), whom)
         killed += code == -signal.SIGKILL
     assert killed >= 20
-    assert _application(tmp_path / "logs", tmp_path / "input", "NONE") == 0
+    assert application(tmp_path / "logs", tmp_path / "input", "NONE") == 0
     _check(spark, tmp_path / "logs", files, fold)
 
 

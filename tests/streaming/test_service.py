@@ -1,0 +1,144 @@
+"""The service as a whole: appends and cleaning side by side, changed while they run, killed while they work."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compaction.errors import CommitStateUnknown
+from lastword import LogDir
+from lastword.service import Service
+from lastword.settings import Settings
+from tests.kill_app import PARTITIONS, TOPIC
+from tests.pictures import history, latest, rows
+from tests.streaming.test_exactly_once import application, write_input
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_PATIENCE_SECONDS = 60
+
+
+def _until(holds: Callable[[], Any]) -> None:
+    """Wait for something that the service does by itself."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, "the service did not do it"
+        time.sleep(0.1)
+
+
+def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No source: the cleaner alone, at a tick of 100 ms; paused, resumed, with another policy; a query that dies is started again."""
+    settings = {
+        "log_dir": str(tmp_path / "logs"),
+        "broker": {
+            "log.cleaner.backoff.ms": 100,
+            "log.cleaner.threads": 2,
+            "log.initial.task.delay.ms": 0,
+            "log.retention.check.interval.ms": 200,
+        },
+        "topics": {
+            "compacted": {"partitions": 2, "config": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}},
+            "deleted": {"config": {"cleanup.policy": "delete", "retention.ms": "1h"}},
+        },
+    }
+    service = Service(Settings.model_validate(settings))
+    running = threading.Thread(target=service.run)
+    running.start()
+    try:
+        topic, old = service.logs.topic("compacted"), service.logs.topic("deleted")
+        old.append(rows(spark, "a=1", timestamp_ms=1_000))
+        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.roll()
+        _until(lambda: history(topic, 0) == ["1 a=2"])
+        _until(lambda: old.records().count() == 0)
+
+        topic.pause(1)
+        topic.append(rows(spark, "b=1 b=2", partition=1).unionByName(rows(spark, "a=3", partition=0)))
+        topic.roll()
+        _until(lambda: history(topic, 0) == ["2 a=3"])
+        assert len(history(topic, 1)) == 2
+        topic.resume(1)
+        _until(lambda: history(topic, 1) == ["1 b=2"])
+
+        tick, times = type(service.tending)._tick, itertools.count()  # noqa: SLF001  what a running query calls by its name
+
+        def dying(tending: Any) -> None:
+            if next(times) == 0:
+                message = "whether the swap was written cannot be found out"
+                raise CommitStateUnknown(message)
+            tick(tending)
+
+        monkeypatch.setattr(type(service.tending), "_tick", dying)
+        _until(lambda: service.dead_cleaners == 1)
+        topic.append(rows(spark, "a=4", partition=0))
+        topic.roll()
+        _until(lambda: history(topic, 0) == ["3 a=4"])
+        assert service.tending.tended.failures == 0
+        service.logs.delete_topic("compacted")
+        _until(lambda: len(service.tending.topics()) == 1)
+    finally:
+        service.stop()
+        running.join(_PATIENCE_SECONDS)
+    assert not running.is_alive()
+
+
+_KILLS = [("CLEANING_PLANNED", 1, "group"), ("SWAPPING", 1, "group"), ("SWAP_COMMITTED", 2, "python"), ("RECEIPT_WRITTEN", 1, "group")]
+
+
+def _survivors(spark: SparkSession, log_dir: Path) -> list[list[str]]:
+    """Close and clean what is left, and return what is in the log then, without horizons: when a tombstone was stamped is chance."""
+    logs = LogDir(spark, str(log_dir))
+    topic = logs.topic(TOPIC)
+    topic.roll()
+    while topic.clean(force=True):
+        pass
+    report = topic.verify()
+    assert report.ok, report.problems
+    assert [one.end_offset for one in topic.receipts()]
+    return [[line.split(" @")[0] for line in history(topic, partition)] for partition in range(PARTITIONS)]
+
+
+def _storm(spark: SparkSession, tmp_path: Path, files: int, kills: list[tuple[str, int, str]], seed: int) -> int:
+    """Run one input twice, with and without kills, and compare the logs; return how many kills hit."""
+    fold = write_input(tmp_path / "input", files, seed)
+    hits = sum(
+        application(tmp_path / "logs", tmp_path / "input", point, nth, whom, "cleaning") == -signal.SIGKILL for point, nth, whom in kills
+    )
+    for folder in ("logs", "calm"):
+        assert application(tmp_path / folder, tmp_path / "input", "NONE", 1, "group", "cleaning") == 0
+    assert latest(LogDir(spark, str(tmp_path / "logs")).topic(TOPIC)) == fold
+    assert _survivors(spark, tmp_path / "logs") == _survivors(spark, tmp_path / "calm")
+    return hits
+
+
+def test_killed_at_every_row_of_the_crash_table_the_log_equals_the_uninterrupted_one(spark: SparkSession, tmp_path: Path) -> None:
+    """SIGKILL to the whole process group, or to Python alone with its JVM left behind."""
+    assert _storm(spark, tmp_path, 8, _KILLS, seed=1) == len(_KILLS)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3_600)
+def test_killed_fifty_times_during_appends_and_cleaning(spark: SparkSession, tmp_path: Path) -> None:
+    """At random times and points, from a printed seed; LASTWORD_KILLS says how often."""
+    seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"LASTWORD_SEED={seed}")  # noqa: T201
+    draw = random.Random(seed)
+    count = int(os.environ.get("LASTWORD_KILLS", "50"))
+    kills = []
+    for number in range(count):
+        point, _, whom = _KILLS[number % len(_KILLS)] if number % 2 else ("TIME", 0, draw.choice(("group", "python")))
+        kills.append((point, draw.randint(0, 4_000) if point == "TIME" else draw.randint(1, 2), whom))
+    assert _storm(spark, tmp_path, 4 * count, kills, seed) >= 0.8 * count
