@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
-from lastword import clock, rendering
+from lastword import cleaning_rendering, clock, rendering, requests
 from lastword.copying import copy_topic
 from lastword.log_dir import LogDir
 from lastword.service import Service
@@ -34,6 +34,9 @@ _Json = Annotated[bool, typer.Option("--json", help="JSON for pipes instead of a
 _Config = Annotated[list[str] | None, typer.Option("--config", help="A topic setting, e.g. cleanup.policy=compact; may be repeated.")]
 _Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many rows at the most.")]
 _Decode = Annotated[str, typer.Option("--decode", help="How values are shown: utf8 or json.", metavar="[utf8|json]")]
+_Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
+_Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a running service to do it.")]
+_ANSWER_SECONDS = 120.0
 _RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
 _DEFAULT_LIMIT = 50
 
@@ -118,10 +121,10 @@ def topics_alter(
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, log_dir: _LogDirOption = "data") -> None:
+def topics_delete(name: str, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
     """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
     logs = LogDir(None, log_dir)
-    logs.delete_topic(name)
+    requests.ask(logs, requests.DeleteTopic(topic=name), timeout_s=timeout)
     logs.purge_deleted()
     out.print(f"deleted topic {name}")
 
@@ -202,12 +205,11 @@ def transactions_describe(topic: str, producer_id: int, as_json: _Json = False, 
 
 
 @transactions_app.command("abort")
-def transactions_abort(topic: str, producer_id: int, log_dir: _LogDirOption = "data") -> None:
+def transactions_abort(topic: str, producer_id: int, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
     """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
-    result = _with_spark(log_dir).topic(topic).abort_transaction(producer_id)
-    out.print(
-        f"ended the transaction of producer {producer_id} in {len(result.ranges)} partitions, at table version {result.table_version}"
-    )
+    result = requests.ask(_quietly(log_dir), requests.AbortTransaction(topic=topic, producer_id=producer_id), timeout_s=timeout)
+    version = result["table_version"]
+    out.print(f"ended the transaction of producer {producer_id} in {len(result['ranges'])} partitions, at table version {version}")
 
 
 @app.command()
@@ -215,7 +217,7 @@ def records(
     topic: str,
     limit: _Limit = None,
     decode: _Decode = "utf8",
-    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    partition: _Partition = None,
     from_offset: Annotated[int, typer.Option(help="Only offsets from here on.")] = 0,
     control: Annotated[bool, typer.Option("--control", help="Control rows too.")] = False,
     as_json: _Json = False,
@@ -247,12 +249,117 @@ def dead_letters(topic: str, limit: _Limit = None, as_json: _Json = False, log_d
 @app.command()
 def roll(
     topic: str,
-    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    partition: _Partition = None,
     log_dir: _LogDirOption = "data",
 ) -> None:
     """Close the active segments. Example: lastword roll fruit-prices --partition 0."""
     for one, offset in LogDir(None, log_dir).topic(topic).roll(partition).items():
         out.print(f"partition {one}: the next segment begins at offset {offset}")
+
+
+@app.command()
+def clean(
+    topic: str,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and write nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Whatever the dirty ratio; lifts quarantine.")] = False,
+    as_json: _Json = False,
+    timeout: _Timeout = _ANSWER_SECONDS,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Clean what is eligible: superseded records, aborted ones, expired tombstones and markers go.
+
+    Beside a running service it does the work. Example: lastword clean fruit-prices --dry-run
+    """
+    logs = _quietly(log_dir)
+    if dry_run:
+        receipts = [one.to_details() for one in logs.topic(topic).preview_clean(force=force)]
+    else:
+        receipts = requests.ask(logs, requests.Clean(topic=topic, force=force), timeout_s=timeout)
+    if as_json:
+        for one in receipts:
+            sys.stdout.write(json.dumps(one) + "\n")
+    elif receipts:
+        out.print(cleaning_rendering.receipts_table(receipts, f"{topic}: {'would be cleaned' if dry_run else 'cleaned'}"))
+    else:
+        out.print(f"{topic}: nothing to clean; lastword explain {topic} says what holds it back")
+
+
+@app.command()
+def explain(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """Say for each partition whether the cleaner would take it, or what holds it back and until when; writes no record.
+
+    Example: lastword explain fruit-prices
+    """
+    now_ms = clock.now_ms()
+    reports = _quietly(log_dir).topic(topic).explain(now_ms)
+    if as_json:
+        for one in reports:
+            sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
+    else:
+        out.print(cleaning_rendering.explanation_table(reports, topic, now_ms))
+
+
+@app.command()
+def receipts(topic: str, partition: _Partition = None, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+    """Show what the cleaner has done, oldest first. Example: lastword receipts fruit-prices --partition 0."""
+    found = [one.to_details() for one in LogDir(None, log_dir).topic(topic).receipts(partition)]
+    if as_json:
+        for one in found:
+            sys.stdout.write(json.dumps(one) + "\n")
+    else:
+        out.print(cleaning_rendering.receipts_table(found, f"{topic}: cleanings"))
+
+
+@app.command()
+def pause(topic: str, partition: _Partition = None, log_dir: _LogDirOption = "data") -> None:
+    """Pause cleaning and retention; a running service heeds it at its next round. Example: lastword pause fruit-prices --partition 0."""
+    for one, count in LogDir(None, log_dir).topic(topic).pause(partition).items():
+        out.print(f"partition {one}: paused {count} time{'s' if count > 1 else ''}")
+
+
+@app.command()
+def resume(topic: str, partition: _Partition = None, log_dir: _LogDirOption = "data") -> None:
+    """Take one pause away. Example: lastword resume fruit-prices."""
+    for one, count in LogDir(None, log_dir).topic(topic).resume(partition).items():
+        out.print(f"partition {one}: {f'still paused {count} times' if count else 'goes on'}")
+
+
+@app.command()
+def retention(topic: str, as_json: _Json = False, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
+    """Delete the segments that log start, retention.bytes and retention.ms allow to go. Example: lastword retention fruit-prices."""
+    gone = requests.ask(_quietly(log_dir), requests.Retention(topic=topic), timeout_s=timeout)
+    if as_json:
+        for partition, one in gone.items():
+            sys.stdout.write(json.dumps({"partition": int(partition), **one}) + "\n")
+        return
+    for partition, one in gone.items():
+        why = ", ".join(sorted({segment["why"] for segment in one["segments"]}))
+        freed = rendering.size(sum(segment["bytes"] for segment in one["segments"]))
+        count = len(one["segments"])
+        out.print(f"partition {partition}: {count} segments, {freed} ({why}); the log starts at offset {one['log_start_offset']}")
+    if not gone:
+        out.print(f"{topic}: nothing to delete")
+
+
+@app.command("delete-records")
+def delete_records(
+    topic: str,
+    before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500; offset -1 is the log end.")],
+    timeout: _Timeout = _ANSWER_SECONDS,
+    log_dir: _LogDirOption = "data",
+) -> None:
+    """Delete the records below an offset, for all readers and for ever. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
+    pairs: dict[int, int] = {}
+    for text in before:
+        partition, _, offset = text.partition(":")
+        try:
+            pairs[int(partition)] = int(offset)
+        except ValueError:
+            subject = "the command line"
+            raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
+    starts = requests.ask(_quietly(log_dir), requests.DeleteRecords(topic=topic, before=pairs), timeout_s=timeout)
+    for partition, start in starts.items():
+        out.print(f"partition {partition}: the log starts at offset {start}")
 
 
 @app.command()
@@ -300,13 +407,18 @@ def append(
         "trigger": "" if follow else "available-now",
     }
     settings = {"log_dir": log_dir, "sources": [source], "spark": {"spark.log.level": "ERROR"}}
-    Service(checked_settings(settings, subject="the command line")).run_until_signal()
+    Service(checked_settings(settings, subject="the command line"), cleaning=False).run_until_signal()
 
 
 @app.command()
 def run(config: Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")] = Path("conf/lastword.toml")) -> None:
-    """Run the service: an append query for every source. Example: lastword run -c conf/lastword.toml."""
+    """Run the service: an append query for every source, and the cleaner. Example: lastword run -c conf/lastword.toml."""
     Service(load_settings(config)).run_until_signal()
+
+
+def _quietly(log_dir: str) -> LogDir:
+    """Return a log.dir whose session, if one is needed, does not talk."""
+    return LogDir(None, log_dir, session_settings={"spark.log.level": "ERROR"})
 
 
 def _with_spark(log_dir: str) -> LogDir:

@@ -48,16 +48,18 @@ class LogDir:
         settings: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
         cleaner_parallelism: int | None = None,
+        session_settings: Mapping[str, str] | None = None,
     ) -> None:
         """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings.
 
-        `cleaner_parallelism` limits the Spark tasks of a cleaning.
+        `cleaner_parallelism` limits the Spark tasks of a cleaning; `session_settings` are those of a session that has to be started.
         """
         self._spark = spark
         self._files = LogDirFiles(str(location))
         self.service_config, self._defaults = parse_service_config(settings or {})
         parse_topic_config({}, subject="log.dir", defaults=self._defaults)
         self._storage_options = dict(storage_options or {})
+        self._session_settings = dict(session_settings or {})
         self._cleaner_parallelism = cleaner_parallelism
         self._cleaner: Cleaner | None = None
 
@@ -74,7 +76,7 @@ class LogDir:
     def spark(self) -> SparkSession:
         """The Spark session; started on first use when none was given."""
         if self._spark is None:
-            self._spark = spark_session()
+            self._spark = spark_session(settings=self._session_settings)
         return self._spark
 
     @property

@@ -7,13 +7,14 @@ error; a cleaner query that dies is started again, later each time, and counted:
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from compaction.errors import TopicExists, UnknownTopic
-from lastword import clock
+from lastword import clock, requests
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
 from streaming.appender import stop_append_query
@@ -49,9 +50,13 @@ def session_that_outlives_sigterm(settings: Settings) -> SparkSession:
 class Service:
     """Runs the sources of a configuration and the cleaner until it is told to stop."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Open the log.dir, become its committing process and create the topics that are declared and missing."""
+    def __init__(self, settings: Settings, *, cleaning: bool = True) -> None:
+        """Open the log.dir, become its committing process and create the topics that are declared and missing.
+
+        Without `cleaning` only the sources run: for a command that appends and ends.
+        """
         self._settings = settings
+        self._cleaning = cleaning
         self._stop = threading.Event()
         spark = session_that_outlives_sigterm(settings)
         # A core is left to appends: FAIR pools do not take a running task away.
@@ -85,13 +90,14 @@ class Service:
         """
         with_pool(self.logs.spark, APPEND_POOL)
         queries = [self._start(number) for number in range(len(self._settings.sources))]
-        cleaner: StreamingQuery | None = self._start_cleaner()
-        restart_at, tidied = 0.0, 0.0
+        cleaner: StreamingQuery | None = None
+        restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
             while not self._stop.is_set() and (queries or not self._settings.sources):
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
                     self.logs.purge_deleted()
                     tidied = time.monotonic()
+                requests.serve(self.logs, clock.now_ms)
                 for query in list(queries):
                     if not query.isActive:
                         queries.remove(query)

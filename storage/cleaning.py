@@ -35,7 +35,18 @@ from compaction.producers import Control, known
 from compaction.receipt import CleaningReceipt
 from compaction.record_retention import Removal
 from storage import crash_points
-from storage.cleaning_rows import KEEPS_PLACE, REMOVAL, STAMPED, TRANSACTION, Judgement, position, survivors, with_fate, without_aborted
+from storage.cleaning_rows import (
+    KEEPS_PLACE,
+    OFFSET_BITS,
+    REMOVAL,
+    STAMPED,
+    TRANSACTION,
+    Judgement,
+    position,
+    survivors,
+    with_fate,
+    without_aborted,
+)
 from storage.commit import SliceRange, commit_swap
 from storage.crash_points import CrashPoint
 from storage.envelope import by_partition
@@ -57,7 +68,6 @@ if TYPE_CHECKING:
 _BROADCAST_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
 _SPECIAL: Final = "control IS NOT NULL OR delete_horizon IS NOT NULL OR txn_first_offset IS NOT NULL"
-_POSITION_TYPE: Final = T.StructType([T.StructField("position", T.LongType())])
 _GROUP_TYPE: Final = T.StructType(
     [
         T.StructField("partition", T.IntegerType()),
@@ -273,19 +283,18 @@ class Cleaning:
         left = with_fate(data, judgement, keys=False, values=False).where(F.col(REMOVAL).isNull())
         return self._hold(ended.join(left, list(TRANSACTION), "left_semi"))
 
-    def _places(self) -> DataFrame | None:
+    def _places(self) -> list[int]:
         """Return the positions that must stay: the rows that hold an active producer's place, and the last row of each partition."""
         ends = self.snapshot.log_end_offsets(self.decisions.partitions)
         held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
         states = self.log.producer_states(self.spark, self.snapshot).values()
         active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
-        inside = [
-            (partition << 48) | offset
+        return [
+            (partition << OFFSET_BITS) | offset
             for partition, offset in sorted(held)
             if self.chosen[partition].segments and offset <= self.chosen[partition].segments[-1].last_offset
         ]
-        return self.spark.createDataFrame([(one,) for one in inside], _POSITION_TYPE) if inside else None
 
     def _census(self, judgement: Judgement) -> None:
         """Count what goes besides superseded and keyless rows, and find the clean segments that change by it."""

@@ -36,12 +36,12 @@ _JUDGED: Final = "__judged"
 _ABORTED: Final = "__aborted"
 _PINNED: Final = "__pinned"
 _PLACE: Final = "__place"
-_OFFSET_BITS: Final = 48
+OFFSET_BITS: Final = 48
 
 
 def position() -> Column:
     """Return the row's position: partition and offset in one long."""
-    return F.shiftleft(F.col("partition").cast("bigint"), _OFFSET_BITS).bitwiseOR(F.col("offset"))
+    return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,8 @@ class Judgement:
     """What a round knows of the rows that it looks at, per partition of the topic and as sets.
 
     `first_dirty` and `end` are offsets by partition. `judged` are positions (see above; None when nothing was mapped), `aborted` and
-    `pinned` transactions, `places` positions that must stay; each None when there are none. `broadcast` tells whether `judged` is small
-    enough to be sent to every task.
+    `pinned` transactions; each None when there are none. `places` are the positions that must stay, one a partition and active producer.
+    `broadcast` tells whether `judged` is small enough to be sent to every task.
     """
 
     now_ms: int
@@ -60,7 +60,7 @@ class Judgement:
     judged: DataFrame | None
     aborted: DataFrame | None
     pinned: DataFrame | None
-    places: DataFrame | None
+    places: Sequence[int]
     broadcast: bool
 
 
@@ -93,11 +93,7 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
         else:
             flagged = transactions.select(*TRANSACTION, F.lit(True).alias(name))
             marked = marked.join(F.broadcast(flagged), list(TRANSACTION), "left").withColumn(name, F.col(name).isNotNull())
-    if judgement.places is None:
-        marked = marked.withColumn(_PLACE, F.lit(False))
-    else:
-        places = judgement.places.select(F.col("position").alias("__position"), F.lit(True).alias(_PLACE))
-        marked = marked.join(F.broadcast(places), "__position", "left").withColumn(_PLACE, F.col(_PLACE).isNotNull())
+    marked = marked.withColumn(_PLACE, F.col("__position").isin(list(judgement.places)))
 
     data = F.col("control").isNull()
     empty = F.col("control") == Control.EMPTY.value

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lastword import LogDir, clock, rendering, spark_session
+from lastword import LogDir, cleaning_rendering, clock, rendering, spark_session
 from streaming.sources import FileSource, open_source, trigger_of
 
 if TYPE_CHECKING:
@@ -73,9 +73,10 @@ def main(folder: Annotated[Path, typer.Option("--dir", help="Where the demo work
     latest = {bytes(row["key"]).decode(): row for row in topic.latest().collect()}
     _show(latest)
     _show_one_history(topic)
-    equal = _check(latest)
+    _clean(topic)
+    equal = _check({bytes(row["key"]).decode(): row for row in topic.latest().collect()})
     out.print(f"\ndone in {time.monotonic() - begun:.0f} s. Next:")
-    for line in ("topics describe airports --segments", "latest airports --decode json --limit 5", "verify airports"):
+    for line in ("topics describe airports --segments", "explain airports", "latest airports --decode json --limit 5", "verify airports"):
         out.print(f"  .venv/bin/python -m lastword {line} --log-dir {folder / 'data'}", soft_wrap=True)
     spark.stop()
     sys.exit(0 if equal else 1)
@@ -124,6 +125,14 @@ def _show_one_history(topic: Topic) -> None:
     rows = topic.records().where(F.col("key") == F.lit(key)).orderBy("offset").collect()
     shown = [rendering.plain(row.asDict(recursive=True), "utf8") for row in rows]
     out.print(rendering.records_table(shown, ("partition", "offset", "key", "value"), "an airport that was deleted and came back"))
+
+
+def _clean(topic: Topic) -> None:
+    """Let the cleaner drop what was superseded, and show what it did."""
+    topic.roll()
+    out.print("\ncleaning: what is superseded goes, a delete stays for delete.retention.ms")
+    receipts = sorted(topic.clean(), key=lambda receipt: receipt.partition)
+    out.print(cleaning_rendering.receipts_table([one.to_details() for one in receipts], "what the cleaner did"))
 
 
 def _check(latest: dict[str, Any]) -> bool:

@@ -245,6 +245,7 @@ def test_the_closed_segments_end_where_the_active_one_begins() -> None:
     """Or at the log end, when there is none."""
     assert drawn("0:10 100:5* 310").closed_end_offset == 100
     assert drawn("0:10 100:5 310").closed_end_offset == 310
+    assert bases(drawn("0:10 1:5* 2").closed_segments) == [0], "one record is enough"
     assert drawn("").closed_end_offset == 0
 
 

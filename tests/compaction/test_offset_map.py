@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -83,6 +84,13 @@ def test_a_range_is_cut_at_the_base_of_the_segment_that_does_not_fit_any_more() 
     found = _fit(drawn("0:1 100:1 200:1 300:1 400"), 0, 400, 200)
     assert _drawn(found) == (0, 200, 200, 1)
     assert found.cut
+
+
+def test_the_cut_is_at_the_base_of_that_segment_even_if_its_first_records_are_gone() -> None:
+    """So that the checkpoint is one that no segment is cut by."""
+    first, second = drawn("0:1 100:1 200").segments
+    found = fit_dirty_range([first, replace(second, first_offset=150, record_count=50)], 0, 200, 100)
+    assert _drawn(found) == (0, 100, 100, 1)
 
 
 def test_a_range_is_cut_inside_a_segment() -> None:

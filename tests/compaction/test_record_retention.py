@@ -181,6 +181,13 @@ def test_a_marker_goes_in_two_steps_after_the_last_record_of_its_transaction() -
     assert cleaned(second, first_dirty=4, now_ms=210) == "2:j=1 3:k=2"
 
 
+def test_a_marker_past_the_end_of_the_map_is_judged_like_any_other() -> None:
+    """What counts is whether a record of its transaction is left."""
+    assert cleaned("0:7.0t0:k=1 1:k=2 2:7.0t0:COMMIT", end=2) == "1:k=2 2:7.0t0:COMMIT~10"
+    assert cleaned("1:k=2 2:7.0t0:COMMIT~10", end=2, now_ms=10) == "1:k=2"
+    assert cleaned("0:k=2 1:7.0t1:k=1 2:7.0t1:COMMIT", end=1) == "0:k=2 1:7.0t1:k=1 2:7.0t1:COMMIT"
+
+
 def test_one_record_that_is_left_pins_its_marker() -> None:
     """Of two; even when the marker were stamped already."""
     assert cleaned("0:7.0t0:k=1 1:7.0t0:j=1 2:7.0t0:COMMIT 3:k=2") == "1:7.0t0:j=1 2:7.0t0:COMMIT 3:k=2"
@@ -196,6 +203,8 @@ def test_neither_an_empty_row_nor_another_transaction_pins_a_marker() -> None:
 def test_a_marker_of_a_transaction_without_a_record_here_is_stamped_at_once() -> None:
     """It belongs to nothing in this partition."""
     assert cleaned("0:7.0:COMMIT 1:8.0:ABORT 2:k=1") == "0:7.0:COMMIT~10 1:8.0:ABORT~10 2:k=1"
+    assert cleaned("0:7.0:k=1 1:7.0:COMMIT") == "0:7.0:k=1 1:7.0:COMMIT~10", "a plain record of its producer pins nothing"
+    assert cleaned("0:7.0:k=1 1:7.0:ABORT") == "0:7.0:k=1 1:7.0:ABORT~10", "and is not aborted with it"
 
 
 def test_a_committed_record_is_cleaned_like_any_other() -> None:

@@ -104,6 +104,7 @@ def test_a_range_that_begins_below_every_segment_touches_those_below_its_end() -
 
 def test_the_age_of_a_segment_is_its_newest_records_or_that_of_its_first_append_when_no_record_is_left() -> None:
     """Kafka falls back to the file's mtime."""
+    assert NO_TIMESTAMP == -1, "Kafka's RecordBatch.NO_TIMESTAMP: no record can have it"
     segment = replace(_ACTIVE, max_timestamp_ms=7, appended_at_ms=9)
     assert segment.largest_timestamp_ms == 7
     assert not segment.holds_only_empty_rows

@@ -30,10 +30,11 @@ _COMPACT = {"cleanup.policy": "compact"}
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-class _Shell:
+class Shell:
     """Runs commands against one log.dir, in this process and its Spark session."""
 
     def __init__(self, logs: LogDir) -> None:
+        """Name the log.dir."""
         self._environment = {"LASTWORD_LOG_DIR": logs.location}
 
     def __call__(self, *words: str) -> str:
@@ -61,10 +62,10 @@ class _Shell:
 
 
 @pytest.fixture
-def lastword(spark: SparkSession, logs: LogDir) -> Iterator[_Shell]:
+def lastword(spark: SparkSession, logs: LogDir) -> Iterator[Shell]:
     """Return the command line of an empty log.dir; the handlers that a service sets for signals go with it."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield _Shell(logs)
+    yield Shell(logs)
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -86,7 +87,7 @@ def _process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 # --- topics -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_topics_are_created_listed_altered_and_deleted(lastword: _Shell, logs: LogDir) -> None:
+def test_topics_are_created_listed_altered_and_deleted(lastword: Shell, logs: LogDir) -> None:
     """No record, no Spark; settings as key=value, in human units."""
     assert lastword("topics", "list") == ""
     created = lastword(
@@ -105,7 +106,7 @@ def test_topics_are_created_listed_altered_and_deleted(lastword: _Shell, logs: L
 
 
 def test_describe_shows_partitions_segments_and_settings(
-    lastword: _Shell, logs: LogDir, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    lastword: Shell, logs: LogDir, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For people as tables, for pipes as one JSON object."""
     monkeypatch.setattr(cli.out, "width", 140)
@@ -127,7 +128,7 @@ def test_describe_shows_partitions_segments_and_settings(
     assert [one["max_timestamp_ms"] for one in found["partitions"][1]["segments"]] == [1_700_000_000_123, 0]
 
 
-def test_copy_makes_a_topic_with_another_number_of_partitions(lastword: _Shell, logs: LogDir, spark: SparkSession) -> None:
+def test_copy_makes_a_topic_with_another_number_of_partitions(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """And says how many records came along."""
     logs.create_topic("fruit", config=_COMPACT).append(rows(spark, "grape=1 lime=1 grape=2 kiwi=∅"))
     assert lastword("topics", "copy", "fruit", "wide", "--partitions", "3") == "copied 4 records of fruit to wide\n"
@@ -137,7 +138,7 @@ def test_copy_makes_a_topic_with_another_number_of_partitions(lastword: _Shell, 
 # --- records ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_records_and_latest_are_shown_in_order_and_as_json_lines(lastword: _Shell, logs: LogDir, spark: SparkSession) -> None:
+def test_records_and_latest_are_shown_in_order_and_as_json_lines(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """By partition, from an offset, up to a limit; tombstones are null, and said to be tombstones in a table."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     given = [("grape", '{"price":1.5}', 0), ("lime", "plain", 0), ("grape", None, 0), ("kiwi", "[1,2]", 1), ("fig", '"text"', 1)]
@@ -176,9 +177,7 @@ def test_records_and_latest_are_shown_in_order_and_as_json_lines(lastword: _Shel
     assert "and more" not in lastword("latest", "fruit", "--limit", "3")
 
 
-def test_times_are_utc_wherever_the_machine_is(
-    lastword: _Shell, logs: LogDir, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_are_utc_wherever_the_machine_is(lastword: Shell, logs: LogDir, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark hands out times of the machine's zone; an hour that a change of clocks doubles stays two hours."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     twice_half_past_one_ms = (1_699_162_200_000, 1_699_165_800_000)  # 2023-11-05, New York: summer time, then winter time
@@ -219,7 +218,7 @@ _HOSTILE_VALUES = [
 ]
 
 
-def test_hostile_keys_and_values_break_neither_the_table_nor_the_json(lastword: _Shell, logs: LogDir, spark: SparkSession) -> None:
+def test_hostile_keys_and_values_break_neither_the_table_nor_the_json(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """Control characters, escape sequences, invalid UTF-8, markup; JSON that cannot be written again is shown as its text."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     given = [(bytearray(key), bytearray(value)) for key, value in zip(_HOSTILE_KEYS, _HOSTILE_VALUES, strict=True)]
@@ -245,7 +244,7 @@ def test_hostile_keys_and_values_break_neither_the_table_nor_the_json(lastword: 
 # --- append, dead letters, queries, verify ------------------------------------------------------------------------------------------
 
 
-def test_files_are_appended_once_each_and_the_refused_lines_are_shown(lastword: _Shell, logs: LogDir, tmp_path: Path) -> None:
+def test_files_are_appended_once_each_and_the_refused_lines_are_shown(lastword: Shell, logs: LogDir, tmp_path: Path) -> None:
     """Twice over one folder, then with a new file; the query has a name and can be forgotten."""
     logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
@@ -282,7 +281,7 @@ def test_files_are_appended_once_each_and_the_refused_lines_are_shown(lastword: 
     assert (report["record_count"], report["problems"]) == (3, [])
 
 
-def test_verify_of_a_broken_log_says_what_is_wrong_and_ends_with_1(lastword: _Shell, logs: LogDir, spark: SparkSession) -> None:
+def test_verify_of_a_broken_log_says_what_is_wrong_and_ends_with_1(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """Somebody else wrote the same offset once more, past us."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(rows(spark, "grape=1"))
@@ -300,7 +299,7 @@ def test_verify_of_a_broken_log_says_what_is_wrong_and_ends_with_1(lastword: _Sh
 # --- mistakes -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_mistake_is_one_clear_message(lastword: _Shell, logs: LogDir) -> None:
+def test_a_mistake_is_one_clear_message(lastword: Shell, logs: LogDir) -> None:
     """Whatever verb it is made with; nothing is changed."""
     logs.create_topic("fruit")
     for words in (("topics", "describe"), ("topics", "delete"), ("records",), ("latest",), ("verify",), ("roll",), ("queries", "list")):
@@ -320,7 +319,7 @@ def test_a_mistake_is_one_clear_message(lastword: _Shell, logs: LogDir) -> None:
     assert dict(logs.topic("fruit").describe().overrides) == {}
 
 
-def test_a_format_that_there_is_not_is_a_mistake_like_others(lastword: _Shell, logs: LogDir) -> None:
+def test_a_format_that_there_is_not_is_a_mistake_like_others(lastword: Shell, logs: LogDir) -> None:
     """The command line makes a source of its options, and checks it as the configuration file is checked."""
     logs.create_topic("fruit")
     message = lastword.error(InvalidConfiguration, "append", "fruit", "--path", "x", "--key", "k", "--format", "xml")
@@ -345,7 +344,7 @@ def test_without_a_verb_the_help_is_shown(words: tuple[str, ...]) -> None:
     assert "list" in done.output or "records" in done.output
 
 
-def test_open_transactions_are_listed_described_and_ended(lastword: _Shell, logs: LogDir, spark: SparkSession) -> None:
+def test_open_transactions_are_listed_described_and_ended(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """Producer, partitions, first offsets, age, and what they hold back; ending one fences its writer."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     assert "no open transaction" in lastword("transactions", "list", "fruit")

@@ -1,0 +1,103 @@
+"""The verbs of cleaning on the command line, alone and beside a running service."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compaction.errors import LogDirLocked, UserError
+from lastword import LogDir, clock, requests
+from lastword.requests import Clean, DeleteRecords, DeleteTopic
+from tests.lastword.test_cli import Shell
+from tests.pictures import HOUR_MS, history, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+
+
+@pytest.fixture
+def lastword(spark: SparkSession, logs: LogDir) -> Shell:
+    """Return the command line of an empty log.dir."""
+    return Shell(logs)
+
+
+def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
+    """What would go, what went, what holds the rest back."""
+    topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
+    topic.append(rows(spark, "a=1 a=2 b=∅", partition=0).unionByName(rows(spark, "c=1", partition=1)))
+    topic.roll(0)
+    first, second = lastword.json("explain", "fruit")
+    assert (first["eligible"], first["trigger"]) == (True, "above min.cleanable.dirty.ratio")
+    assert (second["obstacle"], second["bound_detail"]) == ("nothing cleanable", "active segment begins at offset 0")
+    assert "eligible: above min.cleanable.dirty.ratio" in lastword("explain", "fruit").replace("\n", " ")
+    [dry] = lastword.json("clean", "fruit", "--dry-run")
+    assert (dry["removed"], dry["records_before"], dry["records_after"]) == ({"superseded": 1}, 3, 2)
+    assert len(history(topic)) == 3, "the dry run wrote nothing"
+    assert lastword("pause", "fruit", "--partition", "0") == "partition 0: paused 1 time\n"
+    assert "nothing to clean" in lastword("clean", "fruit")
+    assert lastword("resume", "fruit") == "partition 0: goes on\n"
+    shown = lastword("clean", "fruit")
+    assert "superseded 1" in shown
+    assert "3 → 2 (−33.3 %)" in shown
+    [receipt] = lastword.json("receipts", "fruit", "--partition", "0")
+    assert (receipt["removed"], receipt["end_offset"]) == ({"superseded": 1}, 3)
+    assert lastword.json("explain", "fruit")[0]["eligible_at_ms"] == receipt["now_ms"] + 24 * HOUR_MS
+    assert "(in 1.0 d)" in lastword("explain", "fruit").replace("\n", " ") or "(in 24.0 h)" in lastword("explain", "fruit")
+    starts = lastword("delete-records", "fruit", "0:2", "1:-1").splitlines()
+    assert starts == ["partition 0: the log starts at offset 2", "partition 1: the log starts at offset 1"]
+    assert "PARTITION:OFFSET" in lastword.error(UserError, "delete-records", "fruit", "zero")
+    assert "allowed is 0 to 3" in lastword.error(UserError, "delete-records", "fruit", "0:9")
+    assert "nothing to delete" in lastword("retention", "fruit")
+    lastword("topics", "alter", "fruit", "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=0")
+    assert lastword.json("retention", "fruit")[0]["log_start_offset"] == 3
+    assert "every invariant holds" in lastword("verify", "fruit")
+
+
+def test_beside_a_running_service_a_verb_becomes_a_request(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carried out and answered; refused with the service's own message; withdrawn when nobody answers; nonsense stops nothing."""
+    topic = logs.create_topic("fruit", config=_EAGER)
+    topic.append(rows(spark, "a=1 a=2"))
+    topic.roll()
+    folder = Path(logs.location) / ".requests"
+    hold = LogDir.hold_lock
+
+    def held(self: LogDir, *given: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            message = "log.dir is held by process 1"
+            raise LogDirLocked(message)
+        hold(self, *given)
+
+    monkeypatch.setattr(LogDir, "hold_lock", held)
+    with pytest.raises(LogDirLocked, match=r"nobody answered within 0[.]3 s, and nothing was done; log[.]dir is held by process 1"):
+        requests.ask(logs, Clean(topic="fruit"), timeout_s=0.3)
+    assert list(folder.iterdir()) == []
+
+    over = threading.Event()
+
+    def service() -> None:
+        while not over.wait(0.05):
+            requests.serve(logs, clock.now_ms)
+
+    running = threading.Thread(target=service)
+    running.start()
+    try:
+        folder.joinpath("x.request.json").write_text('{"verb": "drop everything"}')
+        folder.joinpath("y.request.json").write_text(Clean(topic="fruit", expires_ms=1).model_dump_json())
+        [receipt] = requests.ask(logs, Clean(topic="fruit"), timeout_s=60)
+        assert (receipt["removed"], history(topic)) == ({"superseded": 1}, ["1 a=2"])
+        with pytest.raises(UserError, match="offset 7; allowed is 0 to 2"):
+            requests.ask(logs, DeleteRecords(topic="fruit", before={0: 7}), timeout_s=60)
+        assert requests.ask(logs, DeleteTopic(topic="fruit"), timeout_s=60) is None
+        assert logs.topics() == []
+    finally:
+        over.set()
+        running.join()
+    answers = {path.name: json.loads(path.read_text())["error"] for path in folder.iterdir()}
+    assert answers["x.answer.json"].startswith("a request that cannot be read: request: Input tag 'drop everything'")
+    assert answers["y.answer.json"] == "the request came too late, and nothing was done"
