@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from lastword.rendering import instant, size
 
@@ -21,41 +22,36 @@ _DAY_MS = 24 * _HOUR_MS
 
 def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return receipts (as JSON's types) as a table: what went by reason, records and bytes before and after."""
-    table = _table(title)
-    for name in ("part", "dirty section", "why", "records", "size", "segments", "removed", "map", "notes"):
-        table.add_column(name, justify="left" if name in {"dirty section", "why", "removed", "notes"} else "right")
+    table = _table(title, ("part", "dirty section", "records", "size", "segments", "removed"), left={"dirty section", "removed"})
     for one in receipts:
-        after = "" if one["bytes_after"] is None else f" → {size(one['bytes_after'])} ({_less(one['bytes_after'], one['bytes_before'])})"
+        notes = [f"{reason.replace('_', ' ')} {count:,}" for reason, count in one["removed"].items()] or ["nothing"]
+        if one["rounds_left"]:
+            notes.append(f"cut by the map budget ({100 * one['map_utilization']:.0f} % full), {one['rounds_left']} rounds left")
+        after = "" if one["bytes_after"] is None else f" → {size(one['bytes_after'])}\n{_less(one['bytes_after'], one['bytes_before'])}"
         table.add_row(
             str(one["partition"]),
-            f"{one['first_dirty_offset']} … {one['end_offset']}",
-            one["trigger"].replace("_", " "),
-            f"{one['records_before']:,} → {one['records_after']:,} ({_less(one['records_after'], one['records_before'])})",
+            f"[{one['first_dirty_offset']}, {one['end_offset']})\n{one['trigger'].replace('_', ' ')}",
+            f"{one['records_before']:,} → {one['records_after']:,}\n{_less(one['records_after'], one['records_before'])}",
             f"{size(one['bytes_before'])}{after}",
             f"{one['segments_before']} → {one['groups']}",
-            ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in one["removed"].items()) or "nothing",
-            f"{100 * one['map_utilization']:.1f} %",
-            f"cut by the map budget, {one['rounds_left']} rounds left" if one["rounds_left"] else "",
+            "\n".join(notes),
         )
     return table
 
 
-def explanation_table(reports: Sequence[PartitionReport], topic: str, now_ms: int) -> Table:
+def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: int) -> Table:
     """Return for each partition whether it is eligible and why, or what holds it back and until when."""
-    table = _table(f"{topic}: what would be cleaned")
-    for name in ("part", "verdict", "dirty ratio", "dirty from", "cleanable to", "held by", "eligible"):
-        table.add_column(name, justify="left" if name in {"verdict", "held by", "eligible"} else "right")
+    table = _table(title, ("part", "verdict", "dirty ratio", "cleanable"), left={"verdict", "cleanable"})
     for one in reports:
-        verdict = f"[green]eligible[/green]: {one.trigger}" if one.eligible else one.obstacle or ""
-        notes = [one.uncleanable_reason, one.checkpoint_reset and f"cleaner checkpoint reset: {one.checkpoint_reset}"]
+        lines = [f"eligible: {one.trigger}" if one.eligible else f"held back: {one.obstacle}"]
+        lines += [one.uncleanable_reason] if one.uncleanable_reason else []
+        lines += [f"cleaner checkpoint reset: {one.checkpoint_reset}"] if one.checkpoint_reset else []
+        lines += [] if one.eligible or one.eligible_at_ms is None else [f"eligible {when(one.eligible_at_ms, now_ms)}"]
         table.add_row(
             str(one.partition),
-            "\n".join([verdict, *(note for note in notes if note)]),
-            f"{one.ratio:.2f} of {one.threshold:.2f}",
-            str(one.first_dirty_offset),
-            str(one.first_uncleanable_offset),
-            one.bound_detail,
-            "now" if one.eligible else when(one.eligible_at_ms, now_ms),
+            Text("\n".join(lines)),
+            f"{one.ratio:.3g}\n> {one.threshold:.3g}",
+            Text(f"offsets [{one.first_dirty_offset}, {one.first_uncleanable_offset})\n{one.bound_detail}"),
         )
     return table
 
@@ -73,5 +69,8 @@ def _less(after: int, before: int) -> str:
     return f"−{100 * (1 - after / before):.1f} %" if before else "−"
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+def _table(title: str, columns: Sequence[str], *, left: set[str]) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=name in {"part", "records", "segments"})
+    return table

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
+from compaction.errors import InvalidConfiguration, LastwordError, LogDirLocked, UserError, Violation
 from lastword import cleaning_rendering, clock, rendering, requests
 from lastword.copying import copy_topic
+from lastword.explanation import PartitionReport
 from lastword.log_dir import LogDir
 from lastword.service import Service
 from lastword.session import spark_session
@@ -37,10 +38,12 @@ _Decode = Annotated[str, typer.Option("--decode", help="How values are shown: ut
 _Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
 _Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a running service to do it.")]
 _ANSWER_SECONDS = 120.0
+_QUIET = {"spark.log.level": "ERROR"}
 _RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
 _DEFAULT_LIMIT = 50
 
 out = Console()
+notes = Console(stderr=True)
 
 
 def main() -> None:
@@ -123,9 +126,7 @@ def topics_alter(
 @topics_app.command("delete")
 def topics_delete(name: str, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
     """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
-    logs = LogDir(None, log_dir)
-    requests.ask(logs, requests.DeleteTopic(topic=name), timeout_s=timeout)
-    logs.purge_deleted()
+    _carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
     out.print(f"deleted topic {name}")
 
 
@@ -207,9 +208,9 @@ def transactions_describe(topic: str, producer_id: int, as_json: _Json = False, 
 @transactions_app.command("abort")
 def transactions_abort(topic: str, producer_id: int, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
     """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
-    result = requests.ask(_quietly(log_dir), requests.AbortTransaction(topic=topic, producer_id=producer_id), timeout_s=timeout)
-    version = result["table_version"]
-    out.print(f"ended the transaction of producer {producer_id} in {len(result['ranges'])} partitions, at table version {version}")
+    result = _carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
+    count, version = len(result["partitions"]), result["table_version"]
+    out.print(f"ended the transaction of producer {producer_id} in {count} partitions, at table version {version}")
 
 
 @app.command()
@@ -268,20 +269,26 @@ def clean(
 ) -> None:
     """Clean what is eligible: superseded records, aborted ones, expired tombstones and markers go.
 
-    Beside a running service it does the work. Example: lastword clean fruit-prices --dry-run
+    Beside a running service it does the work. Exit code 1 when a partition cannot be cleaned.
+
+    Example: lastword clean fruit-prices --dry-run
     """
-    logs = _quietly(log_dir)
     if dry_run:
-        receipts = [one.to_details() for one in logs.topic(topic).preview_clean(force=force)]
+        one = _with_spark(log_dir).topic(topic)
+        receipts = [receipt.to_details() for receipt in one.preview_clean(force=force)]
+        reports = one.explain()
     else:
-        receipts = requests.ask(logs, requests.Clean(topic=topic, force=force), timeout_s=timeout)
+        result = _carried_out(requests.Clean(topic=topic, force=force), log_dir, timeout)
+        receipts, reports = result["receipts"], [PartitionReport(**report) for report in result["reports"]]
+    failed = any(report.uncleanable_reason for report in reports)
     if as_json:
-        for one in receipts:
-            sys.stdout.write(json.dumps(one) + "\n")
+        for receipt in receipts:
+            sys.stdout.write(json.dumps(receipt) + "\n")
     elif receipts:
         out.print(cleaning_rendering.receipts_table(receipts, f"{topic}: {'would be cleaned' if dry_run else 'cleaned'}"))
-    else:
-        out.print(f"{topic}: nothing to clean; lastword explain {topic} says what holds it back")
+    if not as_json and (failed or not receipts):
+        out.print(cleaning_rendering.explanation_table(reports, f"{topic}: {'left' if receipts else 'nothing to clean'}", clock.now_ms()))
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command()
@@ -291,12 +298,12 @@ def explain(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data")
     Example: lastword explain fruit-prices
     """
     now_ms = clock.now_ms()
-    reports = _quietly(log_dir).topic(topic).explain(now_ms)
+    reports = LogDir(None, log_dir, session_settings=_QUIET).topic(topic).explain(now_ms)
     if as_json:
         for one in reports:
             sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
     else:
-        out.print(cleaning_rendering.explanation_table(reports, topic, now_ms))
+        out.print(cleaning_rendering.explanation_table(reports, f"{topic}: what would be cleaned", now_ms))
 
 
 @app.command()
@@ -327,16 +334,16 @@ def resume(topic: str, partition: _Partition = None, log_dir: _LogDirOption = "d
 @app.command()
 def retention(topic: str, as_json: _Json = False, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
     """Delete the segments that log start, retention.bytes and retention.ms allow to go. Example: lastword retention fruit-prices."""
-    gone = requests.ask(_quietly(log_dir), requests.Retention(topic=topic), timeout_s=timeout)
+    gone = _carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
     if as_json:
-        for partition, one in gone.items():
-            sys.stdout.write(json.dumps({"partition": int(partition), **one}) + "\n")
+        for one in gone:
+            sys.stdout.write(json.dumps(one) + "\n")
         return
-    for partition, one in gone.items():
-        why = ", ".join(sorted({segment["why"] for segment in one["segments"]}))
-        freed = rendering.size(sum(segment["bytes"] for segment in one["segments"]))
-        count = len(one["segments"])
-        out.print(f"partition {partition}: {count} segments, {freed} ({why}); the log starts at offset {one['log_start_offset']}")
+    for one in gone:
+        why = ", ".join(sorted({segment["reason"] for segment in one["segments"]}))
+        freed = rendering.size(sum(segment["size_bytes"] for segment in one["segments"]))
+        count, start = len(one["segments"]), one["log_start_offset"]
+        out.print(f"partition {one['partition']}: {count} segments, {freed} ({why}); the log starts at offset {start}")
     if not gone:
         out.print(f"{topic}: nothing to delete")
 
@@ -357,9 +364,8 @@ def delete_records(
         except ValueError:
             subject = "the command line"
             raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
-    starts = requests.ask(_quietly(log_dir), requests.DeleteRecords(topic=topic, before=pairs), timeout_s=timeout)
-    for partition, start in starts.items():
-        out.print(f"partition {partition}: the log starts at offset {start}")
+    for one in _carried_out(requests.DeleteRecords(topic=topic, before=pairs), log_dir, timeout):
+        out.print(f"partition {one['partition']}: the log starts at offset {one['log_start_offset']}")
 
 
 @app.command()
@@ -416,13 +422,38 @@ def run(config: Annotated[Path, typer.Option("--config", "-c", help="The configu
     Service(load_settings(config)).run_until_signal()
 
 
-def _quietly(log_dir: str) -> LogDir:
-    """Return a log.dir whose session, if one is needed, does not talk."""
-    return LogDir(None, log_dir, session_settings={"spark.log.level": "ERROR"})
+def _carried_out(request: requests.Request, log_dir: str, timeout_s: float) -> Any:
+    """Do what a request says and return its result: here, or in the process that holds the log.dir.
+
+    The lock comes before everything, Spark included: beside a service there is nothing to start one for.
+    """
+    logs = LogDir(None, log_dir, session_settings=_QUIET)
+    logs.topic(request.topic)  # the mistake in a name needs neither
+    try:
+        logs.hold_lock()
+    except LogDirLocked as locked:
+        return _asked(request, logs.location, timeout_s, locked)
+    return request.carry_out(logs, clock.now_ms())
+
+
+def _asked(request: requests.Request, location: str, timeout_s: float, locked: LogDirLocked) -> Any:
+    """Have the process that holds the log.dir carry out a request."""
+    try:
+        with notes.status(f"another process holds {location}: asked it for {request.verb}, waiting up to {timeout_s:g} s"):
+            answer = requests.ask(location, request, timeout_s)
+    except requests.NoAnswer as error:
+        message = f"{error}\n{locked}"
+        raise LogDirLocked(message) from error
+    if answer.ok:
+        return answer.result
+    if answer.mistake:
+        raise UserError(answer.message)
+    message = f"the process that holds {location} could not carry out {request.verb}: {answer.error}: {answer.message}"
+    raise LastwordError(message)
 
 
 def _with_spark(log_dir: str) -> LogDir:
-    return LogDir(spark_session(settings={"spark.log.level": "ERROR"}), log_dir)
+    return LogDir(spark_session(settings=_QUIET), log_dir)
 
 
 def _pairs(config: list[str] | None) -> dict[str, object]:

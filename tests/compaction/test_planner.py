@@ -104,6 +104,18 @@ def test_an_overdue_partition_is_eligible_below_the_ratio() -> None:
     assert (early.obstacle, early.overdue_ms) == (Obstacle.BELOW_RATIO, 0)
     late = _one(log, now_ms=due + 7)
     assert (late.trigger, late.overdue_ms) == (Trigger.OVERDUE, 7)
+    assert _one(log, now_ms=due - 7).overdue_ms == 0
+    assert _one(drawn(_CLEAN)).overdue_ms == 0, "no record has a time"
+
+
+def test_a_single_dirty_byte_is_enough() -> None:
+    """To be overdue, to be below the ratio, to know when that changes."""
+    log = drawn("0:90@1 | 100:1@5000 200", {"max.compaction.lag.ms": "1h"})
+    waiting = _one(log, now_ms=6_000)
+    assert (waiting.obstacle, waiting.eligible_at_ms) == (Obstacle.BELOW_RATIO, 5_001 + HOUR_MS)
+    assert _one(log, now_ms=5_001 + HOUR_MS).trigger is Trigger.OVERDUE
+    filthy = drawn("0:10@99999999 100:90@99999999 200", {"max.compaction.lag.ms": "1h"}, partition=1)
+    assert _order(_plan(filthy, log, now_ms=5_001 + HOUR_MS)) == [(0, "OVERDUE"), (1, "DIRTY_RATIO")]
 
 
 def test_overdue_records_that_may_not_be_cleaned_make_nothing_eligible() -> None:
@@ -111,6 +123,14 @@ def test_overdue_records_that_may_not_be_cleaned_make_nothing_eligible() -> None
     log = drawn("0:90@1 | 100:10@5000 200:1* 210", {"max.compaction.lag.ms": "1h"}, stable=150)
     found = _one(log, now_ms=100 * HOUR_MS)
     assert (found.obstacle, found.overdue_ms > 0) == (Obstacle.NOTHING_CLEANABLE, True)
+
+
+def test_overdue_records_that_may_not_be_cleaned_do_not_bring_a_partition_forward() -> None:
+    """It is cleaned for its horizon, so after the dirty one."""
+    settings = {"max.compaction.lag.ms": "1h"}
+    held = drawn("0:90@1~5 | 100:10@5000 200:1* 210", settings, stable=150)
+    filthy = drawn(f"0:10@{90 * HOUR_MS} 100:90@{90 * HOUR_MS} 200", {}, partition=1)
+    assert _order(_plan(held, filthy, now_ms=90 * HOUR_MS)) == [(1, "DIRTY_RATIO"), (0, "DELETE_HORIZON")]
 
 
 def test_a_passed_delete_horizon_makes_an_idle_partition_eligible() -> None:
@@ -129,6 +149,8 @@ def test_a_round_for_a_horizon_leaves_out_what_may_not_be_cleaned() -> None:
     assert found.trigger is Trigger.DELETE_HORIZON
     assert bases(found.segments) == [0]
     assert (found.dirty.first_offset, found.dirty.end_offset) == (150, 150)
+    last = _one(drawn("0:50~5 100:50..150 300:1* 310", checkpoint=150, stable=150), now_ms=5)
+    assert bases(last.segments) == [0], "its very last record is dirty"
 
 
 def test_a_round_for_a_horizon_maps_what_may_be_cleaned_too() -> None:
@@ -316,6 +338,7 @@ def test_partitions_are_barred_one_by_one() -> None:
     )
     assert (_order(plan), _waiting(plan)) == ([(1, "DIRTY_RATIO")], {0: "PAUSED"})
     assert _order(plan_cleaning(_partitions(_DIRTY, _DIRTY), now_ms=0, entries=_PLENTY)) == [(0, "DIRTY_RATIO"), (1, "DIRTY_RATIO")]
+    assert _order(plan_cleaning(_partitions(_CLEAN), now_ms=0, entries=_PLENTY)) == [], "nothing is forced by itself"
 
 
 # --- force --------------------------------------------------------------------------------------------------------------------------------
@@ -376,6 +399,9 @@ def test_below_the_ratio_a_partition_becomes_eligible_when_it_is_overdue() -> No
 def test_without_a_lag_there_is_no_such_moment() -> None:
     """The default is no limit: nobody knows."""
     assert _one(drawn("0:90@1 | 100:10@5000 200"), now_ms=6_000).eligible_at_ms is None
+    for lag_ms, moment in ((2**63 - 5_003, 2**63 - 2), (2**63 - 5_002, None)):
+        log = drawn("0:90@1 | 100:10@5000 200", {"max.compaction.lag.ms": lag_ms})
+        assert _one(log, now_ms=6_000).eligible_at_ms == moment, "past the last millisecond of 64 bits is never"
 
 
 def test_a_clean_partition_becomes_eligible_at_its_earliest_horizon() -> None:
@@ -404,6 +430,8 @@ def test_a_partition_whose_active_segment_is_the_bound_waits_until_that_counts_a
 def test_a_partition_that_an_open_transaction_holds_back_waits_for_nobody_knows_what() -> None:
     """The active segment would not help."""
     assert _one(drawn("0:90@1 | 100:10@5000* 200", {"segment.ms": "1h"}, stable=50), now_ms=6_000).eligible_at_ms is None
+    lag = {"max.compaction.lag.ms": "1h"}
+    assert _one(drawn("0:90@1 | 100:10@5000 200", lag, stable=50), now_ms=6_000).eligible_at_ms is None
 
 
 def test_the_first_of_several_moments_counts() -> None:
@@ -421,6 +449,8 @@ def test_moments_of_the_past_do_not_count() -> None:
     """A horizon in the past with nothing to look at is of a segment that may not be cleaned yet; the active one was to close long ago."""
     log = replace(drawn("0:90@1 | 100:10@5000* 200", {"segment.ms": "1h"}), last_stable_offset=200)
     assert _one(log, now_ms=6_000 + HOUR_MS).eligible_at_ms is None
+    assert _one(log, now_ms=5_001 + HOUR_MS).eligible_at_ms is None, "nor does the present"
+    assert _one(log, now_ms=5_000 + HOUR_MS).eligible_at_ms == 5_001 + HOUR_MS
 
 
 # --- figures ------------------------------------------------------------------------------------------------------------------------------
