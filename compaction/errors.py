@@ -58,6 +58,10 @@ class UnknownTopic(UserError):
     """There is no such topic in this log.dir (Kafka's UnknownTopicOrPartitionException)."""
 
 
+class LedgerUnreadable(UserError):
+    """A file of a topic's ledger is spoilt; the message lists the ways out."""
+
+
 class InvalidRecords(UserError):
     """Rows that the topic may not accept; nothing of the call was written (Kafka's InvalidRecordException)."""
 

@@ -18,6 +18,7 @@ from lastword.topic import Topic
 from storage import lock, schema
 from storage.layout import LogDirFiles
 from storage.ledger import Decision, Kind, Ledger
+from storage.snapshot import LogSnapshot
 from storage.topic_log import TopicLog
 from streaming.appender import stop_append_queries
 from streaming.cleaner import Cleaner
@@ -118,6 +119,10 @@ class LogDir:
             self._files.local.mkdir(parents=True, exist_ok=True)
         self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
         self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.small_table_properties())
+        used = LogSnapshot.of(DeltaTable(paths.log, storage_options=self._storage_options)).partitions()
+        if used and used[-1] >= partitions:
+            message = f"partitions = {partitions}: {paths.log} holds records of partition {used[-1]}; allowed is {used[-1] + 1} or more"
+            raise InvalidTopic(message)
         created = Decision(kind=Kind.CREATE, time_ms=time_ms, details={"partitions": partitions, "topic_id": uuid.uuid4().hex})
         configured = Decision(kind=Kind.CONFIG, time_ms=time_ms, details=normalize_overrides(config or {}))
         Ledger(paths.ledger, name, self._storage_options).create([created, configured])

@@ -29,7 +29,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     # The cleaner and the appenders share one application: neither may hold up the other.
     "spark.scheduler.mode": "FAIR",
-    "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
+    # Hadoop takes this path as it is written: a space stays a space.
+    "spark.scheduler.allocation.file": f"file://{Path(__file__).resolve().with_name('fairscheduler.xml')}",
 }
 _LOCAL: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",

@@ -20,14 +20,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import pairwise
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from compaction.errors import CleaningAborted, UnknownTopic
 from compaction.grouping import group_segments, worth_writing
@@ -47,15 +44,16 @@ from storage.cleaning_rows import (
     with_fate,
     without_aborted,
 )
-from storage.commit import SliceRange, commit_swap
 from storage.crash_points import CrashPoint
 from storage.envelope import by_partition
 from storage.ledger import Decision, Kind
-from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
+from storage.schema import LOG_COLUMNS
+from storage.swap import any_of, rewrite, slice_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
@@ -68,15 +66,6 @@ if TYPE_CHECKING:
 _BROADCAST_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
 _SPECIAL: Final = "control IS NOT NULL OR delete_horizon IS NOT NULL OR txn_first_offset IS NOT NULL"
-_GROUP_TYPE: Final = T.StructType(
-    [
-        T.StructField("partition", T.IntegerType()),
-        T.StructField("segment", T.LongType()),
-        T.StructField("__segment", T.LongType()),
-        T.StructField("__slice", T.LongType()),
-        T.StructField("__task", T.IntegerType()),
-    ]
-)
 
 
 @dataclass(slots=True)
@@ -453,78 +442,6 @@ class Cleaning:
         held = rows.persist(StorageLevel.MEMORY_AND_DISK)
         self.held.append(held)
         return held
-
-
-def rewrite(
-    log: TopicLog,
-    snapshot: LogSnapshot,
-    rows: DataFrame,
-    groups: Mapping[int, list[Sequence[Segment]]],
-    *,
-    kind: str,
-    receipts: Sequence[Mapping[str, Any]] = (),
-    parallelism: int | None = None,
-) -> int:
-    """Write `rows` (log columns of the members of `groups`) as one file a group, in the place of the members, and return the version.
-
-    A group takes the label and the base of its first member.
-    """
-    spark = rows.sparkSession
-    tasks = min(sum(len(mine) for mine in groups.values()), parallelism or 2 * spark.sparkContext.defaultParallelism)
-    targets = _targets(groups, tasks)
-    target = F.broadcast(spark.createDataFrame(targets, _GROUP_TYPE))
-    placed = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
-    placed = placed.withColumnRenamed("__segment", "segment").withColumnRenamed("__slice", "slice")
-    spread = placed.repartitionById(tasks, F.col("__task")) if tasks > 1 else placed.coalesce(1)
-    written = spread.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
-    return commit_swap(
-        written,
-        log.paths.log,
-        snapshot,
-        kind=kind,
-        slices=slice_ranges(
-            snapshot.files,
-            [(partition, group[0].slices[0], group[-1].slices[-1]) for partition, mine in groups.items() for group in mine],
-        ),
-        receipts=receipts,
-        find=log.committed_at,
-        codec=log.config().compression_type,
-    )
-
-
-def _targets(groups: Mapping[int, list[Sequence[Segment]]], tasks: int) -> list[tuple[int, int, int, int, int]]:
-    """Return (partition, member's label, label and base of its group, task) for each member: groups spread over tasks by their bytes."""
-    load = [0] * tasks
-    targets = []
-    flat = [(partition, group) for partition, mine in groups.items() for group in mine]
-    for partition, group in sorted(flat, key=lambda one: -sum(member.size_bytes for member in one[1])):
-        task = load.index(min(load))
-        load[task] += sum(member.size_bytes for member in group)
-        targets += [(partition, member.label, group[0].label, group[0].slices[0], task) for member in group]
-    return targets
-
-
-def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:
-    """Return spans (partition, first slice, last slice), in order, as few ranges: neighbours with no slice between them become one."""
-    place = files.partition, files.slice
-    following: dict[tuple[int, int], int] = {}
-    if len(files.partition):
-        slices = np.unique(np.stack(place, axis=1), axis=0).tolist()
-        following = {(one[0], one[1]): after[1] for one, after in pairwise(slices) if one[0] == after[0]}
-    ranges: list[SliceRange] = []
-    for partition, first, last in spans:
-        if ranges and ranges[-1].partition == partition and first <= following.get((partition, ranges[-1].last_slice), -1):
-            ranges[-1] = replace(ranges[-1], last_slice=max(last, ranges[-1].last_slice))
-        elif ranges and ranges[-1].partition == partition and first == ranges[-1].last_slice:
-            ranges[-1] = replace(ranges[-1], last_slice=last)
-        else:
-            ranges.append(SliceRange(partition=partition, first_slice=first, last_slice=last))
-    return ranges
-
-
-def any_of(ranges: Sequence[SliceRange]) -> str:
-    """Return the SQL condition that a row lies in one of the ranges."""
-    return " OR ".join(one.predicate for one in ranges)
 
 
 def write_receipts(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:

@@ -34,7 +34,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from compaction.errors import CommitConflict, TopicExists, UnknownTopic
+from compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic
 from storage import schema
 
 if TYPE_CHECKING:
@@ -376,10 +376,19 @@ class Ledger:
             return
         filesystem = fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
         paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
-        self._rows = {
-            path: self._rows[path] if path in self._rows else _from_arrow(pq.read_table(path, filesystem=filesystem)) for path in paths
-        }
+        self._rows = {path: self._rows[path] if path in self._rows else self._read(path, filesystem) for path in paths}
         self._version, self._opened, self._decisions = self._table.version(), identity, None
+
+    def _read(self, path: str, filesystem: fs.FileSystem) -> list[Decision]:
+        try:
+            return _from_arrow(pq.read_table(path, filesystem=filesystem))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            message = (
+                f"topic {self._topic}: the ledger cannot be read ({path}: {error}). Put the file back; or move the folder {self._uri} away "
+                "and create the topic again with the same number of partitions: no record is lost, but settings, rolls, log starts and "
+                "transactional ids are"
+            )
+            raise LedgerUnreadable(message) from error
 
     def _identity(self) -> int | None:
         """Return what tells a ledger from another at the same local path (its folder's inode); None on an object store."""

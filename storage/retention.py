@@ -19,11 +19,11 @@ from compaction.grouping import group_segments
 from compaction.log_retention import deletable
 from compaction.producers import Control
 from storage import crash_points
-from storage.cleaning import any_of, rewrite, slice_ranges
 from storage.commit import commit_swap
 from storage.crash_points import CrashPoint
 from storage.ledger import Decision, Kind
 from storage.schema import LOG_COLUMNS
+from storage.swap import any_of, rewrite, slice_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

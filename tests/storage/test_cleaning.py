@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from compaction.receipt import CleaningReceipt
     from lastword import Topic
 
 _COMPACT = {"cleanup.policy": "compact"}
@@ -263,6 +268,62 @@ def test_a_lost_ledger_costs_decisions_and_never_a_record(spark: SparkSession, l
     topic.roll(now_ms=T0)
     topic.clean(T0)
     assert history(topic) == before
+
+
+def test_a_spoilt_ledger_is_named_with_the_ways_out(spark: SparkSession, logs: LogDir) -> None:
+    """Nothing is guessed; moved away and created again, the topic has its records, but not with too few partitions."""
+    topic = logs.create_topic("spoilt", partitions=2, config=_COMPACT)
+    topic.append(rows(spark, "a=1", partition=1), now_ms=T0)
+    [file, *_] = Path(topic.log.paths.ledger).glob("*.parquet")
+    file.write_bytes(b"no parquet")
+    with pytest.raises(UserError, match=r"topic spoilt: the ledger cannot be read .* Put the file back; or move the folder"):
+        LogDir(spark, logs.location).topic("spoilt").describe()
+    shutil.rmtree(topic.log.paths.ledger)
+    with pytest.raises(UserError, match="holds records of partition 1; allowed is 2 or more"):
+        logs.create_topic("spoilt", config=_COMPACT)
+    assert history(logs.create_topic("spoilt", partitions=2, config=_COMPACT), 1) == ["0 a=1"]
+
+
+def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession, logs: LogDir) -> None:
+    """Each with states of its own, as two processes would have: whoever comes second plans anew; appends go on meanwhile."""
+    topic = logs.create_topic("race", partitions=2, config=_EAGER)
+    others = [LogDir(spark, logs.location).topic("race") for _ in range(2)]
+    over = threading.Event()
+    receipts: list[CleaningReceipt] = []
+
+    def clean(one: Topic) -> None:
+        while not over.is_set():
+            receipts.extend(one.clean(T0))
+
+    with ThreadPoolExecutor() as threads:
+        running = [threads.submit(clean, one) for one in others]
+        for number in range(8):
+            topic.append(rows(spark, f"a={number} b=∅ c={number} b={number}"), now_ms=T0)
+            topic.roll(now_ms=T0)
+        over.set()
+    for one in running:
+        one.result()
+    while topic.clean(T0, force=True):
+        pass
+    assert latest(topic) == {"a": "7", "b": "7", "c": "7"}
+    assert sum(one.record_count for one in topic.describe().partitions) == 3
+    assert sum(one.removed["superseded"] for one in topic.receipts() if "superseded" in one.removed) == 8 * 4 - 3
+
+
+def test_the_log_line_of_a_cleaning_carries_what_kafka_prints(spark: SparkSession, logs: LogDir, caplog: pytest.LogCaptureFixture) -> None:
+    """Dirty section, MB processed and indexed, buffer utilisation, start and end size, reductions; keyless records are a warning."""
+    topic = logs.create_topic("lines", config={"cleanup.policy": "delete"})
+    _closed(topic, spark.createDataFrame([("a", "1"), (None, "lost"), ("a", "2"), ("b", "3")], "key string, value string"))
+    topic.alter_config({"cleanup.policy": "compact"})
+    with caplog.at_level(logging.INFO, logger="lastword.cleaner"):
+        topic.clean(T0)
+    [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("event=cleaned")]
+    fields = dict(re.findall(r"(\w+)=(\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|\S+)", line))
+    assert {"topic", "partition", "processed_mb", "seconds", "mb_per_second", "indexed_mb", "index_seconds", "index_percent"} <= set(fields)
+    assert {"start_size_mb", "end_size_mb", "size_reduction_percent", "buffer_utilization_percent", "clean_seconds"} <= set(fields)
+    assert (fields["start_messages"], fields["end_messages"], fields["fewer_messages_percent"]) == ("4", "2", "50.0")
+    assert "[0, 4]" in line
+    assert any("invalid messages found" in record.getMessage() and "keyless=1" in record.getMessage() for record in caplog.records)
 
 
 _CRASHES = [CrashPoint.OFFSET_MAP_BUILT, CrashPoint.CLEANING_PLANNED, CrashPoint.SWAP_COMMITTED, CrashPoint.RECEIPT_WRITTEN]
