@@ -41,7 +41,7 @@ def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: int) -> Table:
     """Return for each partition whether it is eligible and why, or what holds it back and until when."""
-    table = _table(title, ("part", "verdict", "dirty ratio", "cleanable"), left={"verdict", "cleanable"})
+    table = _table(title, ("part", "verdict", "dirty ratio", "threshold", "cleanable"), left={"verdict", "cleanable"})
     for one in reports:
         lines = [f"eligible: {one.trigger}" if one.eligible else f"held back: {one.obstacle}"]
         lines += [one.uncleanable_reason] if one.uncleanable_reason else []
@@ -50,7 +50,8 @@ def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: in
         table.add_row(
             str(one.partition),
             Text("\n".join(lines)),
-            f"{one.ratio:.3g}\n> {one.threshold:.3g}",
+            f"{one.ratio:.3g}",
+            f"> {one.threshold:.3g}",
             Text(f"offsets [{one.first_dirty_offset}, {one.first_uncleanable_offset})\n{one.bound_detail}"),
         )
     return table

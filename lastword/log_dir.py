@@ -94,6 +94,11 @@ class LogDir:
         """
         lock.hold(self._files.local, spark or self._spark)
 
+    def hold_with_spark(self) -> None:
+        """Become the committing process, and start the session if it does not run yet: with the lock first, a session is not in vain."""
+        self.hold_lock()
+        self.hold_lock(self.spark)
+
     def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:
         """Return the configuration that `overrides` give over the service's defaults; raise `InvalidConfiguration`."""
         return parse_topic_config(overrides, subject=subject, defaults=self._defaults)

@@ -9,8 +9,9 @@
 ```
 
 A rename or a deletion of one file has one winner: a request is either begun or withdrawn. What waited longer than its asker wanted to is
-answered, not carried out; what a dead service left begun is answered by the next one, which does not know what came of it. Only the verbs
-below are known, with the arguments that their models allow; anything else in the folder gets an error for an answer.
+answered, not carried out; what a dead service left begun is answered by the next one, which does not know what came of it; what the cleaner
+is in the way of is put back and waits. Only the verbs below are known, with the arguments that their models allow; anything else in the
+folder gets an error for an answer.
 
 The folder belongs to the log.dir, not to a topic: the answer to `topics delete` outlives the topic's folder, a request for a topic that
 does not exist makes none, and a tick lists one folder. It can be deleted at any time; askers then hear nothing.
@@ -28,7 +29,7 @@ from pyarrow import fs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from compaction.config_keys import HOUR_MS
-from compaction.errors import CommitStateUnknown, InvalidTopic, LastwordError, UserError
+from compaction.errors import CommitConflict, CommitStateUnknown, InvalidTopic, LastwordError, UserError
 from lastword import clock
 from storage.layout import check_topic_name
 from streaming.events import first_line, logger
@@ -222,8 +223,7 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
     box = _Box(logs.location)
     served = 0
     try:
-        box.sweep(now_ms() - _KEPT_MS)
-        left_begun, waiting = box.names(_BEGUN), box.names(_REQUEST)
+        left_begun, waiting = box.tidied(now_ms() - _KEPT_MS)
     except OSError as error:
         _LOG.warning("requests cannot be listed", log_dir=logs.location, error=first_line(error))
         return 0
@@ -238,7 +238,12 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
             continue
         if text is None:
             continue
-        answer, unknown = _answered(logs, text, now_ms)
+        try:
+            answer, unknown = _answered(logs, text, now_ms)
+        except CommitConflict as error:
+            _LOG.info("request waits", name=name, why=str(error))
+            box.put_back(name)
+            continue
         _reply(box, name, answer)
         served += 1
         if unknown is not None:
@@ -255,7 +260,10 @@ def _reply(box: _Box, name: str, answer: str) -> None:
 
 
 def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str, CommitStateUnknown | None]:
-    """Carry out what a request file says; return the answer as JSON, and the error that must stop the service, if any."""
+    """Carry out what a request file says; return the answer as JSON, and the error that must stop the service, if any.
+
+    Raises `CommitConflict` when others came first and there is time to try again: the cleaner may be in the middle of a round.
+    """
     unknown = None
     try:
         letter = _Letter.model_validate_json(text)
@@ -276,7 +284,9 @@ def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str
             with_pool(logs.spark, CLEANER_POOL)
         answer = Answer(ok=True, result=request.carry_out(logs, moment_ms)).model_dump_json()
         told.info("request carried out", waited_ms=waited_ms)
-    except Exception as error:  # noqa: BLE001  a request must not stop the service
+    except Exception as error:  # a request must not stop the service
+        if isinstance(error, CommitConflict) and now_ms() - letter.asked_at_ms < letter.timeout_ms:
+            raise
         told.warning("request failed", error=first_line(error))
         message = str(error) if isinstance(error, LastwordError) else first_line(error)
         answer = Answer(ok=False, error=type(error).__name__, message=message, mistake=isinstance(error, UserError)).model_dump_json()
@@ -339,16 +349,23 @@ class _Box:
         self.put(f"{name}{_ANSWER}", answer)
         self.remove(f"{name}{_BEGUN}")
 
-    def names(self, ending: str) -> list[str]:
-        """Return the names, without their ending, of the files that end so, oldest first."""
-        found = sorted((info.mtime_ns or 0, info.base_name) for info in self._list() if info.base_name.endswith(ending))
-        return [name.removesuffix(ending) for _, name in found]
+    def put_back(self, name: str) -> None:
+        """Let a request that was begun wait again."""
+        try:
+            self._files.move(f"{self._folder}/{name}{_BEGUN}", f"{self._folder}/{name}{_REQUEST}")
+        except OSError as error:  # the next `serve` answers it as interrupted
+            _LOG.warning("request cannot be put back", name=name, error=first_line(error))
 
-    def sweep(self, before_ms: int) -> None:
-        """Remove answers that nobody fetched, and files that nobody finished, from before `before_ms`."""
-        for info in self._list():
+    def tidied(self, before_ms: int) -> tuple[list[str], list[str]]:
+        """Return the names of what was begun and of what waits, oldest first; remove what nobody fetched or finished since `before_ms`."""
+        found: dict[str, list[str]] = {_BEGUN: [], _REQUEST: []}
+        for info in sorted(self._list(), key=lambda one: (one.mtime_ns or 0, one.base_name)):
+            for ending, names in found.items():
+                if info.base_name.endswith(ending):
+                    names.append(info.base_name.removesuffix(ending))
             if info.base_name.endswith((_ANSWER, _UNFINISHED)) and (info.mtime_ns or 0) < before_ms * 1_000_000:
                 self.remove(info.base_name)
+        return found[_BEGUN], found[_REQUEST]
 
     def _list(self) -> list[fs.FileInfo]:
         infos = self._files.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))

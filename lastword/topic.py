@@ -189,7 +189,7 @@ class Topic:
         Another instance with the same `transactional_id` is fenced, and what it left open is aborted. One that stays open longer than
         `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98.
         """
-        self._log_dir.hold_lock()
+        self._log_dir.hold_with_spark()
         spark = self._log_dir.spark
         stamp = transactions.begin(self._log, spark, transactional_id, now_ms=_now(now_ms), timeout_ms=timeout_ms)
         return Transaction(self._log, spark, stamp)
@@ -200,7 +200,7 @@ class Topic:
 
     def abort_transaction(self, producer_id: int, *, now_ms: int | None = None) -> AppendResult:
         """End the open transaction of a producer, with a new epoch that fences it; raise `UserError` naming the open ones otherwise."""
-        self._log_dir.hold_lock()
+        self._log_dir.hold_with_spark()
         found = {one.producer_id: one for one in self.open_transactions()}
         if producer_id not in found:
             known = ", ".join(str(one) for one in found) or "none"
@@ -213,7 +213,7 @@ class Topic:
         moment = _now(now_ms)
         hanging = [one for one in self.open_transactions() if one.hangs(moment)]
         if hanging:
-            self._log_dir.hold_lock()
+            self._log_dir.hold_with_spark()
         for one in hanging:
             transactions.end_for_others(self._log, self._log_dir.spark, one, now_ms=moment)
         return hanging
@@ -254,7 +254,7 @@ class Topic:
         tombstone or marker has passed. With `force` the ratio does not matter, and quarantine is lifted; what the last stable offset,
         `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: SEMANTICS §3 to §11, KIP-58, KIP-354, KIP-534.
         """
-        self._log_dir.hold_lock()
+        self._log_dir.hold_with_spark()
         return self._log_dir.cleaner.clean(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
 
     def explain(self, now_ms: int | None = None) -> list[PartitionReport]:
@@ -281,7 +281,7 @@ class Topic:
 
         Paused and uncleanable partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
         """
-        self._log_dir.hold_lock()
+        self._log_dir.hold_with_spark()
         return self._log_dir.cleaner.apply_retention(self._log, self._log_dir.spark, now_ms=_now(now_ms))
 
     def delete_records(self, before: Mapping[int, int], *, now_ms: int | None = None) -> dict[int, int]:
@@ -290,13 +290,12 @@ class Topic:
         An offset of -1 means the log end. Readers see none of them from now on, whatever table version they ask for; segments that lie
         wholly below are removed at once, and files when VACUUM removes them. Raises `OffsetOutOfRange` naming what is allowed.
         """
-        self._log_dir.hold_lock()
+        self._log_dir.hold_with_spark()
         decisions, snapshot, moment = self._log.decisions(), self._log.snapshot(), _now(now_ms)
         if decisions.mirror is not None:
             message = f"topic {self.name} mirrors {decisions.mirror['source']}: delete records there"
             raise UserError(message)
         ends = snapshot.log_end_offsets(decisions.partitions)
-        wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items() if partition < len(ends)}
         for partition, offset in before.items():
             if not 0 <= partition < len(ends):
                 message = f"topic {self.name} has no partition {partition}: allowed is 0 to {len(ends) - 1}"
@@ -306,6 +305,7 @@ class Topic:
                     f"topic {self.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
                 )
                 raise OffsetOutOfRange(message)
+        wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items()}
         starts = [
             Decision(
                 kind=Kind.START,

@@ -137,7 +137,8 @@ class Cleaning:
             self._look()
             groups = self._groups()
             index_ms = _elapsed_ms(started)
-            return [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
+            receipts = [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
+            return [one for one in receipts if one.groups]
         finally:
             for one in self.held:
                 one.unpersist()

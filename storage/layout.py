@@ -3,7 +3,8 @@
 ```
 <log.dir>/.lock                 held by the one committing process (local disks)
 <log.dir>/.deleted/             deleted topics, until file.delete.delay.ms has passed
-<log.dir>/<topic>/log/ ledger/ dead_letters/ producers/ queries/ requests/
+<log.dir>/.requests/            what commands ask of the committing process
+<log.dir>/<topic>/log/ ledger/ dead_letters/ producers/ queries/
 ```
 """
 

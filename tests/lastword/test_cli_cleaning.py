@@ -48,7 +48,7 @@ def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, 
     [receipt] = lastword.json("receipts", "fruit", "--partition", "0")
     assert (receipt["removed"], receipt["end_offset"]) == ({"superseded": 1}, 3)
     assert lastword.json("explain", "fruit")[0]["eligible_at_ms"] == receipt["now_ms"] + 24 * HOUR_MS
-    assert "eligible 20" in lastword("explain", "fruit")
+    assert "held back: nothing" in lastword("explain", "fruit")
     starts = lastword("delete-records", "fruit", "0:2", "1:-1").splitlines()
     assert starts == ["partition 0: the log starts at offset 2", "partition 1: the log starts at offset 1"]
     assert "PARTITION:OFFSET" in lastword.error(UserError, "delete-records", "fruit", "zero")
