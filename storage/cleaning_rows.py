@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from compaction.producers import Control
 from compaction.record_retention import Removal
-from storage.envelope import by_partition
+from storage.envelope import LAST_TIMESTAMP_MS, by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +125,7 @@ def survivors(fated: DataFrame, judgement: Judgement, columns: Sequence[str]) ->
     """Return what is written of rows with their fate: those that stay, stamped where they must be, and EMPTY rows for kept places."""
     emptied = F.col(KEEPS_PLACE)
     kept_when_empty = {"partition", "segment", "slice", "offset", "producer_id", "producer_epoch", "sequence", "appended_at"}
-    horizon = F.timestamp_millis(F.lit(judgement.now_ms + judgement.delete_retention_ms))
+    horizon = F.timestamp_millis(F.lit(min(judgement.now_ms + judgement.delete_retention_ms, LAST_TIMESTAMP_MS)))
 
     def column(name: str) -> Column:
         value = F.col(name)

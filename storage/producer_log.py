@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 States = Mapping[tuple[int, int], ProducerState]
 _IS_MARKER: Final = "control IN ('COMMIT', 'ABORT')"
+#: What remains of a marker is an EMPTY row too, but carries no sequence.
+_IS_DATA_OR_ITS_PLACE: Final = "control IS NULL OR (control = 'EMPTY' AND sequence IS NOT NULL)"
 _IS_TXN_DATA: Final = "control IS NULL AND txn_first_offset IS NOT NULL"
 
 
@@ -81,7 +83,7 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
         .agg(
             F.expr("max_by(producer_epoch, offset)").alias("epoch"),
             F.expr("unix_millis(max_by(appended_at, offset))").alias("last_appended_ms"),
-            F.expr(f"max_by(struct(producer_epoch, offset), offset) FILTER (WHERE control IS NULL OR NOT {_IS_MARKER})").alias("place"),
+            F.expr(f"max_by(struct(producer_epoch, offset), offset) FILTER (WHERE {_IS_DATA_OR_ITS_PLACE})").alias("place"),
             F.expr("max(offset)").alias("last_offset"),
             F.expr("max_by(struct(producer_epoch, sequence), offset) FILTER (WHERE sequence IS NOT NULL)").alias("data"),
             F.expr(f"max(offset) FILTER (WHERE {_IS_MARKER})").alias("marker"),
