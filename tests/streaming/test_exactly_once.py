@@ -46,7 +46,7 @@ def write_input(folder: Path, files: int, seed: int) -> dict[str, str]:
 def application(log_dir: Path, folder: Path, point: str, nth: int = 1, *words: str) -> int:
     """Run the application as a process and return its exit code; see `tests.kill_app`."""
     command = [sys.executable, "-m", "tests.kill_app", str(log_dir), str(folder), point, str(nth), *words]
-    done = subprocess.run(command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=240, check=False)  # noqa: S603
+    done = subprocess.run(command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=1_800, check=False)  # noqa: S603
     assert done.returncode in {0, -signal.SIGKILL}, done.stdout + done.stderr
     return done.returncode
 
