@@ -1,0 +1,253 @@
+"""Where a reader is, how far it goes next, and what it may have missed: rules over offsets alone.
+
+```
+ offset     0   .   .   3   4   5   6   7   8            · compacted away
+                        ▲ position 3           ▲ end 9   a reader of three offsets a micro-batch reads [3, 6), [6, 9)
+```
+
+A position is an *offset vector*: for each partition the offset of the next record. It is the only progress that a reader keeps; so it
+survives cleaning, VACUUM and restarts. What was compacted away is skipped without a word, as in Kafka. Three things are not, because a
+reader cannot notice them by itself: records below the log start are gone (`Loss.DELETED`); records were taken back by a RESTORE
+(`Loss.TRUNCATED`); a tombstone that the reader had not read was removed, so that it may still hold the key (`Loss.TOMBSTONE`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from compaction.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: Kafka's names for the two ends of a log, and the numbers that stand for them in an offset vector.
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+_EARLIEST_OFFSET: Final = -2
+_LATEST_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The offset vector of a reader, and the table versions that it comes from.
+
+    `offsets[partition]` is the next offset to read. `table_version` is the version of the log that was read last. `since_version` is the
+    version at which the reader began: what was removed before that was never there for it. Both are -1 when nobody knows.
+    """
+
+    offsets: tuple[int, ...]
+    table_version: int = -1
+    since_version: int = -1
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON, as it stands in a query checkpoint."""
+        body = {
+            "offsets": {str(partition): offset for partition, offset in enumerate(self.offsets)},
+            "table_version": self.table_version,
+            "since_version": self.since_version,
+        }
+        return json.dumps(body, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Position:
+        """Return the position that `to_json` wrote."""
+        return Position.from_dict(json.loads(text))
+
+    @staticmethod
+    def from_dict(body: Mapping[str, Any]) -> Position:
+        """Return the position of a parsed `to_json`."""
+        return Position(
+            offsets=tuple(int(body["offsets"][str(partition)]) for partition in range(len(body["offsets"]))),
+            table_version=int(body["table_version"]),
+            since_version=int(body["since_version"]),
+        )
+
+    def vector(self) -> dict[int, int]:
+        """Return the offsets by partition."""
+        return dict(enumerate(self.offsets))
+
+
+def parse_offsets(
+    given: object, *, option: str, partitions: int, earliest: Sequence[int], latest: Sequence[int], allow_latest: bool = True
+) -> tuple[int, ...]:
+    """Return the offset vector that `given` names.
+
+    `given` is "earliest", "latest", a mapping {partition: offset}, a sequence of offsets, or such a mapping as JSON, in which -2 stands for
+    earliest and -1 for latest, as in Spark's Kafka source. Every partition has to be named. Raises `UserError` naming `option`, the value
+    and what is allowed.
+    """
+    allowed = f"earliest{', latest' if allow_latest else ''} or an offset for each of the partitions 0 to {partitions - 1}, such as " + (
+        json.dumps({str(partition): 0 for partition in range(min(partitions, 2))})
+    )
+    if isinstance(given, str):
+        match given.strip().lower():
+            case "earliest":
+                return tuple(earliest)
+            case "latest" if allow_latest:
+                return tuple(latest)
+            case text:
+                given = _from_json(text, option=option, allowed=allowed)
+    if isinstance(given, (list, tuple)):
+        given = dict(enumerate(given))
+    if not isinstance(given, dict):
+        message = f"{option} = {given!r}: allowed is {allowed}"
+        raise UserError(message)
+    named: dict[int, int] = {}
+    for partition, offset in given.items():
+        try:
+            named[int(partition)] = int(offset)
+        except (TypeError, ValueError):
+            message = f"{option} = {given}: {partition!r}: {offset!r} is no partition with its offset; allowed is {allowed}"
+            raise UserError(message) from None
+    wrong = sorted(set(named) ^ set(range(partitions)))
+    if wrong:
+        what = "unknown partition" if wrong[0] in named else "no offset for partition"
+        message = f"{option} = {given}: {what} {', '.join(map(str, wrong))}; allowed is {allowed}"
+        raise UserError(message)
+    low = _LATEST_OFFSET if allow_latest else 0
+    negative = {one: offset for one, offset in named.items() if offset < low and offset != _EARLIEST_OFFSET}
+    if negative:
+        message = f"{option} = {given}: negative offset {negative}; allowed is {allowed}, -2 for earliest, -1 for latest"
+        raise UserError(message)
+    ends = {_EARLIEST_OFFSET: earliest, _LATEST_OFFSET: latest}
+    return tuple(ends[named[one]][one] if named[one] < 0 else named[one] for one in range(partitions))
+
+
+def _from_json(text: str, *, option: str, allowed: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        message = f"{option} = {text!r}: allowed is {allowed}"
+        raise UserError(message) from None
+
+
+def advance(begin: Sequence[int], end: Sequence[int], limit: int | None) -> tuple[int, ...]:
+    """Return where a micro-batch of at most about `limit` offsets ends, the partitions sharing it by what they still have to give.
+
+    Every partition that has something gets at least one offset, so that none starves (Spark's `KafkaMicroBatchStream.rateLimit`). Never
+    goes back: a partition whose end lies below its begin stays where it is.
+    """
+    waiting = [max(0, to - at) for at, to in zip(begin, end, strict=True)]
+    total = sum(waiting)
+    if limit is None or total <= limit:
+        return tuple(at + more for at, more in zip(begin, waiting, strict=True))
+    return tuple(at + min(more, max(1, limit * more // total) if more else 0) for at, more in zip(begin, waiting, strict=True))
+
+
+class Loss(str, Enum):
+    """What a reader may have missed without noticing."""
+
+    DELETED = "deleted"
+    TRUNCATED = "truncated"
+    TOMBSTONE = "tombstone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """What a reader at `offset` of a partition missed, or may have missed; `resume_at` is where it can go on."""
+
+    loss: Loss
+    partition: int
+    offset: int
+    resume_at: int
+    detail: str
+
+    def __str__(self) -> str:
+        """Return the line that a person reads."""
+        return f"partition {self.partition}, offset {self.offset}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedTombstone:
+    """The highest tombstone that the cleaning committed as `table_version` removed from a partition."""
+
+    table_version: int
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """A RESTORE, committed as `table_version`, after which the log ended at `log_end_offsets` (None: nobody knows any more)."""
+
+    table_version: int
+    restored_version: int
+    log_end_offsets: Sequence[int] | None
+
+
+def missed(
+    position: Position,
+    *,
+    log_start_offsets: Sequence[int],
+    log_end_offsets: Sequence[int],
+    tombstones: Iterable[RemovedTombstone] = (),
+    restores: Iterable[TakenBack] = (),
+) -> list[Missed]:
+    """Return what a reader at `position` missed, in the order of the partitions; an empty list when nothing.
+
+    A removed tombstone counts when it lay at or past the position and went after the reader began: the reader may then hold a value that
+    was deleted. A RESTORE counts when the reader had read a version that it took back, beyond the end that it left. Rules: DESIGN §7.10, §9;
+    KIP-58 asks the same of a Kafka consumer by a prose warning alone.
+    """
+    found: list[Missed] = []
+    highest: dict[int, int] = {}
+    for one in tombstones:
+        if one.table_version > position.since_version and one.offset >= position.offsets[one.partition]:
+            highest[one.partition] = max(one.offset, highest.get(one.partition, -1))
+    undone = [one for one in restores if one.restored_version < position.table_version < one.table_version]
+    for partition, offset in enumerate(position.offsets):
+        start, end = log_start_offsets[partition], log_end_offsets[partition]
+        ends = [None if one.log_end_offsets is None else one.log_end_offsets[partition] for one in undone]
+        left = None if None in ends else min([end, *(one for one in ends if one is not None)])
+        if left is None or offset > left:
+            at = "an offset that is not known any more" if left is None else f"offset {left}"
+            found.append(
+                Missed(
+                    loss=Loss.TRUNCATED,
+                    partition=partition,
+                    offset=offset,
+                    resume_at=end if left is None else left,
+                    detail=f"the log was taken back to {at} by a RESTORE; the records read from there on were undone",
+                )
+            )
+        elif offset < start:
+            found.append(
+                Missed(
+                    loss=Loss.DELETED,
+                    partition=partition,
+                    offset=offset,
+                    resume_at=start,
+                    detail=f"the records {offset} to {start - 1} were deleted; the log starts at {start}",
+                )
+            )
+        if partition in highest:
+            found.append(
+                Missed(
+                    loss=Loss.TOMBSTONE,
+                    partition=partition,
+                    offset=offset,
+                    resume_at=offset,
+                    detail=(
+                        f"tombstones up to offset {highest[partition]} were removed before they were read (delete.retention.ms): "
+                        "keys that were deleted may still be held"
+                    ),
+                )
+            )
+    return found
+
+
+def as_of_version_needed(vector: Sequence[int], checkpoints: Sequence[Sequence[tuple[int, int]]], newest_version: int) -> int:
+    """Return the newest table version at which no partition was cleaned past `vector`: up to there its past is whole.
+
+    `checkpoints[partition]` lists (table version, cleaner checkpoint) of the cleanings that hold, oldest first.
+    """
+    version = newest_version
+    for partition, cleanings in enumerate(checkpoints):
+        for table_version, checkpoint in cleanings:
+            if checkpoint > vector[partition]:
+                version = min(version, table_version - 1)
+                break
+    return version
