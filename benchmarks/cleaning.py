@@ -146,7 +146,7 @@ def against_merge() -> None:
             for number in range(21):
                 batch = changes(spark, 200_000, (number * 61_003) % keys, min(keys, 200_000), number)
                 begun = time.perf_counter()
-                newest = batch.groupBy("key").agg(F.max_by("value", F.monotonically_increasing_id()).alias("value"))
+                newest = batch.withColumn("__at", F.monotonically_increasing_id()).groupBy("key").agg(F.max_by("value", "__at").alias("value"))
                 merge = target.alias("t").merge(newest.alias("s"), "t.key = s.key")
                 merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
                 middle = time.perf_counter()
