@@ -70,6 +70,14 @@ class OffsetOutOfRange(UserError):
     """An offset that the partition does not have (Kafka's OffsetOutOfRangeException)."""
 
 
+class HistoryCleaned(UserError):
+    """The past that was asked for is not there any more: cleaning, deletion or VACUUM took what the answer needs."""
+
+
+class ReaderBehind(UserError):
+    """A reader whose position was overtaken: what it has not read is gone or was taken back; the message says where it can go on."""
+
+
 class LogDirLocked(UserError):
     """Another process commits to this log.dir (two Spark processes that commit to one local table destroy it)."""
 

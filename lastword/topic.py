@@ -9,34 +9,53 @@ topic.latest().show()                  # the last word on every key
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import DataFrame
 
 from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
 from compaction.errors import InvalidConfiguration, OffsetOutOfRange, SparkNeeded, UserError, Violation
+from compaction.read_positions import Position, parse_offsets
 from lastword import clock
 from lastword.description import TopicDescription, describe
 from lastword.explanation import PartitionReport, partition_reports
 from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
+from storage.decoding import decoded
 from storage.ledger import Decision, Kind
-from storage.reading import data_records, latest_records, log_records
+from storage.past import version_at, view_at, views_as_of
+from storage.reading import data_records, latest_records, log_records, view_of
 from storage.verify import VerifyReport, verify
 from streaming.appender import Grouping, start_append_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from compaction.log_retention import Deletion
     from compaction.producers import OpenTransaction
     from compaction.receipt import CleaningReceipt
     from lastword.log_dir import LogDir
     from storage.ledger import Decisions
+    from storage.reading import View
     from storage.topic_log import TopicLog
     from streaming.appender import Mirror
+
+#: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
+AsOf = int | str | datetime | Mapping[int, int] | Sequence[int] | Position
+
+
+class Bootstrap(NamedTuple):
+    """The last words at one table version, and the position at which a tail goes on: the next offset of every partition."""
+
+    rows: DataFrame
+    position: Position
 
 
 class Topic:
@@ -163,9 +182,8 @@ class Topic:
         A partition without a record since its last roll is left as it is.
         """
         ends = self._log.log_end_offsets()
-        if partition is not None and not 0 <= partition < len(ends):
-            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {len(ends) - 1}"
-            raise UserError(message)
+        if partition is not None:
+            self._known_partition(partition)
         last = self._log.snapshot().last_segments()
         rolled = {
             one: ends[one]
@@ -218,19 +236,76 @@ class Topic:
             transactions.end_for_others(self._log, self._log_dir.spark, one, now_ms=moment)
         return hanging
 
-    def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of_version: int | None = None) -> DataFrame:
+    def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:
         """Return the rows of the log: partition, offset, timestamp, key, value, headers and the columns of their producer.
 
         `isolation` is Kafka's isolation.level. Control rows (markers, and EMPTY rows that only hold a place) are shown on request. The rows
-        are those of one table version (`as_of_version`, default the newest). No order is promised: sort by partition and offset.
+        are those of one table version: the newest, or `as_of` a version, or a moment (datetime, ISO 8601 text). No order is promised: sort
+        by partition and offset. Raises `HistoryCleaned` when that version is gone.
         """
-        snapshot = self._log.snapshot() if as_of_version is None else self._log.snapshot_at(as_of_version)
-        rows = log_records(self._log_dir.spark, self._log, snapshot, isolation=isolation)
+        spark = self._log_dir.spark
+        if _is_vector(as_of):
+            message = (
+                f"topic {self.name}: as_of = {as_of}: records() takes a table version or a moment; use tail() or changes() for offsets"
+            )
+            raise UserError(message)
+        rows = log_records(spark, self._log, self._view(isolation, as_of))
         return rows if include_control else data_records(rows)
 
-    def latest(self, *, isolation: str = "read_committed", as_of_version: int | None = None) -> DataFrame:
-        """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset."""
-        return latest_records(self.records(isolation=isolation, as_of_version=as_of_version))
+    def latest(
+        self,
+        *,
+        isolation: str = "read_committed",
+        as_of: AsOf | None = None,
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        value_format: str | None = None,
+        schema: StructType | str | None = None,
+        mode: str = "FAILFAST",
+    ) -> DataFrame:
+        """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset.
+
+        Only of some `partitions` or `keys` (strings are UTF-8) when they are given; `value` decoded as `value_format` says (json, avro,
+        utf8; see `storage.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601 text, by the time of
+        the Delta commits), or an offset vector {partition: offset}, which shows what the records below those offsets said. Raises
+        `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not
+        reached yet.
+        """
+        spark = self._log_dir.spark
+        chosen = None if partitions is None else [self._known_partition(one) for one in partitions]
+        wanted = None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
+        if _is_vector(as_of):
+            ends = parse_offsets(
+                as_of, option="as_of", partitions=self.partitions, earliest=[0] * self.partitions, latest=[], allow_latest=False
+            )
+            views = views_as_of(self._log, spark, ends, isolation)
+        else:
+            views = [self._view(isolation, as_of)]
+        found = [latest_records(spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
+        return decoded(reduce(DataFrame.unionByName, found), value_format, schema, mode=mode)
+
+    def bootstrap(self, *, isolation: str = "read_committed") -> Bootstrap:
+        """Return the last words at one table version, and the offset vector from which `tail` continues exactly there.
+
+        The vector is the last stable offset of every partition (`read_committed`) or its log end. Reading the rows later, or again, gives
+        the same: they are of that version.
+        """
+        view = self._view(isolation, None)
+        rows = latest_records(self._log_dir.spark, self._log, view)
+        version = view.snapshot.version
+        return Bootstrap(rows=rows, position=Position(offsets=view.end, table_version=version, since_version=version))
+
+    def _view(self, isolation: str, as_of: AsOf | None) -> View:
+        if as_of is None:
+            return view_of(self._log, self._log_dir.spark, self._log.snapshot(), isolation)
+        return view_at(self._log, self._log_dir.spark, version_at(self._log, as_of), isolation)
+
+    def _known_partition(self, partition: int) -> int:
+        count = self.partitions
+        if not 0 <= partition < count:
+            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
+            raise UserError(message)
+        return partition
 
     def dead_letters(self) -> DataFrame:
         """Return the refused rows of streams: when, from where, why, and the row itself."""
@@ -297,9 +372,7 @@ class Topic:
             raise UserError(message)
         ends = snapshot.log_end_offsets(decisions.partitions)
         for partition, offset in before.items():
-            if not 0 <= partition < len(ends):
-                message = f"topic {self.name} has no partition {partition}: allowed is 0 to {len(ends) - 1}"
-                raise UserError(message)
+            self._known_partition(partition)
             if not -1 <= offset <= ends[partition]:
                 message = (
                     f"topic {self.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
@@ -334,9 +407,8 @@ class Topic:
 
     def _count_pauses(self, partition: int | None, step: int, now_ms: int | None) -> dict[int, int]:
         count = self.partitions
-        if partition is not None and not 0 <= partition < count:
-            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
-            raise UserError(message)
+        if partition is not None:
+            self._known_partition(partition)
         changed: dict[int, int] = {}
 
         def counted(today: Decisions) -> list[Decision]:
@@ -357,6 +429,10 @@ class Topic:
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""
         return verify(self._log_dir.spark, self._log)
+
+
+def _is_vector(as_of: object) -> bool:
+    return isinstance(as_of, (Mapping, Position)) or (isinstance(as_of, Sequence) and not isinstance(as_of, (str, bytes)))
 
 
 def _now(now_ms: int | None) -> int:

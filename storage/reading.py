@@ -1,55 +1,124 @@
-"""The log as DataFrames: its rows, those that a reader of an isolation level sees, and the last word on every key."""
+"""The log as DataFrames: what a reader of an isolation level sees at one table version, and the last word on every key.
+
+```
+ offset        0 … start … first dirty … end …                   end = last stable offset (read_committed) or log end
+ section         gone    │ clean       │ dirty  │ not yet seen
+ rows of a key           │ at most one │ any    │
+```
+
+The last word needs one look at the dirty section: the newest offset of each of its keys. Then a row goes, wherever it stands, when a newer
+one of its key stands in the dirty section. The clean section is neither folded nor moved. A `View` says which rows are seen and where the
+sections meet; it comes from metadata, but for the last stable offset.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from compaction.errors import UserError
 from compaction.producers import Control
+from storage.cleaning_rows import position
 from storage.envelope import by_partition
 from storage.producer_log import has_producers
 from storage.schema import RECORD_COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
 #: Kafka's isolation.level.
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+#: The columns of a last word.
+LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
+#: What an entry costs in the memory of every task when keys, or positions, are sent to it; and the share of the heap that they may take.
+_KEY_BYTES: Final = 128
+_POSITION_BYTES: Final = 64
+_BROADCAST_SHARE: Final = 6
+_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 
 
-def log_records(spark: SparkSession, log: TopicLog, snapshot: LogSnapshot, *, isolation: str) -> DataFrame:
-    """Return the rows of the log at a snapshot that a reader of `isolation` sees, control rows included.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a reader of `isolation` sees of the log at a snapshot: offsets `start[p]` to `end[p]` (exclusive) of each partition p.
 
-    Nothing below the log start offset of its partition, at any version: deleted records never come back. `read_committed`: nothing at or
-    past the last stable offset of its partition, and no record of an aborted transaction. The rows are those of one table version,
-    whenever they are read.
+    Nothing below the log start offset, at any version: deleted records never come back. Below `first_dirty[p]` a key has at most one data
+    record, and no data of an aborted transaction is left.
     """
+
+    snapshot: LogSnapshot
+    isolation: str
+    start: tuple[int, ...]
+    first_dirty: tuple[int, ...]
+    end: tuple[int, ...]
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return len(self.start)
+
+    def records(self, begin: Sequence[int]) -> int:
+        """Return how many rows the files that reach past `begin` hold: at least as many as are seen from there on."""
+        files = self.snapshot.files
+        reached = (files.last_offset >= _of(begin, files.partition)) & (files.first_offset < _of(self.end, files.partition))
+        return int(files.record_count[reached].sum())
+
+    def first_slices(self, begin: Sequence[int]) -> list[int]:
+        """Return for each partition the first slice that may hold an offset from `begin` on."""
+        files = self.snapshot.files
+        found = np.full(self.partitions, np.iinfo(np.int64).max)
+        reached = files.last_offset >= _of(begin, files.partition)
+        np.minimum.at(found, files.partition[reached], files.slice[reached])
+        return [int(one) for one in found]
+
+
+def _of(values: Sequence[int], partition: NDArray[np.int64]) -> NDArray[np.int64]:
+    chosen: NDArray[np.int64] = np.asarray(values, dtype=np.int64)[partition]
+    return chosen
+
+
+def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation: str) -> View:
+    """Return what a reader of `isolation` sees at a snapshot; raise `UserError` for another isolation than `ISOLATIONS`."""
     if isolation not in ISOLATIONS:
         message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
         raise UserError(message)
-    rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log).select(*RECORD_COLUMNS)
     decisions = log.decisions()
-    partitions = decisions.partitions
-    starts = [decisions.log_start_offset(partition) for partition in range(partitions)]
-    if any(starts):
-        rows = rows.where(F.col("offset") >= by_partition(starts, F.col("partition")))
-    if isolation == "read_uncommitted" or not has_producers(snapshot, (0,) * partitions):
-        return rows
-    # Markers are looked for past the last stable offset too: that of an earlier record may lie there.
-    aborted = rows.where((F.col("control") == Control.ABORT.value) & F.col("txn_first_offset").isNotNull()).select(*_TRANSACTION).distinct()
-    stable = log.last_stable_offsets(spark, snapshot)
-    if stable != snapshot.log_end_offsets(partitions):
-        rows = rows.where(F.col("offset") < by_partition(stable, F.col("partition")))
-    data = rows.join(F.broadcast(aborted.withColumn("__aborted", F.lit(True))), list(_TRANSACTION), "left")
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    if isolation == "read_committed":
+        ends = log.last_stable_offsets(spark, snapshot)
+    start = [decisions.log_start_offset(partition) for partition in range(decisions.partitions)]
+    checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=snapshot.version) or 0 for one in range(decisions.partitions)]
+    dirty = [max(*bounds) for bounds in zip(start, checkpoints, strict=True)]
+    return View(snapshot=snapshot, isolation=isolation, start=tuple(start), first_dirty=tuple(dirty), end=tuple(ends))
+
+
+def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequence[int] | None = None) -> DataFrame:
+    """Return the rows that a view shows, control rows included, from the offset vector `begin` on (default: all).
+
+    The rows are those of the view's table version, whenever they are read. `read_committed`: no record of an aborted transaction.
+    """
+    begin = view.start if begin is None else tuple(map(max, begin, view.start))
+    table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+    rows = _from(table, view, begin)
+    if view.end != tuple(view.snapshot.log_end_offsets(view.partitions)):
+        rows = rows.where(F.col("offset") < by_partition(view.end, F.col("partition")))
+    undecided = tuple(map(max, begin, view.first_dirty))
+    if view.isolation == "read_uncommitted" or not has_producers(view.snapshot, undecided):
+        return rows.select(*RECORD_COLUMNS)
+    # Markers are looked for past the last stable offset too: that of an earlier record may lie there. None lies before its record.
+    markers = _from(table, view, undecided).where(F.col("producer_id").isNotNull())
+    markers = markers.where((F.col("control") == Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
+    aborted = markers.select(*_TRANSACTION).distinct().withColumn("__aborted", F.lit(True))
+    data = rows.join(F.broadcast(aborted), list(_TRANSACTION), "left")
     return data.where(F.col("__aborted").isNull() | F.col("control").isNotNull()).select(*RECORD_COLUMNS)
-
-
-_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 
 
 def data_records(rows: DataFrame) -> DataFrame:
@@ -57,12 +126,48 @@ def data_records(rows: DataFrame) -> DataFrame:
     return rows.where(F.col("control").isNull())
 
 
-def latest_records(rows: DataFrame) -> DataFrame:
-    """Return the last of `rows` for every (partition, key), tombstones left out.
+def latest_records(
+    spark: SparkSession, log: TopicLog, view: View, *, partitions: Sequence[int] | None = None, keys: Sequence[bytes] | None = None
+) -> DataFrame:
+    """Return the last record of every (partition, key) that a view shows, tombstones left out; of some partitions or keys alone.
 
-    Columns: partition, key, value, headers, timestamp, offset. Identity is (partition, key), as in Kafka; keyless rows have no last
-    word. A fold by `max_by` over a struct, which moves each row once.
+    Columns: `LATEST_COLUMNS`. Identity is (partition, key), as in Kafka; keyless rows have no last word. The clean section is read once
+    and never shuffled while the dirty one is small enough to send its keys to every task; otherwise keys and offsets alone are.
     """
-    newest = F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("newest")
-    folded = rows.where(F.col("key").isNotNull()).groupBy("partition", "key").agg(newest)
-    return folded.select("partition", "key", "newest.*").where(F.col("value").isNotNull())
+
+    def asked(rows: DataFrame) -> DataFrame:
+        chosen = data_records(rows).where(F.col("key").isNotNull())
+        if partitions is not None:
+            chosen = chosen.where(F.col("partition").isin(list(partitions)))
+        return chosen if keys is None else chosen.where(F.col("key").isin(list(keys)))
+
+    place = ("partition", "key", "offset")
+    heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() // _BROADCAST_SHARE  # type: ignore[union-attr]  # noqa: SLF001
+    dirty = view.records(view.first_dirty)
+    everything = log_records(spark, log, view)
+    if not dirty:
+        return asked(everything).where(F.col("value").isNotNull()).select(*LATEST_COLUMNS)
+    if dirty * _KEY_BYTES <= heap:
+        newest = _newest(asked(log_records(spark, log, view, begin=view.first_dirty)).select(*place))
+        newer = F.broadcast(newest.alias("newer"))
+        same = (F.col("row.partition") == F.col("newer.partition")) & (F.col("row.key") == F.col("newer.key"))
+        last = asked(everything).alias("row").join(newer, same & (F.col("row.offset") < F.col("newer.offset")), "left_anti")
+    else:
+        newest = _newest(asked(everything).select(*place)).select(position().alias("__position"))
+        if view.records(view.start) * _POSITION_BYTES <= heap:
+            newest = F.broadcast(newest)
+        last = asked(everything).withColumn("__position", position()).join(newest, "__position", "left_semi")
+    return last.where(F.col("value").isNotNull()).select(*LATEST_COLUMNS)
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("partition", "key").agg(F.max("offset").alias("offset"))
+
+
+def _from(rows: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
+    """Return the rows from an offset vector on; files before it are not read, as their Delta partition says so."""
+    if not any(begin):
+        return rows
+    partition = F.col("partition")
+    reached: Column = F.col("slice") >= by_partition(view.first_slices(begin), partition)
+    return rows.where(reached & (F.col("offset") >= by_partition(begin, partition)))

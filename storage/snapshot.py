@@ -80,10 +80,12 @@ class CommitMetadata:
 class Commit:
     """One commit in the history of the log: its operation as Delta names it, and what of ours it carries, if it is ours.
 
-    `restored_version` is the version that a RESTORE went back to; -1 when the history does not say, None for every other commit.
+    `time_ms` is Delta's time of the commit. `restored_version` is the version that a RESTORE went back to; -1 when the history does not
+    say, None for every other commit.
     """
 
     version: int
+    time_ms: int
     operation: str
     metadata: CommitMetadata | None
     restored_version: int | None = None
@@ -318,6 +320,7 @@ def _history(table: DeltaTable, limit: int | None) -> list[Commit]:
     return [
         Commit(
             version=loaded - at,
+            time_ms=int(entry.get("timestamp", 0)),
             operation=entry.get("operation", ""),
             metadata=CommitMetadata.from_json(entry.get("userMetadata")),
             restored_version=_restored_version(entry, entries),

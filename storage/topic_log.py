@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from compaction.bounds import PartitionLog
@@ -115,6 +117,16 @@ class TopicLog:
         if newest.version == version:
             return newest
         return LogSnapshot.of(DeltaTable(self.paths.log, version=version, storage_options=self._storage_options))
+
+    def commit_times(self) -> list[tuple[int, int]]:
+        """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""
+        with self._lock:
+            return [(one.version, one.time_ms) for one in commits_since(self._refreshed(), -1)]
+
+    def missing_files(self, paths: Sequence[str]) -> list[str]:
+        """Return those of the log's files that are not there any more."""
+        filesystem = fs.PyFileSystem(DeltaStorageHandler(self.paths.log, self._storage_options))
+        return [one.path for one in filesystem.get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
 
     def log_end_offsets(self) -> list[int]:
         """Return the next offset of every partition."""

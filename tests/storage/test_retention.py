@@ -95,7 +95,7 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monk
     with pytest.raises(UserError, match="no partition 1: allowed is 0 to 0"):
         topic.delete_records({1: 0})
     assert topic.delete_records({0: 2}, now_ms=T0) == {0: 2}
-    assert (log(topic), topic.records(as_of_version=before).count()) == (["2 a=2", "3 a=3", "4 c=1"], 3)
+    assert (log(topic), topic.records(as_of=before).count()) == (["2 a=2", "3 a=3", "4 c=1"], 3)
 
     def dying(point: CrashPoint) -> None:
         if point is CrashPoint.LOG_START_DECIDED:

@@ -112,7 +112,7 @@ def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_
     assert _picture(topic, 2) == []
     assert len(topic.describe().partitions[0].segments) == 6
     for version in range(topic.describe().table_version + 1):
-        shown = {text(row["key"]): text(row["value"]) for row in topic.latest(as_of_version=version).collect()}
+        shown = {text(row["key"]): text(row["value"]) for row in topic.latest(as_of=version).collect()}
         assert shown in ({}, {"grape": "0"}, {"grape": "1", "lime": "2", "kiwi": "1"}), version
 
 
@@ -229,7 +229,7 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
     load(generation + 1)
     seen = []
     for version in range(topic.describe().table_version + 1):
-        shown = {text(row["key"]): text(row["value"]) for row in topic.latest(as_of_version=version).collect()}
+        shown = {text(row["key"]): text(row["value"]) for row in topic.latest(as_of=version).collect()}
         assert len(set(shown.values())) <= 1, f"version {version} shows a part of a transaction: {shown}"
         assert len(shown) in {0, 3}
         seen.append(next(iter(shown.values()), None))

@@ -1,0 +1,125 @@
+"""Which table version answers a question about the past, or why none does.
+
+```
+ asked: the last words as of offset 4                 offset   0   1   2   3   4   5
+ version 7, as appended                                        a   b   a   c   b   a
+ version 8, cleaned up to 3: checkpoint 3                          b   a   c   b   a      a=2, b=1, c=3: right
+ version 9, cleaned up to 6: checkpoint 6                                  c   b   a      c=3 alone: wrong
+```
+
+A version is right for an offset vector while no partition was cleaned past it. Each partition is asked of the newest such version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
+from compaction.read_positions import as_of_version_needed
+from storage.reading import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from storage.reading import View
+    from storage.topic_log import TopicLog
+
+
+def version_at(log: TopicLog, as_of: object) -> int:
+    """Return the table version that `as_of` names: a version itself, or the newest at a moment (datetime, or ISO 8601 text).
+
+    A datetime without a zone is UTC. Raises `HistoryCleaned` when the Delta log does not reach back so far, `UserError` when `as_of` is
+    neither.
+    """
+    newest = log.snapshot().version
+    if isinstance(as_of, int) and not isinstance(as_of, bool):
+        if not 0 <= as_of <= newest:
+            message = f"topic {log.name}: as_of = {as_of}: allowed are the table versions 0 to {newest}"
+            raise UserError(message)
+        return as_of
+    moment_ms = _moment_ms(log, as_of)
+    commits = log.commit_times()
+    found = [version for version, time_ms in commits if time_ms <= moment_ms]
+    if not found:
+        oldest = datetime.fromtimestamp(min(time_ms for _, time_ms in commits) / 1000, timezone.utc).isoformat()
+        message = f"topic {log.name}: as_of = {as_of}: the history of the log begins at {oldest}"
+        raise HistoryCleaned(message)
+    return max(found)
+
+
+def views_as_of(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolation: str) -> list[View]:
+    """Return views that together show every partition as it was below `vector`; each shows nothing of the others' partitions.
+
+    Raises `OffsetOutOfRange` for an offset that a reader of `isolation` cannot have reached yet, `HistoryCleaned` when records below it
+    have been deleted, or cleaned away in every version whose files are still there.
+    """
+    now = view_of(log, spark, log.snapshot(), isolation)
+    decisions = log.decisions()
+    for partition, offset in enumerate(vector):
+        if offset > now.end[partition]:
+            what = "last stable offset" if isolation == "read_committed" else "log end offset"
+            message = f"topic {log.name}, partition {partition}: as_of offset {offset}; allowed is up to {now.end[partition]} ({what})"
+            raise OffsetOutOfRange(message)
+        if offset < now.start[partition]:
+            message = (
+                f"topic {log.name}, partition {partition}: as_of offset {offset} was deleted; the log starts at {now.start[partition]}"
+            )
+            raise HistoryCleaned(message)
+    by_version: dict[int, list[int]] = {}
+    for partition, offset in enumerate(vector):
+        cleanings = [(one.table_version or 0, one.offset or 0) for one in decisions.cleanings.get(partition, ()) if decisions.contains(one)]
+        version = as_of_version_needed([offset], [cleanings], now.snapshot.version)
+        by_version.setdefault(version, []).append(partition)
+    views = []
+    for version, mine in by_version.items():
+        asked = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
+        view = now if version == now.snapshot.version else _view_at(log, spark, version, isolation, f"as_of offsets {{{asked}}}")
+        ends = tuple(vector[partition] if partition in mine else 0 for partition in range(view.partitions))
+        views.append(replace(view, end=ends))
+    return views
+
+
+def view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str) -> View:
+    """Return the view of a table version; raise `HistoryCleaned` when VACUUM has taken files of it."""
+    if version == log.snapshot().version:
+        return view_of(log, spark, log.snapshot(), isolation)
+    return _view_at(log, spark, version, isolation, f"as_of table version {version}")
+
+
+def _view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str, asked: str) -> View:
+    """Return the view of an old version if every file of it is there: Spark would answer a count from metadata without looking."""
+    newest = set(log.snapshot().files.path.tolist())
+    try:
+        snapshot = log.snapshot_at(version)
+    except Exception as error:
+        message = f"topic {log.name}: {asked}: table version {version} cannot be read any more ({error})"
+        raise HistoryCleaned(message) from error
+    old = [path for path in snapshot.files.path.tolist() if path not in newest]
+    gone = log.missing_files(old)
+    if gone:
+        message = (
+            f"topic {log.name}: {asked}: cleaning has passed that point, and VACUUM took {len(gone)} of the {len(old)} files of table "
+            f"version {version} that held it"
+        )
+        raise HistoryCleaned(message)
+    return view_of(log, spark, snapshot, isolation)
+
+
+def _moment_ms(log: TopicLog, as_of: object) -> float:
+    moment = as_of
+    if isinstance(as_of, str):
+        try:
+            moment = datetime.fromisoformat(as_of.replace("Z", "+00:00"))
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime):
+        message = (
+            f"topic {log.name}: as_of = {as_of!r}: allowed is a table version, a datetime (or its ISO 8601 text), or an offset for each "
+            "partition"
+        )
+        raise UserError(message)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp() * 1000
