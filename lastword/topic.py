@@ -22,6 +22,7 @@ from compaction.read_positions import Position, parse_offsets
 from lastword import clock
 from lastword.description import TopicDescription, describe
 from lastword.explanation import PartitionReport, partition_reports
+from lastword.positions import starting_position
 from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
@@ -31,6 +32,8 @@ from storage.past import version_at, view_at, views_as_of
 from storage.reading import data_records, latest_records, log_records, view_of
 from storage.verify import VerifyReport, verify
 from streaming.appender import Grouping, start_append_query
+from streaming.jvm_source import streaming_frame
+from streaming.tail import Tail, TailOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from streaming.appender import Mirror
 
 #: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
+StartingOffsets = str | Mapping[int, int] | Sequence[int] | Position
 AsOf = int | str | datetime | Mapping[int, int] | Sequence[int] | Position
 
 
@@ -294,6 +298,36 @@ class Topic:
         rows = latest_records(self._log_dir.spark, self._log, view)
         version = view.snapshot.version
         return Bootstrap(rows=rows, position=Position(offsets=view.end, table_version=version, since_version=version))
+
+    def tail(
+        self,
+        starting_offsets: StartingOffsets = "earliest",
+        *,
+        starting_timestamp: int | datetime | None = None,
+        isolation: str = "read_committed",
+        max_offsets_per_trigger: int | None = None,
+        fail_on_data_loss: bool = True,
+        on_missed_tombstones: str = "error",
+    ) -> DataFrame:
+        """Return a streaming DataFrame of the records from a position on: partition, offset, timestamp, key, value, headers.
+
+        `starting_offsets` is "earliest", "latest" (as of this call), an offset for each partition, or the position of a bootstrap;
+        `starting_timestamp` (ms, or a datetime) begins at the first record that is not older. They count for a new query; one that has a
+        checkpoint goes on from it. A value of null is a tombstone. Offsets are all the progress there is: a query survives cleaning,
+        VACUUM and restarts. What was compacted away is skipped; records that were deleted, or taken back by a RESTORE, before they were
+        read end the query with `ReaderBehind`, unless `fail_on_data_loss` is False, and so do tombstones that went before they were read,
+        unless `on_missed_tombstones` is "warn". A micro-batch has at most about `max_offsets_per_trigger` offsets; every row of it comes
+        before those of the next, in no order inside of it: apply by offset.
+        """
+        options = TailOptions(
+            isolation=isolation,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            fail_on_data_loss=fail_on_data_loss,
+            on_missed_tombstones=on_missed_tombstones,
+        )
+        spark = self._log_dir.spark
+        begin = starting_position(self._log, spark, starting_offsets, starting_timestamp, isolation)
+        return streaming_frame(Tail(self._log, spark, options), begin)
 
     def _view(self, isolation: str, as_of: AsOf | None) -> View:
         if as_of is None:

@@ -109,7 +109,8 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
     table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
     rows = _from(table, view, begin)
     if view.end != tuple(view.snapshot.log_end_offsets(view.partitions)):
-        rows = rows.where(F.col("offset") < by_partition(view.end, F.col("partition")))
+        ends = by_partition(view.end, F.col("partition"))
+        rows = rows.where((F.col("slice") < ends) & (F.col("offset") < ends))
     undecided = tuple(map(max, begin, view.first_dirty))
     if view.isolation == "read_uncommitted" or not has_producers(view.snapshot, undecided):
         return rows.select(*RECORD_COLUMNS)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from storage.append import AppendResult, Habits, MicroBatch
     from storage.layout import TopicPaths
     from storage.producer_log import ProducerCache, States
+    from storage.reader_history import HistoryWatch, ReaderHistory
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
@@ -122,6 +123,12 @@ class TopicLog:
         """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""
         with self._lock:
             return [(one.version, one.time_ms) for one in commits_since(self._refreshed(), -1)]
+
+    def history(self, watch: HistoryWatch, since_version: int) -> ReaderHistory:
+        """Return what `watch` finds in the history of the log after a version: removed tombstones, RESTOREs."""
+        decisions = self.decisions()
+        with self._lock:
+            return watch.look(self._refreshed(), decisions, since_version)
 
     def missing_files(self, paths: Sequence[str]) -> list[str]:
         """Return those of the log's files that are not there any more."""

@@ -1,0 +1,83 @@
+"""Where a reader begins: names and moments as offset vectors."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from compaction.errors import OffsetOutOfRange, UserError
+from compaction.read_positions import Position, parse_offsets
+from storage.reading import log_records, view_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from storage.reading import View
+    from storage.topic_log import TopicLog
+
+
+def starting_position(
+    log: TopicLog, spark: SparkSession, starting_offsets: object, starting_timestamp: int | datetime | None, isolation: str
+) -> Position:
+    """Return where a reader begins that asks for `starting_offsets` or `starting_timestamp` (which wins), at the newest table version.
+
+    Of offsets that somebody remembers nobody knows which version they are from (unless they are a `Position`): every tombstone at or past
+    them counts as missed once it was removed. Raises `UserError` for what is no position, `OffsetOutOfRange` for one past the log end.
+    """
+    view = view_of(log, spark, log.snapshot(), isolation)
+    version = view.snapshot.version
+    if starting_timestamp is not None:
+        return Position(offsets=_offsets_at(log, spark, view, _millis(starting_timestamp)), table_version=version, since_version=version)
+    if isinstance(starting_offsets, Position):
+        offsets, seen = starting_offsets.offsets, starting_offsets
+        if len(offsets) != view.partitions:
+            message = f"topic {log.name}: a position of {len(offsets)} partitions; the topic has {view.partitions}"
+            raise UserError(message)
+    else:
+        option = "starting_offsets"
+        offsets = parse_offsets(starting_offsets, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
+        named = isinstance(starting_offsets, str) and starting_offsets.strip().lower() in {"earliest", "latest"}
+        seen = Position(offsets=offsets, table_version=version, since_version=version if named else -1)
+        ends = view.snapshot.log_end_offsets(view.partitions)
+        past = {one: offset for one, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
+        if past:
+            allowed = ", ".join(f"partition {one} up to {ends[one]}" for one in past)
+            message = f"topic {log.name}: starting_offsets {past}: allowed is {allowed} (log end offset)"
+            raise OffsetOutOfRange(message)
+    return seen
+
+
+def _offsets_at(log: TopicLog, spark: SparkSession, view: View, moment_ms: int) -> tuple[int, ...]:
+    """Return for each partition the first offset whose timestamp is not older than a moment, its end where there is none.
+
+    Kafka's offsetsForTimes, and `startingOffsetsByTimestampStrategy=latest` of Spark's Kafka source. Of each partition one file is read:
+    the first whose statistics reach that far.
+    """
+    files = view.snapshot.files
+    reached = np.flatnonzero(files.max_timestamp_ms >= moment_ms)
+    firsts = reached[np.unique(files.partition[reached], return_index=True)[1]]
+    if not len(firsts):
+        return view.end
+    begin, end = list(view.end), [0] * view.partitions
+    for file in firsts.tolist():
+        partition = int(files.partition[file])
+        begin[partition], end[partition] = int(files.first_offset[file]), int(files.last_offset[file]) + 1
+    rows = log_records(spark, log, view, begin=begin).where(F.unix_millis("timestamp") >= moment_ms)
+    ends = F.get(F.array(*[F.lit(one).cast("bigint") for one in end]), F.col("partition"))
+    found = rows.where(F.col("offset") < ends).groupBy("partition").agg(F.min("offset").alias("offset")).collect()
+    offsets = list(view.end)
+    for row in found:
+        offsets[row["partition"]] = row["offset"]
+    return tuple(offsets)
+
+
+def _millis(moment: int | datetime) -> int:
+    if isinstance(moment, datetime):
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp() * 1000)
+    if isinstance(moment, bool) or not isinstance(moment, int):
+        message = f"starting_timestamp = {moment!r}: allowed is milliseconds since 1970, or a datetime"
+        raise UserError(message)
+    return moment

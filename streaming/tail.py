@@ -1,0 +1,167 @@
+"""The tail: a stream of the log from an offset vector on, read by Spark's own Delta reader.
+
+```
+ span 0   [begin 3 … end 5)      planned at table version 12
+ span 1   [begin 5 … end 9)      planned at version 14; read at 15, cleaned meanwhile: what survives of offsets 5 to 8
+```
+
+A micro-batch is a `Span` of offsets in every partition, and nothing else: no file, no table version. So a tail survives cleaning, VACUUM
+and restarts; what was compacted away is skipped, and nothing that survived is missed. A read_committed tail ends each span at the last
+stable offset. What a reader cannot notice by itself (`compaction.read_positions.missed`) is looked for before each span is planned, and
+again before it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from compaction.errors import InvalidConfiguration, ReaderBehind, Violation
+from compaction.read_positions import Loss, Position, advance, missed
+from storage.reader_history import HistoryWatch
+from storage.reading import ISOLATIONS, data_records, log_records, view_of
+from streaming.events import logger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compaction.read_positions import Missed
+    from storage.reading import View
+    from storage.topic_log import TopicLog
+
+#: The columns of a tail: those of a last word, in the order of the log.
+TAIL_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
+_ON_MISSED: Final = ("error", "warn")
+_LOG: Final = logger("tail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailOptions:
+    """How a tail reads, under the names of Spark's Kafka source.
+
+    `fail_on_data_loss`: records that were deleted or taken back before they were read end the query; otherwise a warning says so and the
+    tail goes on where the log can. `on_missed_tombstones` ("error", "warn"): the same for tombstones that went before they were read.
+    """
+
+    isolation: str = "read_committed"
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    on_missed_tombstones: str = "error"
+
+    def __post_init__(self) -> None:
+        """Refuse what is not allowed, all of it at once."""
+        wrong = []
+        if self.isolation not in ISOLATIONS:
+            wrong.append(Violation(key="isolation", value=str(self.isolation), allowed=" or ".join(ISOLATIONS)))
+        if self.max_offsets_per_trigger is not None and self.max_offsets_per_trigger < 1:
+            wrong.append(Violation(key="max_offsets_per_trigger", value=str(self.max_offsets_per_trigger), allowed="1 or more, or None"))
+        if self.on_missed_tombstones not in _ON_MISSED:
+            wrong.append(Violation(key="on_missed_tombstones", value=str(self.on_missed_tombstones), allowed=" or ".join(_ON_MISSED)))
+        if wrong:
+            subject = "tail"
+            raise InvalidConfiguration(subject, wrong)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one micro-batch reads: offsets `begin[p]` to `end.offsets[p]` (exclusive) of every partition p."""
+
+    begin: tuple[int, ...]
+    end: Position
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether it holds no offset."""
+        return self.begin == self.end.offsets
+
+    def to_json(self) -> str:
+        """Return it as one line of JSON: the source offset in a query checkpoint."""
+        begin = {str(partition): offset for partition, offset in enumerate(self.begin)}
+        return json.dumps({**json.loads(self.end.to_json()), "begin": begin}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Span:
+        """Return the span that `to_json` wrote."""
+        body = json.loads(text)
+        return Span(begin=tuple(body["begin"][str(one)] for one in range(len(body["begin"]))), end=Position.from_dict(body))
+
+
+class Tail:
+    """Plans spans and reads them; holds no progress of its own."""
+
+    def __init__(self, log: TopicLog, spark: SparkSession, options: TailOptions) -> None:
+        """Tail `log`; nothing is read yet."""
+        self.log, self.spark, self.options = log, spark, options
+        self._history = HistoryWatch()
+
+    def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> Span:
+        """Return the next span after a position, empty when there is nothing new; `until` bounds it.
+
+        Raises `ReaderBehind` when the position was overtaken and the options ask for an error.
+        """
+        view = self._view()
+        begin, accepted = self._checked(after, view)
+        bounds = view.end if until is None else tuple(map(min, view.end, until))
+        offsets = advance(begin, bounds, self.options.max_offsets_per_trigger)
+        if offsets == after.offsets and not accepted:
+            return Span(begin=after.offsets, end=after)
+        version = view.snapshot.version
+        return Span(
+            begin=begin,
+            end=Position(offsets=offsets, table_version=version, since_version=version if accepted else after.since_version),
+        )
+
+    def bounds(self) -> tuple[int, ...]:
+        """Return the end of the log as the tail sees it now."""
+        return self._view().end
+
+    def read(self, span: Span) -> DataFrame:
+        """Return the records of a span that are there now: `TAIL_COLUMNS`; tombstones are rows with a null value.
+
+        Rows of a partition are in no order inside of a span; every row of a span comes before those of the next. Raises as `plan`.
+        """
+        view = self._view()
+        if view.snapshot.version > span.end.table_version:
+            self._checked(replace(span.end, offsets=span.begin), view)
+        rows = log_records(self.spark, self.log, replace(view, end=span.end.offsets), begin=span.begin)
+        return data_records(rows).select(*TAIL_COLUMNS)
+
+    def _view(self) -> View:
+        return view_of(self.log, self.spark, self.log.snapshot(), self.options.isolation)
+
+    def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
+        """Return where to go on from a position, and whether something that was missed had to be accepted for it."""
+        if view.snapshot.version <= position.table_version and all(map(int.__ge__, position.offsets, view.start)):
+            return position.offsets, False
+        history = self.log.history(self._history, min(position.since_version, position.table_version))
+        found = missed(
+            position,
+            log_start_offsets=view.start,
+            log_end_offsets=view.snapshot.log_end_offsets(view.partitions),
+            tombstones=history.tombstones,
+            restores=history.restores,
+        )
+        if not found:
+            return position.offsets, False
+        refused = [one for one in found if self._refuses(one)]
+        if refused:
+            raise ReaderBehind(self._told(refused))
+        offsets = list(position.offsets)
+        for one in found:
+            _LOG.warning("reader missed", topic=self.log.name, partition=one.partition, offset=one.offset, loss=one.loss.value)
+            offsets[one.partition] = one.resume_at
+        return tuple(offsets), True
+
+    def _refuses(self, one: Missed) -> bool:
+        if one.loss is Loss.TOMBSTONE:
+            return self.options.on_missed_tombstones == "error"
+        return self.options.fail_on_data_loss
+
+    def _told(self, found: list[Missed]) -> str:
+        lines = "\n".join(f"  {one}" for one in found)
+        return (
+            f"topic {self.log.name}: this reader was overtaken:\n{lines}\n"
+            "Bootstrap again (topic.bootstrap(), then tail from its position), which is right for sure; or go on without what was missed: "
+            "fail_on_data_loss=False for deleted records, on_missed_tombstones='warn' for tombstones"
+        )
