@@ -1,0 +1,209 @@
+"""Read a topic without a JVM: the last word on every key, the log, and where a reader stands, as Arrow tables or Polars frames.
+
+```python
+from lastword import arrow
+
+arrow.latest("data/fruit-prices").to_pandas()                     # the same rows as Topic.latest() in Spark
+arrow.scan_latest("data/fruit-prices").filter(...).collect()      # lazy: only the columns and files that the answer needs
+words = arrow.bootstrap("data/fruit-prices")                      # and go on from words.offsets
+```
+
+`path` is a topic's folder `<log.dir>/<topic>`, as a path or URI; `storage_options` are those of delta-rs and Polars. Every function reads
+one table version, the newest, and takes no lock. `isolation` is Kafka's isolation.level: `read_committed` shows nothing at or past the
+last stable offset and nothing of an aborted transaction. Rules: SEMANTICS A, DESIGN §9. Importing this starts no JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+
+from compaction.errors import HistoryCleaned, UserError
+from compaction.read_positions import Position, parse_offsets
+from storage import arrow_rows
+from storage.arrow_rows import LATEST_COLUMNS
+from storage.arrow_sql import latest_sql
+from storage.arrow_view import ArrowLog, ArrowView
+from storage.schema import RECORD_COLUMNS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+    import pyarrow as pa
+
+__all__ = ["Bootstrap", "PartitionOffsets", "bootstrap", "latest", "latest_sql", "offsets", "records", "scan_latest", "scan_records"]
+
+#: "earliest", "latest", or the next offset of every partition.
+Offsets: TypeAlias = str | Mapping[int, int] | Sequence[int] | Position
+T = TypeVar("T")
+_ATTEMPTS: Final = 5
+
+
+class PartitionOffsets(NamedTuple):
+    """Where a partition stands: records below `log_start` are gone, those from `last_stable` on are not decided, `log_end` comes next."""
+
+    log_start: int
+    last_stable: int
+    log_end: int
+
+
+class Bootstrap(NamedTuple):
+    """The last words at `table_version`, and for each partition the next offset to read from there."""
+
+    table: pa.Table
+    offsets: dict[int, int]
+    table_version: int
+
+    @property
+    def position(self) -> Position:
+        """The same as `Topic.tail` takes it."""
+        return Position(offsets=tuple(self.offsets.values()), table_version=self.table_version, since_version=self.table_version)
+
+
+def latest(
+    path: str | Path,
+    *,
+    isolation: str = "read_committed",
+    partitions: Iterable[int] | None = None,
+    keys: Iterable[str | bytes] | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Return the last record of every (partition, key) that is not a tombstone, by partition and offset.
+
+    Columns: partition int32, key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC], offset
+    int64; or the `columns` of the log that are named. Only of some `partitions` or `keys` (strings are UTF-8) when they are given. Keyless
+    records have no last word. Raises `UnknownTopic` when there is none at `path`, `UserError` for a value that is not allowed.
+    """
+    wanted = _keys(keys)
+
+    def read(view: ArrowView) -> pa.Table:
+        return arrow_rows.latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=wanted)
+
+    return _reading(path, isolation, storage_options, read)
+
+
+def scan_latest(
+    path: str | Path,
+    *,
+    isolation: str = "read_committed",
+    partitions: Iterable[int] | None = None,
+    keys: Iterable[str | bytes] | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of `latest` as a lazy frame: columns and predicates are pushed down to the files. No order is promised.
+
+    The files are those of the newest version now: collect it before VACUUM removes them (24 hours by default).
+    """
+    view = ArrowLog(path, storage_options).view(isolation)
+    return arrow_rows.scan_latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=_keys(keys))
+
+
+def records(
+    path: str | Path,
+    *,
+    isolation: str = "read_uncommitted",
+    include_control: bool = False,
+    partitions: Iterable[int] | None = None,
+    from_offsets: Offsets | None = None,
+    to_offsets: Offsets | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Return the rows of the log from `from_offsets` to `to_offsets` (exclusive), by partition and offset.
+
+    Columns: those of `Topic.records`, or the `columns` that are named. Control rows (markers, and EMPTY rows that only hold a place) are
+    shown on request. Offsets that cleaning took are missing without a word. Errors as `latest`.
+    """
+
+    def read(view: ArrowView) -> pa.Table:
+        return arrow_rows.records(
+            view,
+            columns or RECORD_COLUMNS,
+            control=include_control,
+            begin=_vector(view, from_offsets, "from_offsets"),
+            end=_vector(view, to_offsets, "to_offsets"),
+            partitions=_partitions(view, partitions),
+        )
+
+    return _reading(path, isolation, storage_options, read)
+
+
+def scan_records(
+    path: str | Path,
+    *,
+    isolation: str = "read_uncommitted",
+    include_control: bool = False,
+    partitions: Iterable[int] | None = None,
+    from_offsets: Offsets | None = None,
+    to_offsets: Offsets | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of `records` as a lazy frame; as `scan_latest`."""
+    view = ArrowLog(path, storage_options).view(isolation)
+    return arrow_rows.scan_records(
+        view,
+        columns or RECORD_COLUMNS,
+        control=include_control,
+        begin=_vector(view, from_offsets, "from_offsets"),
+        end=_vector(view, to_offsets, "to_offsets"),
+        partitions=_partitions(view, partitions),
+    )
+
+
+def bootstrap(path: str | Path, *, isolation: str = "read_committed", storage_options: Mapping[str, str] | None = None) -> Bootstrap:
+    """Return the last words at one table version, and the offsets from which a reader goes on exactly there.
+
+    They are the last stable offsets (`read_committed`) or the log ends: give them to `startingOffsets` of `format("lastword")`, to
+    `Topic.tail`, or to `from_offsets` of `records`.
+    """
+
+    def read(view: ArrowView) -> Bootstrap:
+        return Bootstrap(table=arrow_rows.latest(view), offsets=dict(enumerate(view.end)), table_version=view.version)
+
+    return _reading(path, isolation, storage_options, read)
+
+
+def offsets(path: str | Path, *, storage_options: Mapping[str, str] | None = None) -> dict[int, PartitionOffsets]:
+    """Return for each partition its log start offset, last stable offset and log end offset."""
+
+    def read(view: ArrowView) -> dict[int, PartitionOffsets]:
+        return {one: PartitionOffsets(*found) for one, found in enumerate(zip(view.start, view.stable, view.log_end, strict=True))}
+
+    return _reading(path, "read_committed", storage_options, read)
+
+
+def _reading(path: str | Path, isolation: str, storage_options: Mapping[str, str] | None, read: Callable[[ArrowView], T]) -> T:
+    """Return what `read` makes of the newest view; of a newer one when VACUUM took a file of it meanwhile."""
+    log = ArrowLog(path, storage_options)
+    failure: Exception | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            return read(log.view(isolation))
+        except FileNotFoundError as error:
+            failure = error
+    message = f"topic {log.topic}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
+    raise HistoryCleaned(message) from failure
+
+
+def _partitions(view: ArrowView, given: Iterable[int] | None) -> list[int] | None:
+    chosen = None if given is None else list(given)
+    for one in chosen or ():
+        if not 0 <= one < view.partitions:
+            message = f"topic {view.topic} has no partition {one}: allowed is 0 to {view.partitions - 1}"
+            raise UserError(message)
+    return chosen
+
+
+def _keys(given: Iterable[str | bytes] | None) -> list[bytes] | None:
+    return None if given is None else [one.encode() if isinstance(one, str) else bytes(one) for one in given]
+
+
+def _vector(view: ArrowView, given: Offsets | None, option: str) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    named = given.vector() if isinstance(given, Position) else given
+    return parse_offsets(named, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
