@@ -81,6 +81,11 @@ class LogDir:
         return self._spark
 
     @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What delta-rs needs to reach the object store."""
+        return self._storage_options
+
+    @property
     def cleaner(self) -> Cleaner:
         """The cleaner of this log.dir: one for all its topics, so that they share its states and its map budget."""
         if self._cleaner is None:

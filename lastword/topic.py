@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
-from compaction.errors import InvalidConfiguration, OffsetOutOfRange, SparkNeeded, UserError, Violation
+from compaction.errors import InvalidConfiguration, SparkNeeded, UserError, Violation
 from compaction.read_positions import Position, parse_offsets
-from lastword import clock
+from lastword import clock, decisions
 from lastword.description import TopicDescription, describe
 from lastword.explanation import PartitionReport, partition_reports
 from lastword.positions import starting_position
 from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
+from storage.changes import changes, net_changes
 from storage.decoding import decoded
 from storage.ledger import Decision, Kind
-from storage.past import version_at, view_at, views_as_of
+from storage.past import version_at, view_at, witnesses
 from storage.reading import data_records, latest_records, log_records, view_of
 from storage.verify import VerifyReport, verify
 from streaming.appender import Grouping, start_append_query
 from streaming.jvm_source import streaming_frame
+from streaming.materialize import Shape, materialize_into, materialize_table
 from streaming.tail import Tail, TailOptions
 
 if TYPE_CHECKING:
@@ -49,8 +51,10 @@ if TYPE_CHECKING:
     from storage.reading import View
     from storage.topic_log import TopicLog
     from streaming.appender import Mirror
+    from streaming.materialize import Sink
 
 #: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
+Offsets = Mapping[int, int] | Sequence[int] | Position
 StartingOffsets = str | Mapping[int, int] | Sequence[int] | Position
 AsOf = int | str | datetime | Mapping[int, int] | Sequence[int] | Position
 
@@ -185,25 +189,7 @@ class Topic:
 
         A partition without a record since its last roll is left as it is.
         """
-        ends = self._log.log_end_offsets()
-        if partition is not None:
-            self._known_partition(partition)
-        last = self._log.snapshot().last_segments()
-        rolled = {
-            one: ends[one]
-            for one in (range(len(ends)) if partition is None else [partition])
-            if one in last and self._log.decisions().closed_offset(one, ends[one]) <= last[one].label
-        }
-        version = self._log.snapshot().version
-        time_ms = _now(now_ms)
-        if rolled:
-            self._log.ledger.append(
-                [
-                    Decision(kind=Kind.ROLL, time_ms=time_ms, partition=one, offset=offset, table_version=version)
-                    for one, offset in rolled.items()
-                ]
-            )
-        return rolled
+        return decisions.roll(self._log, partition, now_ms=_now(now_ms))
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None, now_ms: int | None = None) -> Transaction:
         """Begin a transaction and return it, to be used in a `with` block: committed at its end, aborted on an exception.
@@ -276,13 +262,11 @@ class Topic:
         reached yet.
         """
         spark = self._log_dir.spark
-        chosen = None if partitions is None else [self._known_partition(one) for one in partitions]
+        chosen = None if partitions is None else [self._log.check_partition(one) for one in partitions]
         wanted = None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
         if _is_vector(as_of):
-            ends = parse_offsets(
-                as_of, option="as_of", partitions=self.partitions, earliest=[0] * self.partitions, latest=[], allow_latest=False
-            )
-            views = views_as_of(self._log, spark, ends, isolation)
+            ends = self._vector(as_of, "as_of")
+            views = [one.below(ends) for one in witnesses(self._log, spark, ends, isolation)]
         else:
             views = [self._view(isolation, as_of)]
         found = [latest_records(spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
@@ -329,17 +313,96 @@ class Topic:
         begin = starting_position(self._log, spark, starting_offsets, starting_timestamp, isolation)
         return streaming_frame(Tail(self._log, spark, options), begin)
 
+    def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> DataFrame:
+        """Return what changed from one offset vector to another (exclusive).
+
+        Columns: partition, key, value, headers, timestamp, offset, change_type, which is insert, update_before, update_after or delete; a
+        delete carries the value from before. Every record makes a change of its own, at its offset; with `net` a key changes once at most.
+        Raises `HistoryCleaned` when cleaning has removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not
+        reached yet.
+        """
+        told = net_changes if net else changes
+        return told(self._log, self._log_dir.spark, self._vector(begin, "begin"), self._vector(end, "end"), isolation=isolation)
+
+    def materialize(
+        self,
+        target: str | Sink,
+        *,
+        trigger: Mapping[str, Any] | None = None,
+        key_format: str | None = None,
+        value_format: str | None = None,
+        schema: StructType | str | None = None,
+        mode: str = "FAILFAST",
+        history: bool = False,
+        rebuild: bool = False,
+        checkpoint_location: str | None = None,
+        isolation: str = "read_committed",
+        max_offsets_per_trigger: int | None = None,
+        fail_on_data_loss: bool = True,
+        on_missed_tombstones: str = "error",
+    ) -> StreamingQuery:
+        """Keep a table of last words in step with the log, exactly once, and return the query that does.
+
+        `target` is the path or URI of a Delta table: bootstrapped in one commit if it is not there, then one commit a micro-batch, which
+        moves rows and position together; stopped or killed at any point, it goes on from there. Its columns are those of `latest()`; with
+        a `value_format` and `schema` the fields of the value beside `_partition`, `_key`, `_offset`, `_timestamp`, `_headers`; keys as text
+        with `key_format="utf8"`. With `history` every word stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the
+        bootstrap on. `rebuild` bootstraps anew, in the place of what is there.
+
+        Or `target` is a function `(rows, position)` that gets the newest record of each key of a micro-batch (`latest()`'s columns and
+        `live`, false for a tombstone), from the log start on, and the position after them; it needs a `checkpoint_location`. A micro-batch
+        may come again after a crash: a sink that keeps the position beside its rows knows it.
+
+        `trigger` is Spark's, the rest as in `tail`. Raises `UserError` for a table that is no target of this topic.
+        """
+        spark, log = self._log_dir.spark, self._log
+        options = TailOptions(
+            isolation=isolation,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            fail_on_data_loss=fail_on_data_loss,
+            on_missed_tombstones=on_missed_tombstones,
+        )
+        shape = Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode)
+        if callable(target):
+            if checkpoint_location is None or history or rebuild:
+                message = f"topic {self.name}: a function as target needs checkpoint_location, and takes neither history nor rebuild"
+                raise UserError(message)
+            begin = starting_position(log, spark, "earliest", None, isolation)
+            return materialize_into(
+                log,
+                spark,
+                target,
+                options=options,
+                shape=shape,
+                trigger=trigger or {},
+                begin=begin,
+                checkpoint_location=checkpoint_location,
+            )
+        if checkpoint_location is not None:
+            message = f"topic {self.name}: checkpoint_location = {checkpoint_location}: a table needs none, its position stands in it"
+            raise UserError(message)
+        return materialize_table(
+            log,
+            spark,
+            target,
+            options=options,
+            shape=shape,
+            trigger=trigger or {},
+            history=history,
+            rebuild=rebuild,
+            storage_options=self._log_dir.storage_options,
+        )
+
+    def _vector(self, given: object, option: str) -> tuple[int, ...]:
+        if isinstance(given, Position):
+            given = given.offsets
+        nowhere = [0] * self.partitions
+        return parse_offsets(given, option=option, partitions=self.partitions, earliest=nowhere, latest=nowhere, allow_latest=False)
+
     def _view(self, isolation: str, as_of: AsOf | None) -> View:
         if as_of is None:
             return view_of(self._log, self._log_dir.spark, self._log.snapshot(), isolation)
         return view_at(self._log, self._log_dir.spark, version_at(self._log, as_of), isolation)
-
-    def _known_partition(self, partition: int) -> int:
-        count = self.partitions
-        if not 0 <= partition < count:
-            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
-            raise UserError(message)
-        return partition
 
     def dead_letters(self) -> DataFrame:
         """Return the refused rows of streams: when, from where, why, and the row itself."""
@@ -400,65 +463,19 @@ class Topic:
         wholly below are removed at once, and files when VACUUM removes them. Raises `OffsetOutOfRange` naming what is allowed.
         """
         self._log_dir.hold_with_spark()
-        decisions, snapshot, moment = self._log.decisions(), self._log.snapshot(), _now(now_ms)
-        if decisions.mirror is not None:
-            message = f"topic {self.name} mirrors {decisions.mirror['source']}: delete records there"
-            raise UserError(message)
-        ends = snapshot.log_end_offsets(decisions.partitions)
-        for partition, offset in before.items():
-            self._known_partition(partition)
-            if not -1 <= offset <= ends[partition]:
-                message = (
-                    f"topic {self.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
-                )
-                raise OffsetOutOfRange(message)
-        wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items()}
-        starts = [
-            Decision(
-                kind=Kind.START,
-                time_ms=moment,
-                partition=partition,
-                offset=offset,
-                table_version=snapshot.version,
-                details={"why": "delete_records"},
-            )
-            for partition, offset in wanted.items()
-            if offset > decisions.log_start_offset(partition)
-        ]
-        if starts:
-            self._log.ledger.append(starts)
+        moment = _now(now_ms)
+        if decisions.raise_log_starts(self._log, before, now_ms=moment):
             self.apply_retention(moment)
         today = self._log.decisions()
         return {partition: today.log_start_offset(partition) for partition in before}
 
     def pause(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""
-        return self._count_pauses(partition, 1, now_ms)
+        return decisions.count_pauses(self._log, partition, 1, now_ms=_now(now_ms))
 
     def resume(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Take one pause away from a partition, or from all that have one; return the pauses that are left."""
-        return self._count_pauses(partition, -1, now_ms)
-
-    def _count_pauses(self, partition: int | None, step: int, now_ms: int | None) -> dict[int, int]:
-        count = self.partitions
-        if partition is not None:
-            self._known_partition(partition)
-        changed: dict[int, int] = {}
-
-        def counted(today: Decisions) -> list[Decision]:
-            changed.clear()
-            for one in range(count) if partition is None else [partition]:
-                if step > 0 or one in today.pauses:
-                    changed[one] = today.pauses.get(one, 0) + step
-            if not changed:
-                message = f"topic {self.name}: nothing is paused" if partition is None else f"topic {self.name}: {partition} is not paused"
-                raise UserError(message)
-            return [
-                Decision(kind=Kind.PAUSE, time_ms=_now(now_ms), partition=one, details={"count": left}) for one, left in changed.items()
-            ]
-
-        self._log.ledger.decide(counted)
-        return changed
+        return decisions.count_pauses(self._log, partition, -1, now_ms=_now(now_ms))
 
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""

@@ -22,6 +22,10 @@ class CrashPoint(str, Enum):
     RECEIPT_WRITTEN = "cleaning: receipt written, nobody was told"
     LOG_START_DECIDED = "retention: the log start is in the ledger, the segments are there still"
     SEGMENTS_REMOVED = "retention: segments removed, nobody was told"
+    TARGET_PLANNED = "materialise: the last words are known, the target is not made"
+    TARGET_MADE = "materialise: the target is made, no query runs"
+    STEP_PLANNED = "materialise: a micro-batch is read, nothing applied"
+    STEP_TAKEN = "materialise: applied, Spark does not know yet"
     APPEND_COMMITTED = "append: committed, Spark does not know yet"
 
 

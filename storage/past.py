@@ -12,7 +12,7 @@ A version is right for an offset vector while no partition was cleaned past it. 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -51,36 +51,46 @@ def version_at(log: TopicLog, as_of: object) -> int:
     return max(found)
 
 
-def views_as_of(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolation: str) -> list[View]:
-    """Return views that together show every partition as it was below `vector`; each shows nothing of the others' partitions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A view of an old table version in which the records of some `partitions` below an offset vector are whole."""
+
+    view: View
+    partitions: tuple[int, ...]
+
+    def below(self, vector: Sequence[int]) -> View:
+        """Return the view of these partitions below a vector; of the others it shows nothing."""
+        return replace(self.view, end=tuple(vector[one] if one in self.partitions else 0 for one in range(self.view.partitions)))
+
+
+def witnesses(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolation: str, *, asked: str = "as_of") -> list[Witness]:
+    """Return views that together hold every partition as it was below `vector`, each of the newest version that does.
 
     Raises `OffsetOutOfRange` for an offset that a reader of `isolation` cannot have reached yet, `HistoryCleaned` when records below it
-    have been deleted, or cleaned away in every version whose files are still there.
+    have been deleted, or cleaned away in every version whose files are still there. `asked` names the request in messages.
     """
     now = view_of(log, spark, log.snapshot(), isolation)
     decisions = log.decisions()
     for partition, offset in enumerate(vector):
         if offset > now.end[partition]:
             what = "last stable offset" if isolation == "read_committed" else "log end offset"
-            message = f"topic {log.name}, partition {partition}: as_of offset {offset}; allowed is up to {now.end[partition]} ({what})"
+            message = f"topic {log.name}, partition {partition}: {asked} offset {offset}; allowed is up to {now.end[partition]} ({what})"
             raise OffsetOutOfRange(message)
         if offset < now.start[partition]:
             message = (
-                f"topic {log.name}, partition {partition}: as_of offset {offset} was deleted; the log starts at {now.start[partition]}"
+                f"topic {log.name}, partition {partition}: {asked} offset {offset} was deleted; the log starts at {now.start[partition]}"
             )
             raise HistoryCleaned(message)
     by_version: dict[int, list[int]] = {}
     for partition, offset in enumerate(vector):
         cleanings = [(one.table_version or 0, one.offset or 0) for one in decisions.cleanings.get(partition, ()) if decisions.contains(one)]
-        version = as_of_version_needed([offset], [cleanings], now.snapshot.version)
-        by_version.setdefault(version, []).append(partition)
-    views = []
+        by_version.setdefault(as_of_version_needed([offset], [cleanings], now.snapshot.version), []).append(partition)
+    found = []
     for version, mine in by_version.items():
-        asked = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
-        view = now if version == now.snapshot.version else _view_at(log, spark, version, isolation, f"as_of offsets {{{asked}}}")
-        ends = tuple(vector[partition] if partition in mine else 0 for partition in range(view.partitions))
-        views.append(replace(view, end=ends))
-    return views
+        offsets = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
+        view = now if version == now.snapshot.version else _view_at(log, spark, version, isolation, f"{asked} offsets {{{offsets}}}")
+        found.append(Witness(view=view, partitions=tuple(mine)))
+    return found
 
 
 def view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str) -> View:

@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
-from compaction.errors import CommitConflict, SparkNeeded, UnknownTopic
+from compaction.errors import CommitConflict, SparkNeeded, UnknownTopic, UserError
 from compaction.producers import OpenTransaction, ProducerSnapshot, known, last_stable_offset
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
@@ -118,6 +118,14 @@ class TopicLog:
         if newest.version == version:
             return newest
         return LogSnapshot.of(DeltaTable(self.paths.log, version=version, storage_options=self._storage_options))
+
+    def check_partition(self, partition: int) -> int:
+        """Return a partition that the topic has; raise `UserError` naming those that it has otherwise."""
+        count = self.decisions().partitions
+        if not 0 <= partition < count:
+            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
+            raise UserError(message)
+        return partition
 
     def commit_times(self) -> list[tuple[int, int]]:
         """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""

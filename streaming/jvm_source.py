@@ -21,22 +21,27 @@ from compaction.errors import ReaderBehind
 from streaming.tail import TAIL_COLUMNS, Span
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
     from compaction.read_positions import Position
     from streaming.tail import Tail
 
 
-def streaming_frame(tail: Tail, begin: Position) -> DataFrame:
-    """Return a streaming DataFrame that tails from `begin` on; any number of queries may be started from it."""
+def streaming_frame(tail: Tail, begin: Position, *, on_span: Callable[[Span], None] | None = None) -> DataFrame:
+    """Return a streaming DataFrame that tails from `begin` on; any number of queries may be started from it.
+
+    `on_span` is told of each micro-batch before it is processed, on the thread of the query.
+    """
     spark = tail.spark
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # noqa: SLF001  as foreachBatch does
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  no public way to a streaming source of one's own
     session = spark._jsparkSession  # noqa: SLF001
     first = Span(begin=begin.offsets, end=begin)
-    schema = tail.read(first)._jdf.schema()  # noqa: SLF001
+    schema = tail.columns()._jdf.schema()  # noqa: SLF001
     nothing = session.internalCreateDataFrame(session.sparkContext().emptyRDD(jvm.scala.reflect.ClassTag.Object()), schema, True)  # noqa: FBT003
-    source = _Source(tail, first, schema, DataFrame(nothing, spark))
+    source = _Source(tail, first, schema, DataFrame(nothing, spark), on_span)
     relation = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamingExecutionRelation
     unnamed = getattr(relation, "apply$default$4")()
     columns = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
@@ -47,7 +52,8 @@ def streaming_frame(tail: Tail, begin: Position) -> DataFrame:
 class _Source:
     """What Spark calls; the names are those of its interfaces."""
 
-    def __init__(self, tail: Tail, first: Span, schema: Any, nothing: DataFrame) -> None:
+    def __init__(self, tail: Tail, first: Span, schema: Any, nothing: DataFrame, on_span: Callable[[Span], None] | None) -> None:
+        self._on_span = on_span
         self._tail = tail
         self._first = first
         self._schema = schema
@@ -83,6 +89,8 @@ class _Source:
         since then fails when the rows are read, not when they are asked for.
         """
         span = Span.from_json(end.json())
+        if self._on_span is not None:
+            self._on_span(span)
         if span.is_empty:
             return self._nothing._jdf  # noqa: SLF001
         try:

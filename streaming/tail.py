@@ -116,6 +116,10 @@ class Tail:
         """Return the end of the log as the tail sees it now."""
         return self._view().end
 
+    def columns(self) -> DataFrame:
+        """Return what `read` returns, for its schema: nothing is looked at."""
+        return data_records(log_records(self.spark, self.log, self._view())).select(*TAIL_COLUMNS)
+
     def read(self, span: Span) -> DataFrame:
         """Return the records of a span that are there now: `TAIL_COLUMNS`; tombstones are rows with a null value.
 

@@ -1,0 +1,88 @@
+"""Decisions that people take about a topic, as rows of its ledger: log starts (Kafka's DeleteRecords), rolls, pauses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compaction.errors import OffsetOutOfRange, UserError
+from storage.ledger import Decision, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from storage.ledger import Decisions
+    from storage.topic_log import TopicLog
+
+
+def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -> bool:
+    """Write the log start offsets that `before` asks for ({partition: offset}, -1 for the log end) into the ledger; tell whether one rose.
+
+    Raises `OffsetOutOfRange` naming what is allowed, `UserError` for a topic that mirrors another.
+    """
+    decisions, snapshot = log.decisions(), log.snapshot()
+    if decisions.mirror is not None:
+        message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there"
+        raise UserError(message)
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    for partition, offset in before.items():
+        log.check_partition(partition)
+        if not -1 <= offset <= ends[partition]:
+            message = f"topic {log.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
+            raise OffsetOutOfRange(message)
+    wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items()}
+    starts = [
+        Decision(
+            kind=Kind.START,
+            time_ms=now_ms,
+            partition=partition,
+            offset=offset,
+            table_version=snapshot.version,
+            details={"why": "delete_records"},
+        )
+        for partition, offset in wanted.items()
+        if offset > decisions.log_start_offset(partition)
+    ]
+    if starts:
+        log.ledger.append(starts)
+    return bool(starts)
+
+
+def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]:
+    """Close the active segment of one partition, or of all; return {partition: log end offset at which the next one begins}."""
+    if partition is not None:
+        log.check_partition(partition)
+    snapshot, decisions = log.snapshot(), log.decisions()
+    ends, last = snapshot.log_end_offsets(decisions.partitions), snapshot.last_segments()
+    rolled = {
+        one: ends[one]
+        for one in (range(len(ends)) if partition is None else [partition])
+        if one in last and decisions.closed_offset(one, ends[one]) <= last[one].label
+    }
+    if rolled:
+        log.ledger.append(
+            [
+                Decision(kind=Kind.ROLL, time_ms=now_ms, partition=one, offset=offset, table_version=snapshot.version)
+                for one, offset in rolled.items()
+            ]
+        )
+    return rolled
+
+
+def count_pauses(log: TopicLog, partition: int | None, step: int, *, now_ms: int) -> dict[int, int]:
+    """Add `step` to the pauses of one partition, or of all (for a resume: of all that have one); return what is left, by partition."""
+    if partition is not None:
+        log.check_partition(partition)
+    changed: dict[int, int] = {}
+
+    def counted(today: Decisions) -> list[Decision]:
+        changed.clear()
+        for one in range(today.partitions) if partition is None else [partition]:
+            if step > 0 or one in today.pauses:
+                changed[one] = today.pauses.get(one, 0) + step
+        if not changed:
+            message = f"topic {log.name}: nothing is paused" if partition is None else f"topic {log.name}: {partition} is not paused"
+            raise UserError(message)
+        return [Decision(kind=Kind.PAUSE, time_ms=now_ms, partition=one, details={"count": left}) for one, left in changed.items()]
+
+    log.ledger.decide(counted)
+    return changed
