@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("lastword", "streaming", "storage", "checkpoints", "compaction")
+PACKAGES = ("lastword", "pyspark_lastword", "streaming", "storage", "checkpoints", "compaction")
 
 
 def run(*command: str, cwd: Path) -> str:
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_our_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
-    """Top-level names are the five packages; the lock of the jars and the marker of typed packages are in."""
+    """Top-level names are the six packages; the lock of the jars and the marker of typed packages are in."""
     names = zipfile.ZipFile(wheel).namelist()
 
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)

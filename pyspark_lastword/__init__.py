@@ -1,0 +1,57 @@
+"""`format("lastword")`: a topic as a Spark source, batch and streaming, with the columns and options of Spark's Kafka source.
+
+```python
+spark.read.format("lastword").load("data/fruit-prices")
+spark.readStream.format("lastword").option("startingOffsets", "earliest").load("data/fruit-prices")
+```
+
+PySpark finds this module by its name (`pyspark_…`) in every session, so it imports nothing but PySpark's own interface.
+
+Columns: key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int (0, CreateTime), and
+with `includeHeaders=true` headers array<struct<key string, value binary>>. Options: `pyspark_lastword.options`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_lastword.readers import TopicBatchReader, TopicStreamReader
+
+__all__ = ["DefaultSource"]
+
+_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+_HEADERS = ", headers array<struct<key: string, value: binary>>"
+
+
+class DefaultSource(DataSource):
+    """The source that `format("lastword")` names."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "lastword"
+
+    def schema(self) -> str:
+        """Return the columns; raise `InvalidConfiguration` with everything that is wrong with the options."""
+        from pyspark_lastword.options import SourceOptions  # noqa: PLC0415  PySpark imports this module in sessions that never use it
+
+        return _COLUMNS + (_HEADERS if SourceOptions.parse(self.options).include_headers else "")
+
+    def reader(self, schema: StructType) -> TopicBatchReader:
+        """Return what reads a batch."""
+        from pyspark_lastword.options import SourceOptions  # noqa: PLC0415
+        from pyspark_lastword.readers import TopicBatchReader  # noqa: PLC0415
+
+        return TopicBatchReader(SourceOptions.parse(self.options, streaming=False), schema.fieldNames())
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  PySpark's name
+        """Return what reads micro-batches."""
+        from pyspark_lastword.options import SourceOptions  # noqa: PLC0415
+        from pyspark_lastword.readers import TopicStreamReader  # noqa: PLC0415
+
+        return TopicStreamReader(SourceOptions.parse(self.options, streaming=True), schema.fieldNames())
