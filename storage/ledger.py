@@ -35,6 +35,7 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic
+from compaction.readers import Reader
 from storage import schema
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Kind(str, Enum):
     START = "start"
     PAUSE = "pause"
     RESTORE = "restore"
+    READER = "reader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,7 @@ class Decisions:
     starts: Mapping[int, Sequence[Decision]]
     pauses: Mapping[int, int]
     restores: tuple[Restore, ...]
+    readers: Mapping[str, Reader]
     looked_at_version: int
     sequence: int
 
@@ -190,6 +193,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
     mirror: Mapping[str, Any] | None = None
     schemas: dict[str, Mapping[str, Any]] = {}
     producers: dict[str, Producer] = {}
+    readers: dict[str, Reader] = {}
     for row in ordered:
         match row.kind:
             case Kind.CONFIG:
@@ -204,6 +208,11 @@ def fold(rows: Iterable[Decision]) -> Decisions:
                 schemas[row.name] = dict(row.details)
             case Kind.PRODUCER if row.name is not None:
                 producers[row.name] = Producer(**row.details)
+            case Kind.READER if row.name is not None:
+                readers.pop(row.name, None)
+                reader = Reader.from_details(row.name, row.details, row.time_ms)
+                if reader is not None:
+                    readers[row.name] = reader
             case _:
                 pass
     return Decisions(
@@ -216,6 +225,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         mirror=mirror,
         schemas=schemas,
         producers=producers,
+        readers=readers,
         cleanings=_by_partition(ordered, Kind.CLEAN),
         starts=_by_partition(ordered, Kind.START),
         pauses={
@@ -244,6 +254,7 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
 
 def _still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int) -> list[Decision]:
     """Return the decisions that still hold, and all younger ones, in order."""
+    rows = list(rows)
     kept: dict[int, Decision] = {}
     newest: dict[tuple[Kind, int | None, str | None], Decision] = {}
     for row in rows:
@@ -251,8 +262,20 @@ def _still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int) ->
             kept[row.sequence] = row
         elif today.holds(row):
             newest[row.kind, row.partition, row.name] = row
-    kept.update({row.sequence: row for row in newest.values()})
+    kept.update({row.sequence: row for row in (*newest.values(), *_still_telling(rows, today))})
     return [kept[sequence] for sequence in sorted(kept)]
+
+
+def _still_telling(rows: Sequence[Decision], today: Decisions) -> list[Decision]:
+    """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
+    found = []
+    highest: dict[int | None, int] = {}
+    for row in reversed(rows):
+        removed = row.details.get("highest_removed_tombstone") if row.kind is Kind.CLEAN and today.holds(row) else None
+        if removed is not None and removed > highest.get(row.partition, -1):
+            highest[row.partition] = removed
+            found.append(row)
+    return found
 
 
 class Ledger:
@@ -318,8 +341,8 @@ class Ledger:
     def compact(self, *, before_ms: int, least_files: int) -> int:
         """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
 
-        Of each kind, partition and name the newest old row stays, and of cleanings and log starts the newest that holds. What readers of
-        the ledger find is the same.
+        Of each kind, partition and name the newest old row stays, and of cleanings and log starts the newest that holds, and the receipts
+        that removed a higher tombstone than any later one. What readers of the ledger find is the same.
         """
         with self._lock:
             today = self.read()

@@ -10,10 +10,13 @@ from deltalake import DeltaTable
 
 from compaction.read_positions import RemovedTombstone, TakenBack
 from storage import crash_points
+from storage.ledger import Decision, Kind, Ledger
 from storage.reader_history import HistoryWatch, removed_tombstones, restores
 from tests.pictures import DAY_MS, T0, rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from lastword import LogDir, Topic
@@ -85,3 +88,19 @@ def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_b
     topic.log.look_back()
     assert restores(table, topic.log.decisions(), 0) == taken_back
     assert removed_tombstones(table, topic.log.decisions(), 0) == []
+
+
+def test_the_ledger_keeps_old_receipts_that_removed_a_higher_tombstone_than_every_later_one(tmp_path: Path) -> None:
+    """Months later a slow reader is told the same; receipts that tell nobody anything have gone."""
+    ledger = Ledger(str(tmp_path / "ledger"), "fruit")
+    ledger.create([Decision(kind=Kind.CREATE, time_ms=T0, details={"topic_id": "id", "partitions": 2})])
+
+    def receipt(version: int, partition: int, removed: int | None) -> Decision:
+        details = {"highest_removed_tombstone": removed}
+        return Decision(kind=Kind.CLEAN, time_ms=T0, partition=partition, offset=version, table_version=version, details=details)
+
+    for at, partition, removed in ((1, 0, 5), (2, 0, 9), (3, 0, 7), (4, 0, None), (5, 1, 3), (6, 0, None)):
+        ledger.append([receipt(at, partition, removed)])
+
+    assert ledger.compact(before_ms=T0 + 1, least_files=1) == 2
+    assert [row.table_version for row in ledger.rows() if row.kind is Kind.CLEAN] == [2, 3, 5, 6]
