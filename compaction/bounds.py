@@ -34,7 +34,7 @@ class PartitionLog:
 
     `segments` are all of it, ordered by base offset. `active_base_offset` is the base of the active segment, or the log end when even the
     last segment is closed. `checkpoint` is the cleaner checkpoint (first dirty offset), None when there is none. `stable_holder` names who
-    holds the last stable offset below the log end.
+    holds the last stable offset below the log end. `unread_offset` is the lowest offset that a registered reader has not read yet.
     """
 
     topic: str
@@ -47,6 +47,7 @@ class PartitionLog:
     last_stable_offset: int
     checkpoint: int | None
     stable_holder: str | None = None
+    unread_offset: int | None = None
 
     @property
     def closed_segments(self) -> Sequence[Segment]:
@@ -165,6 +166,10 @@ def overdue_since_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
 
 
 def earliest_horizon_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
-    """Return the earliest delete horizon in the segments that are clean to their end; None when nothing waits for one there."""
-    clean = (one for one in log.closed_segments if one.last_offset < first_dirty_offset)
+    """Return the earliest delete horizon in the segments that are clean to their end; None when nothing waits for one there.
+
+    Segments that a registered reader has not read to their end wait for the reader.
+    """
+    before = first_dirty_offset if log.unread_offset is None else min(first_dirty_offset, log.unread_offset)
+    clean = (one for one in log.closed_segments if one.last_offset < before)
     return min((one.delete_horizon_ms for one in clean if one.delete_horizon_ms is not None), default=None)

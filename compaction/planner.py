@@ -99,6 +99,11 @@ class CleaningPlan:
         barred = {Obstacle.NOT_COMPACTED, Obstacle.PAUSED, Obstacle.IN_PROGRESS, Obstacle.UNCLEANABLE}
         return max((one.range.ratio for one in self.partitions if one.obstacle not in barred), default=0.0)
 
+    def unread_offsets(self, partitions: int) -> list[int]:
+        """Return by partition of the topic the lowest offset that a registered reader has not read: tombstones from there on stay."""
+        unread = {one.log.partition: one.log.unread_offset for one in self.chosen}
+        return [LONG_MAX if unread.get(one) is None else unread[one] or 0 for one in range(partitions)]
+
 
 def plan_cleaning(
     logs: Iterable[PartitionLog],

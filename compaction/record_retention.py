@@ -60,7 +60,8 @@ class Pass:
 
     `end_offset` is one past the offset map's latest offset. `newest` is the map: the latest offset of each key in the dirty range.
     `aborted` and `pinned` are transactions as (producer id, first offset): those that ended with an ABORT marker, and those of which
-    a data row is left after this pass. `places` are the offsets that must stay, if only as EMPTY rows.
+    a data row is left after this pass. `places` are the offsets that must stay, if only as EMPTY rows. Tombstones from `unread_offset` on
+    stay, as a registered reader has not read them yet.
     """
 
     now_ms: int
@@ -70,6 +71,12 @@ class Pass:
     aborted: Collection[tuple[int, int]]
     pinned: Collection[tuple[int, int]]
     places: Collection[int]
+    unread_offset: int | None = None
+
+    def expires(self, row: Row) -> bool:
+        """Tell whether the horizon of a tombstone has passed, and nobody waits for it."""
+        read = self.unread_offset is None or row.offset < self.unread_offset
+        return read and row.delete_horizon_ms is not None and self.now_ms >= row.delete_horizon_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,7 @@ def removal_of_data(row: Row, cleaning: Pass) -> Removal | None:
         return Removal.KEYLESS
     if cleaning.newest.get(row.key, -1) > row.offset:
         return Removal.SUPERSEDED
-    if row.is_tombstone and row.delete_horizon_ms is not None and cleaning.now_ms >= row.delete_horizon_ms:
+    if row.is_tombstone and cleaning.expires(row):
         return Removal.EXPIRED_TOMBSTONE
     return None
 

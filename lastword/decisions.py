@@ -86,3 +86,12 @@ def count_pauses(log: TopicLog, partition: int | None, step: int, *, now_ms: int
 
     log.ledger.decide(counted)
     return changed
+
+
+def drop_reader(log: TopicLog, name: str, *, now_ms: int) -> None:
+    """Forget a registered reader; raise `UserError` naming those that there are when it is none of them."""
+    known = log.decisions().readers
+    if name not in known:
+        message = f"topic {log.name} knows no reader {name!r}; known: {', '.join(sorted(known)) or 'none'}"
+        raise UserError(message)
+    log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name=name, details={"offsets": None})])

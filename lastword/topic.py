@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
 from compaction.errors import InvalidConfiguration, SparkNeeded, UserError, Violation
 from compaction.read_positions import Position, parse_offsets
+from compaction.readers import EXPIRATION_MS, ReaderStanding
 from lastword import clock, decisions
 from lastword.description import TopicDescription, describe
 from lastword.explanation import PartitionReport, partition_reports
@@ -31,6 +32,7 @@ from storage.decoding import decoded
 from storage.ledger import Decision, Kind
 from storage.past import version_at, view_at, witnesses
 from storage.reading import data_records, latest_records, log_records, view_of
+from storage.target import Target
 from storage.verify import VerifyReport, verify
 from streaming.appender import Grouping, start_append_query
 from streaming.jvm_source import streaming_frame
@@ -292,6 +294,9 @@ class Topic:
         max_offsets_per_trigger: int | None = None,
         fail_on_data_loss: bool = True,
         on_missed_tombstones: str = "error",
+        reader: str | None = None,
+        reader_expiration_ms: int = EXPIRATION_MS,
+        clock_ms: Callable[[], int] = clock.now_ms,
     ) -> DataFrame:
         """Return a streaming DataFrame of the records from a position on: partition, offset, timestamp, key, value, headers.
 
@@ -301,17 +306,20 @@ class Topic:
         VACUUM and restarts. What was compacted away is skipped; records that were deleted, or taken back by a RESTORE, before they were
         read end the query with `ReaderBehind`, unless `fail_on_data_loss` is False, and so do tombstones that went before they were read,
         unless `on_missed_tombstones` is "warn". A micro-batch has at most about `max_offsets_per_trigger` offsets; every row of it comes
-        before those of the next, in no order inside of it: apply by offset.
+        before those of the next, in no order inside of it: apply by offset. A tail that is named as a `reader` is registered: tombstones
+        that it has not read stay, and files that it read last, until it has not been seen for `reader_expiration_ms`.
         """
         options = TailOptions(
             isolation=isolation,
             max_offsets_per_trigger=max_offsets_per_trigger,
             fail_on_data_loss=fail_on_data_loss,
             on_missed_tombstones=on_missed_tombstones,
+            reader=reader,
+            reader_expiration_ms=reader_expiration_ms,
         )
         spark = self._log_dir.spark
         begin = starting_position(self._log, spark, starting_offsets, starting_timestamp, isolation)
-        return streaming_frame(Tail(self._log, spark, options), begin)
+        return streaming_frame(Tail(self._log, spark, options, clock_ms), begin)
 
     def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> DataFrame:
         """Return what changed from one offset vector to another (exclusive).
@@ -336,10 +344,8 @@ class Topic:
         history: bool = False,
         rebuild: bool = False,
         checkpoint_location: str | None = None,
-        isolation: str = "read_committed",
-        max_offsets_per_trigger: int | None = None,
-        fail_on_data_loss: bool = True,
-        on_missed_tombstones: str = "error",
+        clock_ms: Callable[[], int] = clock.now_ms,
+        **options: Any,
     ) -> StreamingQuery:
         """Keep a table of last words in step with the log, exactly once, and return the query that does.
 
@@ -353,45 +359,43 @@ class Topic:
         `live`, false for a tombstone), from the log start on, and the position after them; it needs a `checkpoint_location`. A micro-batch
         may come again after a crash: a sink that keeps the position beside its rows knows it.
 
-        `trigger` is Spark's, the rest as in `tail`. Raises `UserError` for a table that is no target of this topic.
+        `trigger` is Spark's; `options` are those of `tail` (isolation, max_offsets_per_trigger, reader …). Raises `UserError` for a table
+        that is no target of this topic.
         """
         spark, log = self._log_dir.spark, self._log
-        options = TailOptions(
-            isolation=isolation,
-            max_offsets_per_trigger=max_offsets_per_trigger,
-            fail_on_data_loss=fail_on_data_loss,
-            on_missed_tombstones=on_missed_tombstones,
-        )
+        how = TailOptions(**options)
         shape = Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode)
         if callable(target):
             if checkpoint_location is None or history or rebuild:
                 message = f"topic {self.name}: a function as target needs checkpoint_location, and takes neither history nor rebuild"
                 raise UserError(message)
-            begin = starting_position(log, spark, "earliest", None, isolation)
+            begin = starting_position(log, spark, "earliest", None, how.isolation)
+            place = checkpoint_location
             return materialize_into(
                 log,
                 spark,
                 target,
-                options=options,
+                options=how,
                 shape=shape,
                 trigger=trigger or {},
                 begin=begin,
-                checkpoint_location=checkpoint_location,
+                checkpoint_location=place,
+                clock_ms=clock_ms,
             )
         if checkpoint_location is not None:
             message = f"topic {self.name}: checkpoint_location = {checkpoint_location}: a table needs none, its position stands in it"
             raise UserError(message)
-        return materialize_table(
-            log,
-            spark,
-            target,
-            options=options,
-            shape=shape,
-            trigger=trigger or {},
-            history=history,
-            rebuild=rebuild,
-            storage_options=self._log_dir.storage_options,
-        )
+        wanted = Target(target, topic_id=log.decisions().topic_id, history=history, storage_options=self._log_dir.storage_options)
+        return materialize_table(log, spark, wanted, options=how, shape=shape, trigger=trigger or {}, rebuild=rebuild, clock_ms=clock_ms)
+
+    def readers(self, *, now_ms: int | None = None) -> list[ReaderStanding]:
+        """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
+        ends, moment = self._log.log_end_offsets(), _now(now_ms)
+        return [ReaderStanding.of(one, ends, moment) for _, one in sorted(self._log.decisions().readers.items())]
+
+    def drop_reader(self, name: str, *, now_ms: int | None = None) -> None:
+        """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""
+        decisions.drop_reader(self._log, name, now_ms=_now(now_ms))
 
     def _vector(self, given: object, option: str) -> tuple[int, ...]:
         if isinstance(given, Position):

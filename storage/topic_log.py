@@ -19,6 +19,7 @@ from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import CommitConflict, SparkNeeded, UnknownTopic, UserError
 from compaction.producers import OpenTransaction, ProducerSnapshot, known, last_stable_offset
+from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
 from storage.append import Append
@@ -321,6 +322,7 @@ def partition_logs(
     `stable` are the last stable offsets by partition, `holders` who holds them, by (partition, offset).
     """
     ends = snapshot.log_end_offsets(decisions.partitions)
+    unread = unread_offsets(decisions.readers.values(), decisions.partitions, now_ms)
     segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
     for segment in snapshot.segments():
         segments[segment.partition].append(segment)
@@ -344,6 +346,7 @@ def partition_logs(
             last_stable_offset=stable[partition],
             checkpoint=decisions.cleaner_checkpoint(partition),
             stable_holder=holders.get((partition, stable[partition])),
+            unread_offset=unread[partition],
         )
         for partition in range(decisions.partitions)
     ]

@@ -2,7 +2,7 @@
 
 | what | kept | how |
 |---|---|---|
-| files that left the log | max(file.delete.delay.ms, 24 h) | VACUUM LITE, which does not touch a commit in flight |
+| files that left the log | max(file.delete.delay.ms, 24 h), what readers pin | VACUUM LITE, which does not touch a commit in flight |
 | Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`schema.log_properties`) |
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from compaction.config_keys import DAY_MS, HOUR_MS
+from compaction.readers import oldest_seen_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,9 +27,12 @@ _LEDGER_FILES: Final = 100
 _CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
-def vacuum(log: TopicLog, spark: SparkSession) -> None:
+def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int) -> None:
     """Delete the files that left the log, and the dead letters, longer ago than they are kept."""
     kept_ms = max(log.config().file_delete_delay_ms, LEAST_FILE_RETENTION_MS)
+    seen_ms = oldest_seen_ms(log.decisions().readers.values(), now_ms)
+    if seen_ms is not None:
+        kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
         _vacuum_lite(spark, location, -(-retention_ms // HOUR_MS))
 

@@ -59,6 +59,7 @@ class _Source:
         self._schema = schema
         self._nothing = nothing
         self._until: dict[str, tuple[int, ...]] = {}
+        self._processed = first.end
 
     def schema(self) -> Any:
         return self._schema
@@ -70,8 +71,13 @@ class _Source:
         self._until[self._query()] = self._tail.bounds()
 
     def latestOffset(self, start: Any, _limit: Any) -> Any:  # noqa: N802
-        """Return the source offset up to which the next micro-batch reads; the one given when there is nothing new."""
+        """Return the source offset up to which the next micro-batch reads; the one given when there is nothing new.
+
+        Everything before the one given was processed.
+        """
         after = self._first if start is None else Span.from_json(start.json())
+        self._processed = after.end
+        self._tail.tell(after.end)
         span = self._tail.plan(after.end, until=self._until.get(self._query()))
         unmoved = span.is_empty and span.end == after.end
         return self._offset(after if unmoved else span)
@@ -109,6 +115,7 @@ class _Source:
         """Do nothing: the query checkpoint is the reader's progress."""
 
     def stop(self) -> None:
+        self._tail.tell(self._processed, stopping=True)
         self._until.pop(self._query(), None)
 
     def toString(self) -> str:  # noqa: N802

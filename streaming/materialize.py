@@ -24,7 +24,7 @@ from storage import crash_points
 from storage.crash_points import CrashPoint
 from storage.decoding import decoded
 from storage.reading import latest_records, view_of
-from storage.target import Standing, Target
+from storage.target import Standing
 from streaming.events import logger
 from streaming.jvm_source import streaming_frame
 from streaming.tail import Tail
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+    from storage.target import Target
     from storage.topic_log import TopicLog
     from streaming.tail import Span, TailOptions
 
@@ -94,17 +95,15 @@ class Materialization:
 def materialize_table(
     log: TopicLog,
     spark: SparkSession,
-    location: str,
+    target: Target,
     *,
     options: TailOptions,
     shape: Shape,
     trigger: Mapping[str, Any],
-    history: bool,
     rebuild: bool,
-    storage_options: Mapping[str, str],
+    clock_ms: Callable[[], int],
 ) -> StreamingQuery:
     """Bootstrap the target if it is not there (or `rebuild` it), and start the query; see `lastword.topic.Topic.materialize`."""
-    target = Target(location, topic_id=log.decisions().topic_id, history=history, storage_options=storage_options)
     standing = target.standing()
     if standing is None or rebuild:
         view = view_of(log, spark, log.snapshot(), options.isolation)
@@ -116,7 +115,7 @@ def materialize_table(
         crash_points.reached(CrashPoint.TARGET_MADE)
         standing = Standing(position=position, steps=0 if standing is None else standing.steps + 1)
     run = Materialization(log, target, standing, shape)
-    frame = streaming_frame(Tail(log, spark, options), standing.position, on_span=run.reading)
+    frame = streaming_frame(Tail(log, spark, options, clock_ms), standing.position, on_span=run.reading)
     return _started(frame, run.apply, trigger, {})
 
 
@@ -130,6 +129,7 @@ def materialize_into(
     trigger: Mapping[str, Any],
     begin: Position,
     checkpoint_location: str,
+    clock_ms: Callable[[], int],
 ) -> StreamingQuery:
     """Start a query that gives a sink of one's own each micro-batch from `begin` on; see `lastword.topic.Topic.materialize`."""
     spans: list[Span] = []
@@ -140,7 +140,7 @@ def materialize_into(
         newest = keyed.groupBy("partition", "key").agg(F.max_by(columns, "offset").alias("newest")).select("partition", "key", "newest.*")
         sink(newest, spans[-1].end)
 
-    frame = streaming_frame(Tail(log, spark, options), begin, on_span=lambda span: spans.__setitem__(slice(None), [span]))
+    frame = streaming_frame(Tail(log, spark, options, clock_ms), begin, on_span=lambda span: spans.__setitem__(slice(None), [span]))
     return _started(frame, give, trigger, {"checkpointLocation": checkpoint_location})
 
 

@@ -19,11 +19,15 @@ from typing import TYPE_CHECKING, Final
 
 from compaction.errors import InvalidConfiguration, ReaderBehind, Violation
 from compaction.read_positions import Loss, Position, advance, missed
+from compaction.readers import EXPIRATION_MS, Reader, check_reader
+from storage.ledger import Decision, Kind
 from storage.reader_history import HistoryWatch
 from storage.reading import ISOLATIONS, data_records, log_records, view_of
 from streaming.events import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
     from compaction.read_positions import Missed
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
 
 #: The columns of a tail: those of a last word, in the order of the log.
 TAIL_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
+#: How often a registered reader is seen while it moves, and while it does not; and how often in its expiration at the least.
+_MOVED_MS: Final = 5_000
+_UNMOVED_MS: Final = 60_000
+_SIGHTS: Final = 10
 _ON_MISSED: Final = ("error", "warn")
 _LOG: Final = logger("tail")
 
@@ -42,12 +50,16 @@ class TailOptions:
 
     `fail_on_data_loss`: records that were deleted or taken back before they were read end the query; otherwise a warning says so and the
     tail goes on where the log can. `on_missed_tombstones` ("error", "warn"): the same for tombstones that went before they were read.
+    A tail that is named as a `reader` is registered: what it has not read is kept for it, until it has not been seen for
+    `reader_expiration_ms` (`compaction.readers`).
     """
 
     isolation: str = "read_committed"
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     on_missed_tombstones: str = "error"
+    reader: str | None = None
+    reader_expiration_ms: int = EXPIRATION_MS
 
     def __post_init__(self) -> None:
         """Refuse what is not allowed, all of it at once."""
@@ -58,6 +70,8 @@ class TailOptions:
             wrong.append(Violation(key="max_offsets_per_trigger", value=str(self.max_offsets_per_trigger), allowed="1 or more, or None"))
         if self.on_missed_tombstones not in _ON_MISSED:
             wrong.append(Violation(key="on_missed_tombstones", value=str(self.on_missed_tombstones), allowed=" or ".join(_ON_MISSED)))
+        if self.reader is not None:
+            check_reader(self.reader, self.reader_expiration_ms)
         if wrong:
             subject = "tail"
             raise InvalidConfiguration(subject, wrong)
@@ -88,12 +102,28 @@ class Span:
 
 
 class Tail:
-    """Plans spans and reads them; holds no progress of its own."""
+    """Plans spans and reads them; holds no progress of its own, but tells the topic of it when the reader has a name."""
 
-    def __init__(self, log: TopicLog, spark: SparkSession, options: TailOptions) -> None:
-        """Tail `log`; nothing is read yet."""
+    def __init__(self, log: TopicLog, spark: SparkSession, options: TailOptions, clock_ms: Callable[[], int]) -> None:
+        """Tail `log`; nothing is read yet. `clock_ms` says when a registered reader is seen."""
         self.log, self.spark, self.options = log, spark, options
         self._history = HistoryWatch()
+        self._clock_ms = clock_ms
+        self._seen: tuple[int, Position | None] = 0, None
+
+    def tell(self, position: Position, *, stopping: bool = False) -> None:
+        """Write into the ledger that the reader has read up to a position: at once at first, then now and then."""
+        name, expiration_ms = self.options.reader, self.options.reader_expiration_ms
+        if name is None:
+            return
+        now_ms, (told_ms, told) = self._clock_ms(), self._seen
+        pause_ms = _MOVED_MS if position != told else max(_UNMOVED_MS, expiration_ms // _SIGHTS)
+        early = told is not None and now_ms - told_ms < min(pause_ms, expiration_ms // 2)
+        if early and not (stopping and position != told):
+            return
+        self._seen = now_ms, position
+        reader = Reader(name=name, position=position, seen_ms=now_ms, expiration_ms=expiration_ms)
+        self.log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name=name, details=reader.to_details())])
 
     def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> Span:
         """Return the next span after a position, empty when there is nothing new; `until` bounds it.

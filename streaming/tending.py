@@ -185,5 +185,5 @@ class Tending:
             return
         due.upkeep_ms = now_ms + HOUR_MS
         expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
-        vacuum(log, self.spark)
+        vacuum(log, self.spark, now_ms=now_ms)
         compact_ledger(log, now_ms=now_ms)

@@ -208,8 +208,9 @@ def cleaned(
     end: int | None = None,
     active: Collection[int] = (),
     log_end: int | None = None,
+    unread: int | None = None,
 ) -> str:
-    """Return the picture of a log after one cleaning of all its rows.
+    """Return the picture of a log after one cleaning of all its rows; tombstones from `unread` on wait for a reader.
 
     The dirty range reaches from `first_dirty` to `end` (default: past the last row). `log_end` is by default far past the last row, as if
     more were in the active segment.
@@ -225,5 +226,6 @@ def cleaned(
         delete_retention_ms=retention_ms,
         places=last_rows_of_producers(bare, active) | {last + 999 if log_end is None else log_end - 1},
     )
+    cleaning = replace(cleaning, unread_offset=unread)
     left = [(after(one.row, cleaning), one.value) for one in log]
     return " ".join(str(DrawnRow(row=row, value=value)) for row, value in left if row is not None)

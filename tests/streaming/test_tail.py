@@ -153,6 +153,34 @@ def test_seeds_reader_race_a_reader_paused_in_front_of_a_tombstone_is_told_once_
     assert late.catch_up() == []
 
 
+def test_a_registered_reader_pins_the_tombstones_that_it_has_not_read(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """Until it has read them; or has not been seen for its expiration; or is dropped."""
+    moment = T0
+    tail = topic.tail(reader="orders-cache", reader_expiration_ms=DAY_MS, clock_ms=lambda: moment)
+    append(topic, spark, "grape=1 lime=1")
+    reader = Reader(tail, tmp_path / "checkpoint")
+    assert reader.catch_up() == [["0 grape=1", "1 lime=1"]]
+    assert [(one.name, one.offsets, one.lag, one.expired) for one in topic.readers(now_ms=T0)] == [("orders-cache", (2,), 0, False)]
+
+    append(topic, spark, "grape=∅")
+    append(topic, spark, "fig=1", roll=False)
+    topic.clean(now_ms=T0)
+    assert topic.clean(now_ms=T0 + 2 * HOUR_MS) == [], "the tombstone's horizon has passed, but the reader waits for it"
+    assert [one.lag for one in topic.readers(now_ms=T0)] == [2]
+    moment = T0 + 2 * HOUR_MS
+    assert reader.catch_up() == [["2 grape=∅", "3 fig=1"]]
+    assert [one.removed for one in topic.clean(now_ms=moment)] == [{"expired_tombstone": 1}]
+
+    append(topic, spark, "lime=∅")
+    append(topic, spark, "kiwi=1", roll=False)
+    topic.clean(now_ms=moment)
+    assert topic.clean(now_ms=moment + DAY_MS - 1) == []
+    topic.drop_reader("orders-cache")
+    assert [one.removed for one in topic.clean(now_ms=moment + DAY_MS - 1)] == [{"expired_tombstone": 1}]
+    with pytest.raises(UserError, match="knows no reader 'orders-cache'; known: none"):
+        topic.drop_reader("orders-cache")
+
+
 def test_a_fresh_reader_is_not_told_of_tombstones_that_went_before_it_came(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
     """It never saw the key that they deleted."""
     append(topic, spark, "grape=1 grape=∅ lime=1")
