@@ -39,11 +39,14 @@ from storage.cleaning_rows import (
     STAMPED,
     TRANSACTION,
     Judgement,
+    blocks,
     position,
     survivors,
     with_fate,
+    with_newer,
     without_aborted,
 )
+from storage.cleaning_segments import clean_segments, dirty_segments, files_of, leaves_nothing, span_bits
 from storage.crash_points import CrashPoint
 from storage.envelope import by_partition
 from storage.ledger import Decision, Kind
@@ -70,13 +73,18 @@ _SPECIAL: Final = "control IS NOT NULL OR delete_horizon IS NOT NULL OR txn_firs
 
 @dataclass(slots=True)
 class _Found:
-    """What the index and the census say of one partition."""
+    """What the index and the census say of one partition.
+
+    `newest` are ranges that hold the newest offsets of the dirty range; `places` are the offsets that must stay.
+    """
 
     keys: int = 0
+    newest: list[tuple[int, int]] = field(default_factory=list)
     changed: set[int] = field(default_factory=set)
     removed: dict[str, dict[int, int]] = field(default_factory=dict)
     emptied: int = 0
     highest_tombstone: int | None = None
+    places: list[int] = field(default_factory=list)
 
     def count(self, reason: str, label: int, rows: int) -> None:
         """Count rows that go from the segment `label`."""
@@ -151,6 +159,8 @@ class Cleaning:
         transactional = self._holds_producers()
         aborted = self._aborted() if transactional else None
         judged = self._index(aborted)
+        if judged is not None and transactional:
+            judged = self._hold(judged)  # asked for by the pinned transactions, the census and the rewrite
         judgement = Judgement(
             now_ms=self.plan.now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
@@ -160,6 +170,7 @@ class Cleaning:
             aborted=aborted,
             pinned=None,
             places=self._places(),
+            unread=self.plan.unread_offsets(self.decisions.partitions),
             broadcast=self._broadcasts(),
         )
         if transactional:
@@ -184,26 +195,33 @@ class Cleaning:
 
     def _index(self, aborted: DataFrame | None) -> DataFrame | None:
         """Build the offset map and return the judged positions; None when the dirty ranges hold nothing."""
-        dirty_segments = [segment for plan in self.chosen.values() for segment in _dirty_segments(plan)]
-        if not dirty_segments:
+        dirty = [segment for plan in self.chosen.values() for segment in dirty_segments(plan)]
+        if not dirty:
             return None
-        rows = self._dirty_data(dirty_segments, aborted)
+        rows = self._dirty_data(dirty, aborted)
         newest = self._hold(rows.groupBy("partition", "key").agg(F.max("offset").alias("offset")))
-        keys = newest.groupBy("partition").agg(F.count("key").alias("keys"), F.count(F.lit(1)).alias("groups")).collect()
-        for row in keys:
-            self.found[row["partition"]].keys = row["keys"]
-        self._count_superseded(rows, keyless=any(row["groups"] > row["keys"] for row in keys))
+        keyed = F.when(F.col("key").isNotNull(), F.col("offset"))
+        spans = newest.groupBy("partition", F.shiftright("offset", span_bits(self.chosen.values()))).agg(
+            F.count(keyed).alias("keys"), F.count(F.lit(1)).alias("groups"), F.min(keyed).alias("first"), F.max(keyed).alias("last")
+        )
+        keyless = False
+        for row in spans.collect():
+            found = self.found[row["partition"]]
+            found.keys += row["keys"]
+            found.newest += [(row["first"], row["last"])] if row["keys"] else []
+            keyless = keyless or row["groups"] > row["keys"]
+        self._count_superseded(rows, keyless=keyless)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
-        keyed = newest.where(F.col("key").isNotNull())
-        judged = keyed.select(position().alias("position"))
-        superseded = self._superseded_in_clean_section(keyed)
-        return judged if superseded is None else judged.unionByName(superseded)
+        newest = newest.where(F.col("key").isNotNull())
+        judged = newest.select(position().alias("position"))
+        superseded = self._superseded_in_clean_section(newest)
+        return blocks(judged if superseded is None else judged.unionByName(superseded))
 
-    def _dirty_data(self, dirty_segments: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
+    def _dirty_data(self, dirty: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
         """Return partition, offset and key of the data rows in the dirty ranges, without those of aborted transactions."""
         first, end = (by_partition(offsets, F.col("partition")) for offsets in self._bounds())
         columns = ("partition", "offset", "key", "control", "producer_id", "txn_first_offset")
-        rows = without_aborted(self._scan(dirty_segments, columns), aborted)
+        rows = without_aborted(self._scan(dirty, columns), aborted)
         rows = rows.where(F.col("control").isNull() & (F.col("offset") >= first) & (F.col("offset") < end))
         return rows.select("partition", "offset", "key")
 
@@ -212,11 +230,11 @@ class Cleaning:
         totals: dict[int, int] = {}
         without_key: dict[int, int] = {}
         files = self.snapshot.files
-        special = _in(files, self.chosen) & ((files.producer_rows > 0) | (files.empty_rows > 0))
+        special = files_of(files, self.chosen) & ((files.producer_rows > 0) | (files.empty_rows > 0))
         partial = [
             one
             for plan in self.chosen.values()
-            for one in _dirty_segments(plan)
+            for one in dirty_segments(plan)
             if one.first_offset < plan.dirty.first_offset or one.last_offset >= plan.dirty.end_offset
         ]
         if keyless or partial or special.any():
@@ -224,36 +242,35 @@ class Cleaning:
             for row in counted.collect():
                 totals[row["partition"]], without_key[row["partition"]] = row["rows"], row["rows"] - row["keyed"]
         else:
-            totals = {at: sum(one.record_count for one in _dirty_segments(plan)) for at, plan in self.chosen.items()}
+            totals = {at: sum(one.record_count for one in dirty_segments(plan)) for at, plan in self.chosen.items()}
         for partition, total in totals.items():
-            dirty, found = _dirty_segments(self.chosen[partition]), self.found[partition]
+            dirty, found = dirty_segments(self.chosen[partition]), self.found[partition]
             if dirty:
                 found.count(Removal.KEYLESS.value, dirty[0].label, without_key.get(partition, 0))
                 found.count(Removal.SUPERSEDED.value, dirty[0].label, total - without_key.get(partition, 0) - found.keys)
 
     def _superseded_in_clean_section(self, newest: DataFrame) -> DataFrame | None:
         """Return the positions of clean rows whose key came again; None when there is no clean section."""
-        clean = [one for partition, plan in self.chosen.items() if self.found[partition].keys for one in _clean_segments(plan)]
+        clean = [one for partition, plan in self.chosen.items() if self.found[partition].keys for one in clean_segments(plan)]
         if not clean:
             return None
         rows = self._scan(clean, ("partition", "segment", "offset", "key", "control"))
         first = by_partition(self._bounds()[0], F.col("partition"))
         rows = rows.where(F.col("control").isNull() & F.col("key").isNotNull() & (F.col("offset") < first)).drop("control")
-        keys = newest.select("partition", "key", F.lit(True).alias("__newer"))
-        joined = rows.join(F.broadcast(keys) if self._broadcasts() else keys, ["partition", "key"], "left_semi")
-        going = self._hold(joined.select("partition", "segment", position().alias("position")))
+        newer = with_newer(rows, newest, broadcast=self._broadcasts())
+        going = self._hold(newer.select("partition", "segment", position().alias("position")))
         for row in going.groupBy("partition", "segment").count().collect():
             self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["segment"], row["count"])
         return going.select("position")
 
     def _holds_producers(self) -> bool:
         files = self.snapshot.files
-        mine = _in(files, self.chosen)
+        mine = files_of(files, self.chosen)
         return bool((files.producer_rows[mine] > 0).any())
 
     def _aborted(self) -> DataFrame | None:
         """Return the transactions that were aborted: their markers may stand past the dirty range, but not before it."""
-        first = {partition: _dirty_segments(plan)[0].slices[0] for partition, plan in self.chosen.items() if _dirty_segments(plan)}
+        first = {partition: dirty_segments(plan)[0].slices[0] for partition, plan in self.chosen.items() if dirty_segments(plan)}
         if not first:
             return None  # aborted data never outlives the cleaning of its range
         markers = self._table().where(F.col("producer_id").isNotNull() & (F.col("control") == Control.ABORT.value))
@@ -280,11 +297,10 @@ class Cleaning:
         states = self.log.producer_states(self.spark, self.snapshot).values()
         active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
-        return [
-            (partition << OFFSET_BITS) | offset
-            for partition, offset in sorted(held)
-            if self.chosen[partition].segments and offset <= self.chosen[partition].segments[-1].last_offset
-        ]
+        for partition, offset in sorted(held):
+            if self.chosen[partition].segments and offset <= self.chosen[partition].segments[-1].last_offset:
+                self.found[partition].places.append(offset)
+        return [(partition << OFFSET_BITS) | offset for partition, found in self.found.items() for offset in found.places]
 
     def _census(self, judgement: Judgement) -> None:
         """Count what goes besides superseded and keyless rows, and find the clean segments that change by it."""
@@ -319,7 +335,7 @@ class Cleaning:
         """Return by partition the groups of segments that are written again."""
         found = {}
         for partition, plan in self.chosen.items():
-            dirty = {one.label for one in _dirty_segments(plan)}
+            dirty = {one.label for one in dirty_segments(plan)}
             groups = worth_writing(group_segments(plan.segments, self.config.segment_bytes), self.found[partition].changed | dirty)
             if groups:
                 found[partition] = groups
@@ -330,8 +346,7 @@ class Cleaning:
         if not groups:
             return None
         self._check_still_wanted()
-        members = [one for mine in groups.values() for group in mine for one in group]
-        rows = self._scan(members, LOG_COLUMNS)
+        rows = self._scan([one for mine in groups.values() for group in mine for one in group if self._leaves_rows(one)], LOG_COLUMNS)
         fated = with_fate(rows, judgement)
         return rewrite(
             self.log,
@@ -341,6 +356,18 @@ class Cleaning:
             kind="clean",
             receipts=[one.to_details() for one in receipts],
             parallelism=self.parallelism,
+        )
+
+    def _leaves_rows(self, segment: Segment) -> bool:
+        """Tell whether a segment has to be read again; one of which no row is left need not be."""
+        found = self.found[segment.partition]
+        return not leaves_nothing(
+            segment,
+            self.chosen[segment.partition],
+            self.snapshot.files,
+            newest=found.newest,
+            superseded=found.removed.get(Removal.SUPERSEDED.value, {}).get(segment.label, 0),
+            places=found.places,
         )
 
     def _check_still_wanted(self) -> None:
@@ -388,7 +415,7 @@ class Cleaning:
             rounds_left=plan.dirty.rounds_left,
             highest_removed_tombstone=found.highest_tombstone,
             indexed_bytes=indexed,
-            read_bytes=indexed + bytes_before,
+            read_bytes=indexed + sum(one.size_bytes for one in members if self._leaves_rows(one)),
             index_ms=index_ms,
             total_ms=None,
             now_ms=self.plan.now_ms,
@@ -423,12 +450,12 @@ class Cleaning:
             for one in members:
                 self.read_bytes[one.partition] += one.size_bytes
         ranges = slice_ranges(self.snapshot.files, [(one.partition, one.slices[0], one.slices[-1]) for one in members])
-        return self._few(self._table().where(any_of(ranges)).select(*columns))
+        return self._few(self._table().where(any_of(ranges) or "false").select(*columns))
 
     def _special_rows(self, *, files: Callable[[Files], NDArray[np.bool_]]) -> DataFrame | None:
         """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none."""
         all_files = self.snapshot.files
-        mine = _in(all_files, self.chosen) & files(all_files)
+        mine = files_of(all_files, self.chosen) & files(all_files)
         if not mine.any():
             return None
         slices = all_files.slice[mine].tolist()
@@ -460,27 +487,6 @@ def write_receipts(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
             for one in receipts
         ]
     )
-
-
-def _dirty_segments(plan: PartitionPlan) -> list[Segment]:
-    """Return the segments that hold a part of the mapped range."""
-    if plan.dirty.end_offset <= plan.dirty.first_offset:
-        return []
-    return [one for one in plan.segments if one.last_offset >= plan.dirty.first_offset]
-
-
-def _clean_segments(plan: PartitionPlan) -> list[Segment]:
-    """Return the segments that hold a part of the clean section."""
-    return [one for one in plan.segments if one.first_offset < plan.dirty.first_offset]
-
-
-def _in(files: Files, chosen: Mapping[int, PartitionPlan]) -> NDArray[np.bool_]:
-    """Tell for every file whether it lies in the segments of a chosen partition."""
-    inside = files.partition < 0
-    for partition, plan in chosen.items():
-        if plan.segments:
-            inside = inside | ((files.partition == partition) & (files.slice <= plan.segments[-1].slices[-1]))
-    return inside
 
 
 def _elapsed_ms(started: float) -> int:

@@ -7,7 +7,13 @@
  clean section a row goes if a newer one came in the dirty range   position ∈ judged
 ```
 
-So one set of longs, the *judged* positions, decides both: at most two for each key of the offset map, whatever the clean section holds.
+So one set of positions, the *judged* ones, decides both: at most two for each key of the offset map, whatever the clean section holds.
+It is kept as bits, 64 neighbouring positions in a long: the rows of a file ascend, so many of them ask for the same one.
+
+```
+ block = position >> 6      bits = one for each judged position of the block, that of offset & 63
+```
+
 Nothing here runs a job.
 """
 
@@ -33,6 +39,9 @@ REMOVAL: Final = "__removal"
 KEEPS_PLACE: Final = "__keeps_place"
 STAMPED: Final = "__stamped"
 _JUDGED: Final = "__judged"
+_BLOCK: Final = "__block"
+_BITS: Final = "__bits"
+_BLOCK_BITS: Final = 6
 _ABORTED: Final = "__aborted"
 _PINNED: Final = "__pinned"
 _PLACE: Final = "__place"
@@ -44,13 +53,36 @@ def position() -> Column:
     return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
 
 
+def blocks(positions: DataFrame) -> DataFrame:
+    """Return distinct positions (a column of longs) as blocks of bits, for `Judgement.judged`."""
+    at = F.col("position")
+    bit = F.expr(f"shiftleft(1L, cast(position & {2**_BLOCK_BITS - 1} AS int))")
+    return positions.groupBy(F.shiftright(at, _BLOCK_BITS).alias(_BLOCK)).agg(F.bit_or(bit).alias(_BITS))
+
+
+def with_newer(rows: DataFrame, newest: DataFrame, *, broadcast: bool) -> DataFrame:
+    """Return the rows (partition, key and more) whose key is in the offset map `newest`.
+
+    Most rows of a clean section are not: a 64-bit hash says so cheaply, and only what it lets through is compared by its key.
+    """
+    by_hash, by_key = newest.select(_key_hash().alias("__hash")), newest.select("partition", "key")
+    if not broadcast:
+        return rows.join(by_key, ["partition", "key"], "left_semi")
+    likely = rows.withColumn("__hash", _key_hash()).join(F.broadcast(by_hash), "__hash", "left_semi").drop("__hash")
+    return likely.join(F.broadcast(by_key), ["partition", "key"], "left_semi")
+
+
+def _key_hash() -> Column:
+    return F.xxhash64("partition", "key")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What a round knows of the rows that it looks at, per partition of the topic and as sets.
 
-    `first_dirty` and `end` are offsets by partition. `judged` are positions (see above; None when nothing was mapped), `aborted` and
-    `pinned` transactions; each None when there are none. `places` are the positions that must stay, one a partition and active producer.
-    `broadcast` tells whether `judged` is small enough to be sent to every task.
+    `first_dirty` and `end` are offsets by partition. `judged` are `blocks` (None when nothing was mapped), `aborted` and `pinned`
+    transactions; each None when there are none. `places` are the positions that must stay, one a partition and active producer.
+    Tombstones from `unread` on stay. `broadcast` tells whether `judged` is small enough to be sent to every task.
     """
 
     now_ms: int
@@ -61,6 +93,7 @@ class Judgement:
     aborted: DataFrame | None
     pinned: DataFrame | None
     places: Sequence[int]
+    unread: Sequence[int]
     broadcast: bool
 
 
@@ -84,9 +117,10 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
     if judgement.judged is None:
         marked = marked.withColumn(_JUDGED, F.lit(False))
     else:
-        judged = judgement.judged.select(F.col("position").alias("__position"), F.lit(True).alias(_JUDGED))
-        marked = marked.join(F.broadcast(judged) if judgement.broadcast else judged, "__position", "left")
-        marked = marked.withColumn(_JUDGED, F.col(_JUDGED).isNotNull())
+        judged = F.broadcast(judgement.judged) if judgement.broadcast else judgement.judged
+        marked = marked.withColumn(_BLOCK, F.shiftright(F.col("__position"), _BLOCK_BITS)).join(judged, _BLOCK, "left")
+        bit = F.getbit(_BITS, F.expr(f"cast(offset & {2**_BLOCK_BITS - 1} AS int)"))
+        marked = marked.withColumn(_JUDGED, F.coalesce(bit, F.lit(0)) == 1).drop(_BLOCK, _BITS)
     for name, transactions in ((_ABORTED, judgement.aborted), (_PINNED, judgement.pinned)):
         if transactions is None:
             marked = marked.withColumn(name, F.lit(False))
@@ -108,7 +142,7 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
         .when(~mapped, F.lit(None).cast("string"))
         .when(keyless, Removal.KEYLESS.value)
         .when(superseded, Removal.SUPERSEDED.value)
-        .when(expired, Removal.EXPIRED_TOMBSTONE.value)
+        .when(expired & (F.col("offset") < by_partition(judgement.unread, F.col("partition"))), Removal.EXPIRED_TOMBSTONE.value)
     )
     tombstone = data & F.col("value").isNull() & ~keyless if values else F.lit(False)
     dying = tombstone | (~data & ~empty & ~F.col(_PINNED))

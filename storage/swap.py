@@ -14,8 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from storage.commit import SliceRange, commit_swap
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
@@ -29,14 +29,8 @@ if TYPE_CHECKING:
     from storage.snapshot import Files, LogSnapshot
     from storage.topic_log import TopicLog
 
-_GROUP_TYPE: Final = T.StructType(
-    [
-        T.StructField("partition", T.IntegerType()),
-        T.StructField("segment", T.LongType()),
-        T.StructField("__segment", T.LongType()),
-        T.StructField("__slice", T.LongType()),
-        T.StructField("__task", T.IntegerType()),
-    ]
+_TARGETS: Final = pa.schema(
+    [("partition", pa.int32()), ("segment", pa.int64()), ("__segment", pa.int64()), ("__slice", pa.int64()), ("__task", pa.int32())]
 )
 
 
@@ -57,7 +51,9 @@ def rewrite(
     spark = rows.sparkSession
     tasks = min(sum(len(mine) for mine in groups.values()), parallelism or 2 * spark.sparkContext.defaultParallelism)
     targets = _targets(groups, tasks)
-    target = F.broadcast(spark.createDataFrame(targets, _GROUP_TYPE))
+    # From Arrow they are part of the plan; from tuples a job would have to bring them in.
+    columns = zip(_TARGETS, zip(*targets, strict=True), strict=True)
+    target = F.broadcast(spark.createDataFrame(pa.table([pa.array(values, one.type) for one, values in columns], schema=_TARGETS)))
     placed = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
     placed = placed.withColumnRenamed("__segment", "segment").withColumnRenamed("__slice", "slice")
     spread = placed.repartitionById(tasks, F.col("__task")) if tasks > 1 else placed.coalesce(1)

@@ -59,6 +59,23 @@ def test_the_fruit_prices_of_the_seed_come_out_as_it_says(spark: SparkSession, l
     assert [one.end_offset for one in topic.receipts()] == [4, 8]
 
 
+def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSession, logs: LogDir) -> None:
+    """A reload of everything supersedes whole segments, dirty ones and then clean ones; what one row is left of is read."""
+    topic = logs.create_topic("reloaded", config=_EAGER)
+    _closed(topic, rows(spark, "a=1 b=1"), rows(spark, "a=2 b=2 c=1"), rows(spark, "a=3 b=3"))
+    sizes = [one.size_bytes for one in topic.describe().partitions[0].segments]
+    [receipt] = topic.clean(T0)
+    assert history(topic) == ["4 c=1", "5 a=3", "6 b=3"]
+    assert (receipt.records_before, receipt.records_after, dict(receipt.removed)) == (7, 3, {"superseded": 4})
+    assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(sizes), sum(sizes) + sum(sizes[1:]))
+    _closed(topic, rows(spark, "c=2 a=4 b=4"))
+    clean, dirty = (one.size_bytes for one in topic.describe().partitions[0].segments)
+    [receipt] = topic.clean(T0)
+    assert history(topic) == ["7 c=2", "8 a=4", "9 b=4"]
+    assert receipt.read_bytes == (clean + dirty) + dirty
+    assert latest(topic) == {"a": "4", "b": "4", "c": "2"}
+
+
 def test_the_users_and_the_letters_of_the_seeds_keep_their_newest_offsets(spark: SparkSession, logs: LogDir) -> None:
     """Two examples as two partitions, with the offsets that they name."""
     topic = logs.create_topic("seeds", partitions=2, config=_COMPACT)
