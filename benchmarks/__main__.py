@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, cleaning, transactions
+from benchmarks import append, arrow, cleaning, transactions
 
-_ALL = {"append": append.run, "transactions": transactions.run, "cleaning": cleaning.run}
+_ALL = {"append": append.run, "transactions": transactions.run, "cleaning": cleaning.run, "arrow": arrow.run}
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from compaction.errors import HistoryCleaned, UserError
 from compaction.read_positions import Position, parse_offsets
-from storage import arrow_rows
-from storage.arrow_rows import LATEST_COLUMNS
+from storage import arrow_frames, arrow_rows
+from storage.arrow_frames import LATEST_COLUMNS
 from storage.arrow_sql import latest_sql
 from storage.arrow_view import ArrowLog, ArrowView
 from storage.schema import RECORD_COLUMNS
@@ -79,7 +79,7 @@ def latest(
     wanted = _keys(keys)
 
     def read(view: ArrowView) -> pa.Table:
-        return arrow_rows.latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=wanted)
+        return arrow_frames.latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=wanted)
 
     return _reading(path, isolation, storage_options, read)
 
@@ -98,7 +98,7 @@ def scan_latest(
     The files are those of the newest version now: collect it before VACUUM removes them (24 hours by default).
     """
     view = ArrowLog(path, storage_options).view(isolation)
-    return arrow_rows.scan_latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=_keys(keys))
+    return arrow_frames.scan_latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=_keys(keys))
 
 
 def records(
@@ -144,7 +144,7 @@ def scan_records(
 ) -> pl.LazyFrame:
     """Return the rows of `records` as a lazy frame; as `scan_latest`."""
     view = ArrowLog(path, storage_options).view(isolation)
-    return arrow_rows.scan_records(
+    return arrow_frames.scan_records(
         view,
         columns or RECORD_COLUMNS,
         control=include_control,
@@ -162,7 +162,7 @@ def bootstrap(path: str | Path, *, isolation: str = "read_committed", storage_op
     """
 
     def read(view: ArrowView) -> Bootstrap:
-        return Bootstrap(table=arrow_rows.latest(view), offsets=dict(enumerate(view.end)), table_version=view.version)
+        return Bootstrap(table=arrow_frames.latest(view), offsets=dict(enumerate(view.end)), table_version=view.version)
 
     return _reading(path, isolation, storage_options, read)
 

@@ -94,7 +94,8 @@ class RangeReader:
     def starting(self, view: ArrowView) -> Position:
         """Return where a new reader begins.
 
-        Of offsets that somebody remembers nobody knows the version: every tombstone at or past them counts as missed once it was removed.
+        A reader that begins at the ends of the log holds nothing yet. Of offsets in between, which somebody remembers, nobody knows the
+        version: every tombstone at or past them counts as missed once it was removed.
         Raises `UserError` for what is no position, `OffsetOutOfRange` for one past the log end.
         """
         options = self.options
@@ -102,8 +103,8 @@ class RangeReader:
         if options.starting_timestamp_ms is not None:
             return replace(newest, offsets=offsets_at(view, options.starting_timestamp_ms))
         offsets = self._parsed(view, "startingOffsets", options.starting_offsets)
-        named = options.starting_offsets.strip().lower() in {"earliest", "latest"}
-        return replace(newest, offsets=offsets, since_version=view.version if named else -1)
+        fresh = all(at <= first or at >= last for at, first, last in zip(offsets, view.start, view.end, strict=True))
+        return replace(newest, offsets=offsets, since_version=view.version if fresh else -1)
 
     def _parsed(self, view: ArrowView, option: str, given: str) -> tuple[int, ...]:
         offsets = parse_offsets(given, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
@@ -128,7 +129,8 @@ class Watch:
 
         Raises `ReaderBehind` when something was missed that the options do not accept; else a warning says what.
         """
-        if view.version <= position.table_version and all(map(int.__ge__, position.offsets, view.start)):
+        unmoved = view.version <= position.table_version and position.since_version >= 0
+        if unmoved and all(map(int.__ge__, position.offsets, view.start)):
             return position.offsets, False
         history = self._history.look(self._log.table(), self._log.ledger.read(), min(position.since_version, position.table_version))
         found = missed(
@@ -157,7 +159,7 @@ class TopicBatchReader(RangeReader, DataSourceReader):
     def partitions(self) -> list[SplitPartition]:
         """Return the splits from the starting to the ending offsets."""
         view = self.view()
-        start = self.starting(view)
+        start = replace(self.starting(view), since_version=view.version)  # whoever asks for a range once keeps nothing up to date
         begin, _ = Watch(self.log, self.options).check(start, view)
         end = self._parsed(view, "endingOffsets", self.options.ending_offsets)
         return self.splits(view, tuple(map(max, begin, view.start)), tuple(map(min, end, view.end)))

@@ -171,6 +171,10 @@ def test_a_reader_that_missed_a_tombstone_is_told_and_may_go_on(spark: SparkSess
     fruit.append(rows(spark, "fig=3"), now_ms=T0)
     assert reader.catch_up() == ["8 fig=3"], "it was told once"
 
+    with pytest.raises(StreamingQueryException, match=r"partition 0, offset 1: tombstones up to offset 5 were removed"):
+        Reader(spark, fruit, tmp_path / "remembered", startingOffsets='{"0": 1}').catch_up()
+    assert Reader(spark, fruit, tmp_path / "anew", startingOffsets='{"0": 0}').catch_up()[-1] == "8 fig=3", "it holds nothing yet"
+
 
 def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: Topic, tmp_path: Path) -> None:
     """Records below the log start before they were read; records that a RESTORE took back after they were."""
