@@ -11,15 +11,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from compaction.errors import InvalidConfiguration, LastwordError, LogDirLocked, UserError, Violation
-from lastword import cleaning_rendering, clock, rendering, requests
+from lastword import cleaning_rendering, cli_readers, clock, rendering, requests
+from lastword.cli_options import (
+    ANSWER_SECONDS,
+    QUIET,
+    RECORD_SHOWN,
+    Config,
+    Decode,
+    Json,
+    Limit,
+    LogDirOption,
+    Partition,
+    Timeout,
+    notes,
+    out,
+    show,
+    with_spark,
+)
 from lastword.copying import copy_topic
 from lastword.explanation import PartitionReport
 from lastword.log_dir import LogDir
 from lastword.service import Service
-from lastword.session import spark_session
 from lastword.settings import checked_settings, load_settings
 
 app = typer.Typer(name="lastword", help="The last word on every key: a compacted changelog on Delta Lake.", no_args_is_help=True)
@@ -29,21 +43,9 @@ transactions_app = typer.Typer(help="Open transactions: list, describe, end.", n
 app.add_typer(topics_app, name="topics")
 app.add_typer(queries_app, name="queries")
 app.add_typer(transactions_app, name="transactions")
-
-_LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="The directory of topics: a path or a URI.")]
-_Json = Annotated[bool, typer.Option("--json", help="JSON for pipes instead of a table.")]
-_Config = Annotated[list[str] | None, typer.Option("--config", help="A topic setting, e.g. cleanup.policy=compact; may be repeated.")]
-_Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many rows at the most.")]
-_Decode = Annotated[str, typer.Option("--decode", help="How values are shown: utf8 or json.", metavar="[utf8|json]")]
-_Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
-_Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a running service to do it.")]
-_ANSWER_SECONDS = 120.0
-_QUIET = {"spark.log.level": "ERROR"}
-_RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
-_DEFAULT_LIMIT = 50
-
-out = Console()
-notes = Console(stderr=True)
+app.add_typer(cli_readers.readers_app, name="readers")
+for command in (cli_readers.latest, cli_readers.changes, cli_readers.materialize):
+    app.command()(command)
 
 
 def main() -> None:
@@ -64,8 +66,8 @@ def main() -> None:
 def topics_create(
     name: str,
     partitions: Annotated[int, typer.Option(help="How many; fixed for ever.")] = 1,
-    config: _Config = None,
-    log_dir: _LogDirOption = "data",
+    config: Config = None,
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Create a topic.
 
@@ -76,7 +78,7 @@ def topics_create(
 
 
 @topics_app.command("list")
-def topics_list(as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def topics_list(as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """List the topics. Example: lastword topics list --json."""
     for name in LogDir(None, log_dir).topics():
         sys.stdout.write(f"{json.dumps({'topic': name})}\n" if as_json else f"{name}\n")
@@ -86,8 +88,8 @@ def topics_list(as_json: _Json = False, log_dir: _LogDirOption = "data") -> None
 def topics_describe(
     name: str,
     segments: Annotated[bool, typer.Option("--segments", help="Every segment too.")] = False,
-    as_json: _Json = False,
-    log_dir: _LogDirOption = "data",
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Show partitions, segments, sizes, offsets, record counts and settings; reads no record.
 
@@ -110,9 +112,9 @@ def topics_describe(
 @topics_app.command("alter")
 def topics_alter(
     name: str,
-    config: _Config = None,
+    config: Config = None,
     delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="A setting to take away.")] = None,
-    log_dir: _LogDirOption = "data",
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Change settings; a running service sees them at its next micro-batch.
 
@@ -124,7 +126,7 @@ def topics_alter(
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
+def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
     _carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
     out.print(f"deleted topic {name}")
@@ -135,25 +137,25 @@ def topics_copy(
     source: str,
     target: str,
     partitions: Annotated[int, typer.Option(help="How many the copy has.")] = 1,
-    log_dir: _LogDirOption = "data",
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Copy a topic into a new one with another number of partitions; every record is hashed anew.
 
     Example: lastword topics copy fruit-prices fruit-prices-16 --partitions 16
     """
-    result = copy_topic(_with_spark(log_dir), source, target, partitions=partitions)
+    result = copy_topic(with_spark(log_dir), source, target, partitions=partitions)
     out.print(f"copied {result.record_count:,} records of {source} to {target}")
 
 
 @queries_app.command("list")
-def queries_list(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def queries_list(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """List the streaming queries that a topic knows. Example: lastword queries list fruit-prices."""
     for name, query_id in LogDir(None, log_dir).topic(topic).describe().queries.items():
         sys.stdout.write(f"{json.dumps({'query': name, 'id': query_id})}\n" if as_json else f"{name}  {query_id}\n")
 
 
 @queries_app.command("forget")
-def queries_forget(topic: str, name: str, log_dir: _LogDirOption = "data") -> None:
+def queries_forget(topic: str, name: str, log_dir: LogDirOption = "data") -> None:
     """Let a query whose checkpoint is gone start anew: its source's rows come again.
 
     Example: lastword queries forget fruit-prices files
@@ -163,9 +165,9 @@ def queries_forget(topic: str, name: str, log_dir: _LogDirOption = "data") -> No
 
 
 @transactions_app.command("list")
-def transactions_list(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def transactions_list(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
-    found = [rendering.transaction(one, clock.now_ms()) for one in _with_spark(log_dir).topic(topic).open_transactions()]
+    found = [rendering.transaction(one, clock.now_ms()) for one in with_spark(log_dir).topic(topic).open_transactions()]
     if as_json:
         for one in found:
             sys.stdout.write(json.dumps(one) + "\n")
@@ -176,9 +178,9 @@ def transactions_list(topic: str, as_json: _Json = False, log_dir: _LogDirOption
 
 
 @transactions_app.command("describe")
-def transactions_describe(topic: str, producer_id: int, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def transactions_describe(topic: str, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show an open transaction and what it holds back in each partition. Example: lastword transactions describe fruit-prices 4."""
-    one = _with_spark(log_dir).topic(topic)
+    one = with_spark(log_dir).topic(topic)
     found = [rendering.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
     if not found:
         message = f"topic {topic}: producer {producer_id} has no open transaction; lastword transactions list {topic} shows them"
@@ -206,7 +208,7 @@ def transactions_describe(topic: str, producer_id: int, as_json: _Json = False, 
 
 
 @transactions_app.command("abort")
-def transactions_abort(topic: str, producer_id: int, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
+def transactions_abort(topic: str, producer_id: int, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
     result = _carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
     count, version = len(result["partitions"]), result["table_version"]
@@ -216,42 +218,35 @@ def transactions_abort(topic: str, producer_id: int, timeout: _Timeout = _ANSWER
 @app.command()
 def records(
     topic: str,
-    limit: _Limit = None,
-    decode: _Decode = "utf8",
-    partition: _Partition = None,
+    limit: Limit = None,
+    decode: Decode = "utf8",
+    partition: Partition = None,
     from_offset: Annotated[int, typer.Option(help="Only offsets from here on.")] = 0,
     control: Annotated[bool, typer.Option("--control", help="Control rows too.")] = False,
-    as_json: _Json = False,
-    log_dir: _LogDirOption = "data",
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Show the rows of the log in order. Example: lastword records fruit-prices --limit 20 --decode json."""
-    rows = _with_spark(log_dir).topic(topic).records(include_control=control).where(f"offset >= {from_offset}")
+    rows = with_spark(log_dir).topic(topic).records(include_control=control).where(f"offset >= {from_offset}")
     if partition is not None:
         rows = rows.where(f"partition = {partition}")
-    shown = (*_RECORD_SHOWN, "control") if control else _RECORD_SHOWN
-    _show(rows.orderBy("partition", "offset"), shown, f"{topic}: records", limit, decode, as_json=as_json)
-
-
-@app.command()
-def latest(topic: str, limit: _Limit = None, decode: _Decode = "utf8", as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
-    """Show the last record of every key. Example: lastword latest fruit-prices --json | jq .value."""
-    rows = _with_spark(log_dir).topic(topic).latest()
-    _show(rows.orderBy("partition", "key"), _RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+    shown = (*RECORD_SHOWN, "control") if control else RECORD_SHOWN
+    show(rows.orderBy("partition", "offset"), shown, f"{topic}: records", limit, decode, as_json=as_json)
 
 
 @app.command("dead-letters")
-def dead_letters(topic: str, limit: _Limit = None, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def dead_letters(topic: str, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show the rows that a stream brought and the log refused. Example: lastword dead-letters fruit-prices --limit 5."""
-    rows = _with_spark(log_dir).topic(topic).dead_letters().orderBy("refused_at")
+    rows = with_spark(log_dir).topic(topic).dead_letters().orderBy("refused_at")
     shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
-    _show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
+    show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
 
 
 @app.command()
 def roll(
     topic: str,
-    partition: _Partition = None,
-    log_dir: _LogDirOption = "data",
+    partition: Partition = None,
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Close the active segments. Example: lastword roll fruit-prices --partition 0."""
     for one, offset in LogDir(None, log_dir).topic(topic).roll(partition).items():
@@ -263,9 +258,9 @@ def clean(
     topic: str,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Whatever the dirty ratio; lifts quarantine.")] = False,
-    as_json: _Json = False,
-    timeout: _Timeout = _ANSWER_SECONDS,
-    log_dir: _LogDirOption = "data",
+    as_json: Json = False,
+    timeout: Timeout = ANSWER_SECONDS,
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Clean what is eligible: superseded records, aborted ones, expired tombstones and markers go.
 
@@ -274,7 +269,7 @@ def clean(
     Example: lastword clean fruit-prices --dry-run
     """
     if dry_run:
-        one = _with_spark(log_dir).topic(topic)
+        one = with_spark(log_dir).topic(topic)
         receipts = [receipt.to_details() for receipt in one.preview_clean(force=force)]
         reports = one.explain()
     else:
@@ -292,13 +287,13 @@ def clean(
 
 
 @app.command()
-def explain(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def explain(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Say for each partition whether the cleaner would take it, or what holds it back and until when; writes no record.
 
     Example: lastword explain fruit-prices
     """
     now_ms = clock.now_ms()
-    reports = LogDir(None, log_dir, session_settings=_QUIET).topic(topic).explain(now_ms)
+    reports = LogDir(None, log_dir, session_settings=QUIET).topic(topic).explain(now_ms)
     if as_json:
         for one in reports:
             sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
@@ -307,7 +302,7 @@ def explain(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data")
 
 
 @app.command()
-def receipts(topic: str, partition: _Partition = None, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def receipts(topic: str, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show what the cleaner has done, oldest first. Example: lastword receipts fruit-prices --partition 0."""
     found = [one.to_details() for one in LogDir(None, log_dir).topic(topic).receipts(partition)]
     if as_json:
@@ -318,21 +313,21 @@ def receipts(topic: str, partition: _Partition = None, as_json: _Json = False, l
 
 
 @app.command()
-def pause(topic: str, partition: _Partition = None, log_dir: _LogDirOption = "data") -> None:
+def pause(topic: str, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
     """Pause cleaning and retention; a running service heeds it at its next round. Example: lastword pause fruit-prices --partition 0."""
     for one, count in LogDir(None, log_dir).topic(topic).pause(partition).items():
         out.print(f"partition {one}: paused {count} time{'s' if count > 1 else ''}")
 
 
 @app.command()
-def resume(topic: str, partition: _Partition = None, log_dir: _LogDirOption = "data") -> None:
+def resume(topic: str, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
     """Take one pause away. Example: lastword resume fruit-prices."""
     for one, count in LogDir(None, log_dir).topic(topic).resume(partition).items():
         out.print(f"partition {one}: {f'still paused {count} times' if count else 'goes on'}")
 
 
 @app.command()
-def retention(topic: str, as_json: _Json = False, timeout: _Timeout = _ANSWER_SECONDS, log_dir: _LogDirOption = "data") -> None:
+def retention(topic: str, as_json: Json = False, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """Delete the segments that log start, retention.bytes and retention.ms allow to go. Example: lastword retention fruit-prices."""
     gone = _carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
     if as_json:
@@ -352,8 +347,8 @@ def retention(topic: str, as_json: _Json = False, timeout: _Timeout = _ANSWER_SE
 def delete_records(
     topic: str,
     before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500; offset -1 is the log end.")],
-    timeout: _Timeout = _ANSWER_SECONDS,
-    log_dir: _LogDirOption = "data",
+    timeout: Timeout = ANSWER_SECONDS,
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Delete the records below an offset, for all readers and for ever. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
     pairs: dict[int, int] = {}
@@ -369,9 +364,9 @@ def delete_records(
 
 
 @app.command()
-def verify(topic: str, as_json: _Json = False, log_dir: _LogDirOption = "data") -> None:
+def verify(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Check the invariants of a log; exit code 1 when one is broken. Example: lastword verify fruit-prices."""
-    report = _with_spark(log_dir).topic(topic).verify()
+    report = with_spark(log_dir).topic(topic).verify()
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
     else:
@@ -393,7 +388,7 @@ def append(
     schema: Annotated[str, typer.Option(help="The columns as SQL DDL; else inferred once.")] = "",
     name: Annotated[str, typer.Option(help="The query's name: the same name goes on where it stopped.")] = "append",
     follow: Annotated[bool, typer.Option("--follow", help="Stay and take new files as they come.")] = False,
-    log_dir: _LogDirOption = "data",
+    log_dir: LogDirOption = "data",
 ) -> None:
     """Append files that were not appended before; each once, also after a crash.
 
@@ -427,7 +422,7 @@ def _carried_out(request: requests.Request, log_dir: str, timeout_s: float) -> A
 
     The lock comes before everything, Spark included: beside a service there is nothing to start one for.
     """
-    logs = LogDir(None, log_dir, session_settings=_QUIET)
+    logs = LogDir(None, log_dir, session_settings=QUIET)
     logs.topic(request.topic)  # the mistake in a name needs neither
     try:
         logs.hold_lock()
@@ -452,10 +447,6 @@ def _asked(request: requests.Request, location: str, timeout_s: float, locked: L
     raise LastwordError(message)
 
 
-def _with_spark(log_dir: str) -> LogDir:
-    return LogDir(spark_session(settings=_QUIET), log_dir)
-
-
 def _pairs(config: list[str] | None) -> dict[str, object]:
     pairs: dict[str, object] = {}
     violations = []
@@ -468,18 +459,3 @@ def _pairs(config: list[str] | None) -> dict[str, object]:
         subject = "the command line"
         raise InvalidConfiguration(subject, violations)
     return pairs
-
-
-def _show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
-    if decode not in {"utf8", "json"}:
-        subject = "the command line"
-        raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
-    if as_json:
-        for row in (rows if limit is None else rows.limit(limit)).toLocalIterator():
-            sys.stdout.write(rendering.json_line(rendering.plain(row.asDict(recursive=True), decode)) + "\n")
-        return
-    most = limit or _DEFAULT_LIMIT
-    found = [rendering.plain(row.asDict(recursive=True), decode) for row in rows.limit(most + 1).collect()]
-    out.print(rendering.records_table(found[:most], columns, title))
-    if len(found) > most:
-        out.print(f"[dim]… and more; --limit shows more than {most}, --json all[/dim]")

@@ -173,6 +173,18 @@ def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
     return table
 
 
+def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
+    """Return registered readers as a table."""
+    table = Table(title=f"{topic}: readers", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    for name in ("reader", "lag", "seen", "expires", "partition: offset"):
+        table.add_column(name, justify="right" if name == "lag" else "left")
+    for one in found:
+        offsets = ", ".join(f"{partition}: {offset}" for partition, offset in enumerate(one["offsets"]))
+        expires = Text(instant(one["expires_ms"]), style="red" if one["expired"] else "")
+        table.add_row(one["name"], f"{one['lag']:,}", instant(one["seen_ms"]), expires, offsets)
+    return table
+
+
 def instant(time_ms: int) -> str:
     """Return an instant as people write it, in UTC."""
     return datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

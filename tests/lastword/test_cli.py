@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from compaction.errors import InvalidConfiguration, ProducerFenced, UnknownTopic, UserError
-from lastword import cli
+from lastword import cli, cli_options
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_describe_shows_partitions_segments_and_settings(
     lastword: Shell, logs: LogDir, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For people as tables, for pipes as one JSON object."""
-    monkeypatch.setattr(cli.out, "width", 140)
+    monkeypatch.setattr(cli_options.out, "width", 140)
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     topic.append(rows(spark, "grape=1 lime=1 grape=2", partition=1, timestamp_ms=1_700_000_000_123))
     assert lastword("roll", "fruit", "--partition", "1") == "partition 1: the next segment begins at offset 3\n"
