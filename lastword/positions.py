@@ -24,8 +24,9 @@ def starting_position(
 ) -> Position:
     """Return where a reader begins that asks for `starting_offsets` or `starting_timestamp` (which wins), at the newest table version.
 
-    Of offsets that somebody remembers nobody knows which version they are from (unless they are a `Position`): every tombstone at or past
-    them counts as missed once it was removed. Raises `UserError` for what is no position, `OffsetOutOfRange` for one past the log end.
+    Of offsets that somebody remembers nobody knows which version they are from (unless they are a `Position`, or the ends of the log, where
+    a new reader begins): every tombstone at or past them counts as missed once it was removed. Raises `UserError` for what is no position,
+    `OffsetOutOfRange` for one past the log end.
     """
     view = view_of(log, spark, log.snapshot(), isolation)
     version = view.snapshot.version
@@ -39,8 +40,8 @@ def starting_position(
     else:
         option = "starting_offsets"
         offsets = parse_offsets(starting_offsets, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
-        named = isinstance(starting_offsets, str) and starting_offsets.strip().lower() in {"earliest", "latest"}
-        seen = Position(offsets=offsets, table_version=version, since_version=version if named else -1)
+        new = all(at <= first or at >= last for at, first, last in zip(offsets, view.start, view.end, strict=True))
+        seen = Position(offsets=offsets, table_version=version, since_version=version if new else -1)
         ends = view.snapshot.log_end_offsets(view.partitions)
         past = {one: offset for one, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
         if past:

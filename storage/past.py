@@ -70,7 +70,7 @@ def witnesses(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolati
     have been deleted, or cleaned away in every version whose files are still there. `asked` names the request in messages.
     """
     now = view_of(log, spark, log.snapshot(), isolation)
-    decisions = log.decisions()
+    decisions = log.decisions_seen(now.snapshot)
     for partition, offset in enumerate(vector):
         if offset > now.end[partition]:
             what = "last stable offset" if isolation == "read_committed" else "log end offset"

@@ -90,7 +90,7 @@ def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation
     if isolation not in ISOLATIONS:
         message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
         raise UserError(message)
-    decisions = log.decisions()
+    decisions = log.decisions_seen(snapshot)
     ends = snapshot.log_end_offsets(decisions.partitions)
     if isolation == "read_committed":
         ends = log.last_stable_offsets(spark, snapshot)

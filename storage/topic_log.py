@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -24,7 +25,7 @@ from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
 from storage.append import Append
 from storage.footers import Compression, read_compression
-from storage.ledger import Decision, Decisions, Kind, Ledger
+from storage.ledger import Decision, Decisions, Kind, Ledger, Restore
 from storage.producer_log import has_producers, read_states
 from storage.snapshot import LogSnapshot, commits_since, find_token
 
@@ -74,6 +75,7 @@ class TopicLog:
         self._producer_cache = producer_cache
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._looked_at = 0
+        self._restores: tuple[tuple[int, int], tuple[Restore, ...]] | None = None
         self._lock = threading.RLock()
 
     def decisions(self) -> Decisions:
@@ -180,6 +182,20 @@ class TopicLog:
             if found:
                 self.ledger.append(found)
             self._looked_at = snapshot.version
+
+    def decisions_seen(self, snapshot: LogSnapshot) -> Decisions:
+        """Return today's decisions without those that a RESTORE up to `snapshot` made void, whether anybody has looked back or not."""
+        today = self.decisions()
+        with self._lock:
+            since = max(self._looked_at, today.looked_at_version)
+            if snapshot.version <= since:
+                return today
+            if self._restores is None or self._restores[0] != (since, snapshot.version):
+                restored = (one for one in commits_since(self._refreshed(), since) if one.restored_version is not None)
+                found = tuple(Restore(version=one.version, restored_version=one.restored_version or 0) for one in restored)
+                self._restores = (since, snapshot.version), found
+            unknown = [one for one in self._restores[1] if one not in today.restores and one.version <= snapshot.version]
+        return replace(today, restores=(*today.restores, *unknown)) if unknown else today
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, of one partition or of all, oldest first."""

@@ -166,7 +166,8 @@ class Tail:
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""
-        if view.snapshot.version <= position.table_version and all(map(int.__ge__, position.offsets, view.start)):
+        looked_at = position.since_version >= 0 and view.snapshot.version <= position.table_version
+        if looked_at and all(map(int.__ge__, position.offsets, view.start)):
             return position.offsets, False
         history = self.log.history(self._history, min(position.since_version, position.table_version))
         found = missed(

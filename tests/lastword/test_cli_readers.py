@@ -51,5 +51,5 @@ def test_a_table_is_kept_in_step_and_the_past_can_be_asked(spark: SparkSession, 
         (3, "lime", "1", "delete"),
         (4, "kiwi", "1", "insert"),
     ]
-    with pytest.raises(UserError, match=r"--from yesterday: allowed are offsets by partition as JSON"):
-        lastword("changes", "fruit", "--from", "yesterday", "--to", '{"0": 5}')
+    told_wrong = lastword.error(UserError, "changes", "fruit", "--from", "yesterday", "--to", '{"0": 5}')
+    assert told_wrong.startswith("--from yesterday: allowed are offsets by partition as JSON")

@@ -85,6 +85,18 @@ def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, 
         topic.latest(as_of={0: 2})
 
 
+def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: Topic, spark: SparkSession) -> None:
+    """Nobody has looked back yet: a section that is dirty again must not be taken for clean."""
+    append(topic, spark, "a=1 b=1 a=2")
+    version = topic.log.snapshot().version
+    topic.clean(now_ms=T0)
+    DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
+    assert words(topic.latest()) == "a=2 b=1"
+    append(topic, spark, "a=3")
+    assert words(topic.latest()) == "a=3 b=1"
+    assert words(topic.latest(as_of={0: 2})) == "a=1 b=1"
+
+
 def test_the_clean_section_is_not_shuffled(topic: Topic, spark: SparkSession) -> None:
     """A clean log is one scan; a small dirty section is sent to it."""
     append(topic, spark, "a=1 b=1 a=2")
