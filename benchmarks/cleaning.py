@@ -1,9 +1,10 @@
 """What cleaning costs: against a plain rewrite, against MERGE, as the clean section grows, in planning and in memory.
 
 (a) 4 M records of about 200 B, 90 % superseded, 4 partitions × 20 segments, against a plain Spark rewrite that reads the same and keeps
-    10 %: at most 1.6×, aim 1.25×.
+    10 %: at most 1.6×, aim 1.25×. Processor time is given beside the time, as a machine that does other things too spoils the latter.
 (b) Upkeep of a latest-per-key table, 20 micro-batches of 200,000 updates: appends and cleanings against MERGE in foreachBatch; over 400,000
-    keys at least 3× cheaper, over 2 M keys at least 5×.
+    keys at least 3× cheaper, over 2 M keys at least 5×. Segments of 32 MiB, which six micro-batches fill; the cleaner is asked after each
+    of them and cleans when its dirty ratio (the default, 0.5) says so.
 (c) 100,000 dirty records whose keys live in 5 % of the clean segments, the clean section 1 M, 4 M, 8 M: less than 1.5× from first to last,
     and the segments written again are those 5 %.
 (d) Planning 1,000 partitions × 100 segments from loaded metadata: under 1 s and 300 MB.
@@ -16,6 +17,7 @@ A log is cleaned several times by taking the cleaning back with Delta's RESTORE,
 from __future__ import annotations
 
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +30,7 @@ import numpy as np
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from benchmarks.measure import in_turns, report
+from benchmarks.measure import in_turns, report, timed
 from compaction.config import parse_service_config, parse_topic_config
 from compaction.planner import plan_cleaning
 from lastword import LogDir, clock, spark_session
@@ -43,13 +45,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from compaction.receipt import CleaningReceipt
     from lastword import Topic
 
 _PARTITIONS = 4
 _MIB = 2**20
 _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 _ROUNDS = 3
-_THROTTLED_SECONDS = 75
+_THROTTLED_APPENDS = 4
 
 
 def run() -> None:
@@ -62,9 +65,10 @@ def _session() -> SparkSession:
     return spark_session("lastword-bench", settings={"spark.log.level": "ERROR", "spark.driver.memory": "4g"})
 
 
-def changes(spark: SparkSession, count: int, first_key: int, keys: int, seed: int) -> DataFrame:
-    """Return `count` changes of about 200 B over `keys` keys from `first_key` on, a key as often as every other one."""
-    key = F.lit(first_key) + F.pmod((F.col("id") + F.lit(seed * count)) * F.lit(7_919), F.lit(keys))
+def changes(spark: SparkSession, count: int, first_key: int, keys: int, seed: int, *, in_turn: bool = True) -> DataFrame:
+    """Return `count` changes of about 200 B over `keys` keys from `first_key` on: a key as often as every other one, or at random."""
+    number = F.col("id") + F.lit(seed * count)
+    key = F.lit(first_key) + F.pmod(number * F.lit(7_919) if in_turn else F.xxhash64(number), F.lit(keys))
     return spark.range(count).select(
         F.substring(F.sha2(key.cast("string"), 256), 1, 16).cast("binary").alias("key"),
         F.concat(F.sha2(F.concat(F.col("id"), F.lit(f"-{seed}")), 512), F.sha2(F.concat(F.col("id"), F.lit(f"+{seed}")), 256))
@@ -80,51 +84,54 @@ def _again(spark: SparkSession, topic: Topic, version: int) -> None:
 
 
 def against_rewrite() -> None:
-    """Measure (a)."""
+    """Measure (a): once with keys that come in turn, so that whole segments are superseded, and once at random, so that hardly any is."""
     spark = _session()
+    rows = [_against_rewrite(spark, in_turn=in_turn) for in_turn in (True, False)]
+    columns = ["keys", "log", "left", "rewrite s", "clean s", "of it pass 1", "ratio", "of processor time", "bound"]
+    report("(a) cleaning 4 M records, 90 % superseded", rows, columns)
+
+
+def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         topic = LogDir(spark, f"{folder}/logs").create_topic("a", partitions=_PARTITIONS, config=_COMPACT)
         for number in range(20):
-            topic.append(changes(spark, 200_000, 0, 400_000, number), now_ms=clock.now_ms())
+            topic.append(changes(spark, 200_000, 0, 400_000, number, in_turn=in_turn), now_ms=clock.now_ms())
             topic.roll()
         version = topic.log.snapshot().version
         size = topic.describe().size_bytes
-        receipts = []
-        seconds: list[float] = []
+        receipts: list[CleaningReceipt] = []
+        ours: list[tuple[float, float]] = []
+        theirs: list[tuple[float, float]] = []
 
         def clean() -> None:
-            begun = time.perf_counter()
             receipts[:] = topic.clean()
-            seconds.append(time.perf_counter() - begun)
 
         def rewrite() -> None:
             rows = spark.read.format("delta").option("versionAsOf", version).load(topic.log.paths.log)
             kept = rows.where(F.pmod(F.col("offset"), F.lit(10)) == 0)
             kept.write.format("delta").mode("overwrite").partitionBy("partition").save(f"{folder}/plain")
 
-        plain = []
         for number in range(_ROUNDS + 1):
-            begun = time.perf_counter()
-            rewrite()
-            plain.append(time.perf_counter() - begun)
-            clean()
+            for thing, measured in ((rewrite, theirs), (clean, ours)):
+                measured.append(timed(spark, thing))
             if number < _ROUNDS:
                 _again(spark, topic, version)
-        ours, theirs = sorted(seconds[1:])[_ROUNDS // 2], sorted(plain[1:])[_ROUNDS // 2]
+        (their_s, their_cpu_s), (our_s, our_cpu_s) = (
+            tuple(statistics.median(column) for column in zip(*measured[1:], strict=True)) for measured in (theirs, ours)
+        )
         kept = sum(one.records_after for one in receipts)
         index = max(one.index_ms for one in receipts) / 1000
-        row = [
+        return [
+            "in turn" if in_turn else "at random",
             f"{size / _MIB:.0f} MiB",
             f"{kept:,}",
-            f"{theirs:.2f}",
-            f"{ours:.2f}",
+            f"{their_s:.2f}",
+            f"{our_s:.2f}",
             f"{index:.2f}",
-            f"{ours / theirs:.2f}",
+            f"{our_s / their_s:.2f}",
+            f"{our_cpu_s / their_cpu_s:.2f}",
             "≤ 1.6 (aim 1.25)",
         ]
-        report(
-            "(a) cleaning 4 M records, 90 % superseded", [row], ["log", "left", "rewrite s", "clean s", "of it pass 1", "ratio", "bound"]
-        )
 
 
 def against_merge() -> None:
@@ -136,30 +143,35 @@ def against_merge() -> None:
             first = changes(spark, keys, 0, keys, -1)
             first.write.format("delta").save(f"{folder}/merge")
             topic = LogDir(spark, f"{folder}/logs").create_topic(
-                "b", partitions=_PARTITIONS, config={"cleanup.policy": "compact", "segment.bytes": "16MiB"}
+                "b", partitions=_PARTITIONS, config={"cleanup.policy": "compact", "segment.bytes": "32MiB"}
             )
             topic.append(first)
             topic.roll()
             topic.clean()
             target = DeltaTable.forPath(spark, f"{folder}/merge")
             merged = appended = cleaned = 0.0
+            rounds = 0
             for number in range(21):
-                batch = changes(spark, 200_000, (number * 61_003) % keys, min(keys, 200_000), number)
+                batch = changes(spark, 200_000, (number * 61_003) % keys, min(keys, 200_000), number).persist()
+                batch.count()  # neither pays for making it
                 begun = time.perf_counter()
-                newest = batch.withColumn("__at", F.monotonically_increasing_id()).groupBy("key").agg(F.max_by("value", "__at").alias("value"))
+                numbered = batch.withColumn("at", F.monotonically_increasing_id())
+                newest = numbered.groupBy("key").agg(F.max_by("value", "at").alias("value"))
                 merge = target.alias("t").merge(newest.alias("s"), "t.key = s.key")
                 merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
                 middle = time.perf_counter()
                 topic.append(batch)
                 after = time.perf_counter()
-                topic.clean()
+                done = topic.clean()
                 if number:  # the first one warms up
+                    rounds += bool(done)
                     merged += middle - begun
                     appended += after - middle
                     cleaned += time.perf_counter() - after
+                batch.unpersist()
             ours = appended + cleaned
-            rows.append([f"{keys:,}", f"{merged:.1f}", f"{appended:.1f}", f"{cleaned:.1f}", f"{merged / ours:.1f}×", bound])
-    report("(b) 20 micro-batches of 200,000 updates", rows, ["keys", "MERGE s", "appends s", "cleanings s", "cheaper", "bound"])
+            rows.append([f"{keys:,}", f"{merged:.1f}", f"{appended:.1f}", f"{cleaned:.1f}", str(rounds), f"{merged / ours:.1f}×", bound])
+    report("(b) 20 micro-batches of 200,000 updates", rows, ["keys", "MERGE s", "appends s", "cleanings s", "rounds", "cheaper", "bound"])
 
 
 def incremental() -> None:
@@ -249,7 +261,11 @@ def planning() -> None:
 
 
 def throttled() -> None:
-    """Measure (f): rounds for a minute and more, at a limit that they would exceed by far."""
+    """Measure (f): one tick of a minute and more, at a limit that its rounds would exceed by far.
+
+    The tick ends when nothing is left to clean, and so after its last round was slept off; time before and after it, in which nothing is
+    to be cleaned, would count as unused.
+    """
     spark = _session()
     limit = 4 * _MIB
     config, _ = parse_service_config({"log.cleaner.io.max.bytes.per.second": limit})
@@ -267,18 +283,22 @@ def throttled() -> None:
 
         cleaner.clean = counting  # type: ignore[assignment, method-assign]
         tending = Tending(spark=spark, cleaner=cleaner, config=config, topics=lambda: [topic.log], clock_ms=clock.now_ms)
-        for number in range(2):
-            topic.append(changes(spark, 400_000, 0, 200_000, number))
+        for number in range(_THROTTLED_APPENDS):
+            topic.append(changes(spark, 400_000, 0, 200_000, number, in_turn=False))
             topic.roll()
-        total, begun = 0, time.perf_counter()
-        while time.perf_counter() - begun < _THROTTLED_SECONDS:
-            tending.tick()
-            total, elapsed = sum(counted), time.perf_counter() - begun
-            topic.append(changes(spark, 400_000, 0, 200_000, 7))
-            topic.roll()
+        begun = time.perf_counter()
+        tending.tick()
+        total, elapsed = sum(counted), time.perf_counter() - begun
         rate = total / elapsed
-        row = [f"{limit / _MIB:.1f}", f"{rate / _MIB:.2f}", f"{elapsed:.0f}", f"{100 * (rate / limit - 1):+.1f} %", "± 10 %"]
-        report("(f) log.cleaner.io.max.bytes.per.second", [row], ["limit MiB/s", "average MiB/s", "over s", "off by", "bound"])
+        row = [
+            f"{limit / _MIB:.1f}",
+            f"{rate / _MIB:.2f}",
+            f"{elapsed:.0f}",
+            str(len([one for one in counted if one])),
+            f"{100 * (rate / limit - 1):+.1f} %",
+            "± 10 %",
+        ]
+        report("(f) log.cleaner.io.max.bytes.per.second", [row], ["limit MiB/s", "average MiB/s", "over s", "rounds", "off by", "bound"])
 
 
 def memory() -> None:
@@ -289,20 +309,28 @@ def memory() -> None:
             [sys.executable, "-m", "benchmarks.cleaning", str(count)], capture_output=True, text=True, check=True
         )
         rows.append([f"{count:,}", *done.stdout.strip().splitlines()[-1].split()])
-    report("(e) memory at one map budget (16 MiB), heap 1 GiB", rows, ["records", "rounds", "peak live heap MiB", "driver's Python MiB"])
+    columns = ["records", "rounds", "live heap before MiB", "its peak MiB", "rise MiB", "driver's Python MiB"]
+    report("(e) memory at one map budget (16 MiB), heap 1 GiB", rows, columns)
 
 
 def _clean_and_watch(count: int) -> None:
-    """Clean `count` records and print rounds, the highest heap after a collection, and Python's peak."""
+    """Clean `count` records and print rounds, what lives on the heap before it and at its peak, and Python's peak.
+
+    What lives is what a full collection leaves; a process of one JVM is driver and executor at once.
+    """
     spark = spark_session("lastword-memory", settings={"spark.log.level": "ERROR", "spark.driver.memory": "1g"})
-    beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]  # noqa: SLF001
+    java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]  # noqa: SLF001
     peak, over = 0, threading.Event()
+
+    def live() -> int:
+        java.System.gc()
+        heap = java.Runtime.getRuntime()
+        return int(heap.totalMemory() - heap.freeMemory())
 
     def watch() -> None:
         nonlocal peak
-        pools = [one for one in beans.getMemoryPoolMXBeans() if "Old" in one.getName() or "Tenured" in one.getName()]
-        while not over.wait(0.2):
-            peak = max(peak, *(one.getCollectionUsage().getUsed() for one in pools))
+        while not over.wait(0.25):
+            peak = max(peak, live())
 
     with tempfile.TemporaryDirectory() as folder:
         logs = LogDir(spark, f"{folder}/logs", settings={"log.cleaner.dedupe.buffer.size": "16MiB"})
@@ -310,13 +338,19 @@ def _clean_and_watch(count: int) -> None:
         for number in range(count // 1_000_000):
             topic.append(changes(spark, 1_000_000, number * 500_000, 500_000, number))
             topic.roll()
-        spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]  # noqa: SLF001
-        threading.Thread(target=watch, daemon=True).start()
-        rounds = 0
+        before = live()
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
         while topic.clean():
-            rounds += 1
+            pass
         over.set()
-    print(rounds, round(peak / _MIB), round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+        watching.join()
+        rounds = len({one.table_version for one in topic.log.receipts()})
+    print(
+        rounds,
+        *(round(one / _MIB) for one in (before, peak, peak - before)),
+        round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    )
 
 
 _PARTS: dict[str, Callable[[], None]] = {

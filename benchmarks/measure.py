@@ -15,6 +15,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyspark.sql import SparkSession
+
 console = Console()
 
 
@@ -42,6 +44,19 @@ def in_turns(things: dict[str, Callable[[], object]], *, warm_up: int, rounds: i
             if number >= warm_up:
                 seconds[name].append(time.perf_counter() - begun)
     return {name: Timing(name=name, seconds=tuple(times)) for name, times in seconds.items()}
+
+
+def timed(spark: SparkSession, thing: Callable[[], object]) -> tuple[float, float]:
+    """Run a thing once; return its seconds, and the processor seconds of Spark's JVM, which tell what it cost on a busy machine."""
+    gc.collect()
+    spent, begun = _processor_seconds(spark), time.perf_counter()
+    thing()
+    return time.perf_counter() - begun, _processor_seconds(spark) - spent
+
+
+def _processor_seconds(spark: SparkSession) -> float:
+    process = spark.sparkContext._jvm.java.lang.ProcessHandle.current()  # type: ignore[union-attr]  # noqa: SLF001
+    return float(process.info().totalCpuDuration().get().toMillis()) / 1000
 
 
 def report(title: str, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
