@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, transactions
+from benchmarks import append, arrow, cleaning, readers, transactions
 
-_ALL = {"append": append.run, "transactions": transactions.run, "cleaning": cleaning.run, "arrow": arrow.run}
+_ALL = {"append": append.run, "transactions": transactions.run, "cleaning": cleaning.run, "arrow": arrow.run, "readers": readers.run}
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:

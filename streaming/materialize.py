@@ -6,6 +6,8 @@
  span       read it, apply it, move the position: one commit of the target          storage.target
 ```
 
+After each step the table is exactly what `latest()` says at the position (`TailOptions.consistent`).
+
 The position stands in the target, in the same commit as the rows; a query checkpoint would be a second truth, so it is a temporary one.
 Any other sink gets the newest record of each key of a micro-batch, and the position after it; its progress is in a query checkpoint, and a
 sink that keeps the position beside its rows is exactly once too.
@@ -13,7 +15,7 @@ sink that keeps the position beside its rows is exactly once too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -115,7 +117,7 @@ def materialize_table(
         crash_points.reached(CrashPoint.TARGET_MADE)
         standing = Standing(position=position, steps=0 if standing is None else standing.steps + 1)
     run = Materialization(log, target, standing, shape)
-    frame = streaming_frame(Tail(log, spark, options, clock_ms), standing.position, on_span=run.reading)
+    frame = streaming_frame(Tail(log, spark, replace(options, consistent=True), clock_ms), standing.position, on_span=run.reading)
     return _started(frame, run.apply, trigger, {})
 
 

@@ -50,14 +50,17 @@ class TailOptions:
 
     `fail_on_data_loss`: records that were deleted or taken back before they were read end the query; otherwise a warning says so and the
     tail goes on where the log can. `on_missed_tombstones` ("error", "warn"): the same for tombstones that went before they were read.
-    A tail that is named as a `reader` is registered: what it has not read is kept for it, until it has not been seen for
-    `reader_expiration_ms` (`compaction.readers`).
+    `consistent`: a fold of all spans is exactly what the log said at the end of each. What is superseded by a record behind a span may be
+    cleaned away, so a span does not end inside of a clean section then (and may hold more than `max_offsets_per_trigger`), and is read at
+    the table version that it was planned at. A tail that is named as a `reader` is registered: what it has not read is kept for it, until
+    it has not been seen for `reader_expiration_ms` (`compaction.readers`).
     """
 
     isolation: str = "read_committed"
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     on_missed_tombstones: str = "error"
+    consistent: bool = False
     reader: str | None = None
     reader_expiration_ms: int = EXPIRATION_MS
 
@@ -134,6 +137,8 @@ class Tail:
         begin, accepted = self._checked(after, view)
         bounds = view.end if until is None else tuple(map(min, view.end, until))
         offsets = advance(begin, bounds, self.options.max_offsets_per_trigger)
+        if self.options.consistent:
+            offsets = tuple(max(at, min(dirty, end)) for at, dirty, end in zip(offsets, view.first_dirty, bounds, strict=True))
         if offsets == after.offsets and not accepted:
             return Span(begin=after.offsets, end=after)
         version = view.snapshot.version
@@ -155,14 +160,16 @@ class Tail:
 
         Rows of a partition are in no order inside of a span; every row of a span comes before those of the next. Raises as `plan`.
         """
-        view = self._view()
+        view = self._view(span.end.table_version if self.options.consistent else None)
         if view.snapshot.version > span.end.table_version:
             self._checked(replace(span.end, offsets=span.begin), view)
         rows = log_records(self.spark, self.log, replace(view, end=span.end.offsets), begin=span.begin)
         return data_records(rows).select(*TAIL_COLUMNS)
 
-    def _view(self) -> View:
-        return view_of(self.log, self.spark, self.log.snapshot(), self.options.isolation)
+    def _view(self, version: int | None = None) -> View:
+        """Return the view of the newest table version, or of one that is there for sure."""
+        snapshot = self.log.snapshot() if version is None else self.log.snapshot_at(version)
+        return view_of(self.log, self.spark, snapshot, self.options.isolation)
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""

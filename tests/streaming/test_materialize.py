@@ -219,3 +219,25 @@ def _steps(topic: Topic, location: Path) -> range:
     standing = Target(str(location), topic_id=topic.log.decisions().topic_id).standing()
     assert standing is not None
     return range(standing.steps + 1)
+
+
+def test_a_target_is_exact_at_every_step_also_where_the_log_was_cleaned_behind_it(
+    topic: Topic, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The record that supersedes one of a small step lies behind the step, and cleaning took the older one: no step ends in between."""
+    append(topic, spark, "a=1 b=1")
+    catch_up(topic, tmp_path / "target")
+    append(topic, spark, "a=2 b=2 a=3 c=1 b=∅")
+    topic.append(rows(spark, "d=1", partition=0), now_ms=T0)
+    topic.clean(now_ms=T0)
+    seen: list[str] = []
+
+    def watch(point: CrashPoint) -> None:
+        if point is CrashPoint.STEP_TAKEN:
+            is_right(topic, spark, tmp_path / "target")
+            seen.append(words(spark, tmp_path / "target"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crash_points, "reached", watch)
+        catch_up(topic, tmp_path / "target", max_offsets_per_trigger=1)
+    assert seen == ["a=3 c=1", "a=3 c=1 d=1"]
