@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -65,3 +66,12 @@ def history(topic: Topic, partition: int = 0) -> list[str]:
         + ("" if row["horizon"] is None else f" @{row['horizon'] - T0}")
         for row in shown
     ]
+
+
+def vacuum(topic: Topic, spark: SparkSession) -> None:
+    """Delete every file that the newest table version does not need, at once."""
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        DeltaTable.forPath(spark, topic.log.paths.log).vacuum(0)
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
-from tests.pictures import HOUR_MS, T0, rows, text
+from tests.pictures import HOUR_MS, T0, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +65,7 @@ def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, 
     append(topic, spark, "a=3", roll=False)
     version = topic.log.snapshot().version
     topic.clean(now_ms=T0)
-    _vacuum(topic, spark)
+    vacuum(topic, spark)
 
     with pytest.raises(HistoryCleaned, match=r"as_of offsets \{0: 2\}: cleaning has passed that point, and VACUUM took 1 of the"):
         topic.latest(as_of={0: 2})
@@ -194,7 +194,7 @@ def test_changes_that_cleaning_took_are_refused(topic: Topic, spark: SparkSessio
         topic.changes({0: 2}, {0: 5})
     net = ["3 a=1 update_before", "3 a=3 update_after", "4 b=1 update_before", "4 b=2 update_after"]
     assert told(topic.changes({0: 2}, {0: 5}, net=True)) == net
-    _vacuum(topic, spark)
+    vacuum(topic, spark)
     with pytest.raises(HistoryCleaned, match="VACUUM took"):
         topic.changes({0: 2}, {0: 5}, net=True)
     assert told(topic.changes({0: 4}, {0: 5})) == ["4 b=1 update_before", "4 b=2 update_after"]
@@ -213,12 +213,3 @@ def _plan(table: DataFrame) -> str:
         table.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")  # type: ignore[union-attr]  # noqa: SLF001
     )
     return plan
-
-
-def _vacuum(topic: Topic, spark: SparkSession) -> None:
-    """Delete every file that the newest table version does not need, at once."""
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
-        DeltaTable.forPath(spark, topic.log.paths.log).vacuum(0)
-    finally:
-        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")

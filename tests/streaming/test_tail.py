@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from compaction.errors import InvalidConfiguration, OffsetOutOfRange, UserError
-from tests.pictures import DAY_MS, HOUR_MS, T0, log, rows, text
+from tests.pictures import DAY_MS, HOUR_MS, T0, log, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +104,7 @@ def test_what_was_compacted_away_is_skipped_and_nothing_that_survived_is_missed(
     append(topic, spark, "a=2 b=2 a=3")
     append(topic, spark, "c=1", roll=False)
     topic.clean(now_ms=T0)
-    _vacuum(topic, spark)
+    vacuum(topic, spark)
 
     assert log(topic) == ["3 b=2", "4 a=3", "5 c=1"]
     assert [record for one in reader.catch_up() for record in one] == ["3 b=2", "4 a=3", "5 c=1"]
@@ -267,12 +267,3 @@ def test_options_that_cannot_be_are_named_with_what_is_allowed(
     append(topic, spark, "a=1")
     with pytest.raises(error, match=told):
         topic.tail(**given)
-
-
-def _vacuum(topic: Topic, spark: SparkSession) -> None:
-    """Delete every file that the newest table version does not need, at once."""
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    try:
-        DeltaTable.forPath(spark, topic.log.paths.log).vacuum(0)
-    finally:
-        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
