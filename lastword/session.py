@@ -62,4 +62,9 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in jars("spark")))
     for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if " " in os.environ["PYSPARK_PYTHON"]:  # Spark looks for data sources in Python by a shell command that does not quote the path
+        from pyspark_lastword import DefaultSource  # noqa: PLC0415  as above
+
+        session.dataSource.register(DefaultSource)
+    return session
