@@ -133,9 +133,11 @@ def test_bootstrap_and_tail_meet_at_fifty_moments(spark: SparkSession, logs: Log
 
 
 _POINTS = ("TARGET_PLANNED", "TARGET_MADE", "STEP_PLANNED", "WRITING", "STEP_TAKEN")
+#: Where a process of its own makes a difference; the other points are crashed at inside of the test's (`test_materialize`).
+_FEW = ("TARGET_MADE", "WRITING")
 
 
-def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int) -> None:
+def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int, points: tuple[str, ...] = _POINTS) -> None:
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     draw = random.Random(seed)
@@ -149,8 +151,8 @@ def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int) -> Non
         if draw.random() < 0.3:
             topic.roll()
             topic.clean()
-        point = _POINTS[killed] if killed < len(_POINTS) else draw.choice(_POINTS[2:])
-        killed += _application(logs.location, target, point, 1 if killed < len(_POINTS) else draw.randint(1, 2)) == -signal.SIGKILL
+        point = points[killed] if killed < len(points) else draw.choice(points[2:])
+        killed += _application(logs.location, target, point, 1 if killed < len(points) else draw.randint(1, 2)) == -signal.SIGKILL
         if target.exists() and any((target / "_delta_log").glob("*.json")):
             is_right(topic, spark, target)
     assert _application(logs.location, target, "NONE", 1) == 0
@@ -173,6 +175,6 @@ def test_a_materialisation_killed_twenty_times_is_right_each_time(spark: SparkSe
 
 
 @pytest.mark.timeout(900)
-def test_a_materialisation_killed_at_every_named_point_is_right_each_time(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
-    """With real SIGKILLs: before the target, after it, before, in and after a step."""
-    _storm(spark, logs, tmp_path, kills=len(_POINTS))
+def test_a_materialisation_that_is_killed_is_right_each_time(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """With real SIGKILLs: when the target is made, and while files of a step are written."""
+    _storm(spark, logs, tmp_path, kills=len(_FEW), points=_FEW)
