@@ -407,7 +407,7 @@ def append(
         "schema": schema,
         "trigger": "" if follow else "available-now",
     }
-    settings = {"log_dir": log_dir, "sources": [source], "spark": {"spark.log.level": "ERROR"}}
+    settings = {"log_dir": log_dir, "sources": [source], "http": {"listen": ""}, "spark": {"spark.log.level": "ERROR"}}
     Service(checked_settings(settings, subject="the command line"), cleaning=False).run_until_signal()
 
 

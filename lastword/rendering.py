@@ -84,8 +84,13 @@ def _cell(name: str, value: Any) -> Text:
     if value is None:
         return Text("tombstone" if name == "value" else "", style="dim italic")
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    shown = "".join(character if character.isprintable() else "�" for character in text)
-    return Text(shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…")
+    return Text(printable(text, _WIDEST))
+
+
+def printable(text: str, most: int) -> str:
+    """Return text of at most `most` characters that does nothing to a terminal or a page: what is not printable comes as �."""
+    shown = "".join(character if character.isprintable() else "�" for character in text[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def size(size_bytes: float) -> str:

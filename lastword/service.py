@@ -11,14 +11,19 @@ import math
 import signal
 import threading
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from compaction.errors import TopicExists, UnknownTopic
 from lastword import clock, requests
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
+from lastword.status.server import StatusApp, StatusServer
+from lastword.status.standing import QueryStanding
+from lastword.status.watcher import CleanerStanding, Watcher
+from streaming import metrics
 from streaming.appender import stop_append_query
-from streaming.events import logger
+from streaming.events import first_line, logger
 from streaming.sources import open_source, trigger_of
 from streaming.tending import Tending
 from streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
@@ -72,6 +77,18 @@ class Service:
             stop=self._stop,
         )
         self.dead_cleaners = 0
+        self._cleaner_dead = False
+        self._queries: dict[str, tuple[str, StreamingQuery]] = {}
+        self._heartbeat_ms = clock.now_ms()
+        self.watcher = Watcher(
+            log_dir=self.logs.location,
+            topics=self._topic_logs,
+            cleaner=self.logs.cleaner,
+            clock_ms=clock.now_ms,
+            spark=spark,
+            queries=self._query_standings,
+            cleaner_standing=self._cleaner_standing,
+        )
         self._known: dict[str, TopicLog] = {}
         for name, topic in settings.topics.items():
             try:
@@ -89,11 +106,13 @@ class Service:
         Raises what an append query died of. Without a source it runs until `stop`: the cleaner has work.
         """
         with_pool(self.logs.spark, APPEND_POOL)
+        self.watcher.start()
         queries = [self._start(number) for number in range(len(self._settings.sources))]
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
             while not self._stop.is_set() and (queries or not self._settings.sources):
+                self._heartbeat_ms = clock.now_ms()
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
                     self.logs.purge_deleted()
                     tidied = time.monotonic()
@@ -109,14 +128,26 @@ class Service:
                     cleaner = None
                 if cleaner is None and time.monotonic() >= restart_at:
                     cleaner = self._start_cleaner()
+                    self._cleaner_dead = False
                 self._stop.wait(_POLL_SECONDS)
         finally:
             for query in queries:
                 stop_append_query(query)
             self._stop_cleaner(cleaner)
+            self.watcher.stop()
+
+    def serve(self) -> StatusServer | None:
+        """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""
+        if not self._settings.http.listen:
+            return None
+        app = StatusApp(watcher=self.watcher, now_ms=clock.now_ms, heartbeat_ms=lambda: self._heartbeat_ms)
+        server = StatusServer(app, self._settings.http.listen)
+        server.start()
+        _LOG.info("status page", url=server.url)
+        return server
 
     def run_until_signal(self) -> None:
-        """Run as a process: SIGTERM and SIGINT stop it gracefully."""
+        """Run as a process that answers HTTP: SIGTERM and SIGINT stop it gracefully."""
 
         def handle(signum: int, _frame: FrameType | None) -> None:
             _LOG.info("stopping", signal=signal.Signals(signum).name)
@@ -124,16 +155,23 @@ class Service:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, handle)
-        self.run()
+        server = self.serve()
+        try:
+            self.run()
+        finally:
+            if server is not None:
+                server.stop()
 
     def _start(self, number: int) -> StreamingQuery:
         source = self._settings.sources[number]
         topic = self.logs.topic(source.topic)
         opened = open_source(self.logs.spark, source, topic.log, now_ms=clock.now_ms())
         _LOG.info("source started", source=source.name, topic=source.topic, format=source.format)
-        return topic.append_stream(
+        query = topic.append_stream(
             opened.rows, name=source.name, trigger=trigger_of(source.trigger), on_invalid=source.on_invalid, mirror=opened.mirror
         )
+        self._queries[source.name] = source.topic, query
+        return query
 
     def _start_cleaner(self) -> StreamingQuery:
         return start_cleaner_query(self.logs.spark, self.tending.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
@@ -141,11 +179,19 @@ class Service:
     def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
         """Count a cleaner query that died, and return after how many seconds it is started again: a second, doubled each time."""
         self.dead_cleaners += 1
+        self._cleaner_dead = True
+        metrics.DEAD_CLEANERS.inc()
         delay = min(2.0 ** (self.dead_cleaners - 1), _LONGEST_RESTART_SECONDS)
         error = cleaner.exception()
         reason = str(error).splitlines()[0] if error is not None else "ended by itself"
         _LOG.error("cleaner died", dead_cleaners=self.dead_cleaners, restart_in_s=delay, error=reason)
         return delay
+
+    def _cleaner_standing(self) -> CleanerStanding:
+        return CleanerStanding(ran_ms=self.tending.tended.last_tick_ms, dead=self._cleaner_dead, deaths=self.dead_cleaners)
+
+    def _query_standings(self) -> list[QueryStanding]:
+        return [_query_standing(name, topic, query) for name, (topic, query) in list(self._queries.items())]
 
     def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
         """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
@@ -166,3 +212,31 @@ class Service:
             known[name] = log
         self._known = known
         return list(known.values())
+
+
+def _query_standing(name: str, topic: str, query: StreamingQuery) -> QueryStanding:
+    """Return how a query is, from the progress that Spark reports."""
+    try:
+        progress, active, failure = query.lastProgress, query.isActive, query.exception()
+    except Exception as error:  # noqa: BLE001  the JVM is going down
+        return QueryStanding(name=name, topic=topic, active=False, message=first_line(error))
+    message = first_line(failure) if failure is not None else ""
+    if progress is None:
+        return QueryStanding(name=name, topic=topic, active=active, message=message)
+    began = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00"))
+    return QueryStanding(
+        name=name,
+        topic=topic,
+        active=active,
+        batch_id=progress.batchId,
+        input_rows_per_second=_number(progress.inputRowsPerSecond),
+        processed_rows_per_second=_number(progress.processedRowsPerSecond),
+        batch_duration_ms=progress.batchDuration,
+        progressed_ms=round(began.timestamp() * 1000),
+        message=message,
+    )
+
+
+def _number(value: float | None) -> float:
+    """Return what Spark gives as a rate: absent or NaN before the second micro-batch."""
+    return 0.0 if value is None or not math.isfinite(value) else value

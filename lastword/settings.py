@@ -15,12 +15,15 @@ format = "json"
 path = "incoming/*.json"
 key = ["icao"]
 
+[http]                               # metrics, health and the status page
+listen = "127.0.0.1:9464"            # "" for none
+
 [spark]                              # Spark settings
 "spark.driver.memory" = "2g"
 ```
 
 TOML reads a dotted key as nested tables; they are joined again here, so that Kafka's names can be written as they are.
-The environment wins over the file: LASTWORD_LOG_DIR.
+The environment wins over the file: LASTWORD_LOG_DIR, LASTWORD_HTTP_LISTEN.
 """
 
 from __future__ import annotations
@@ -29,9 +32,9 @@ import os
 import sys
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from compaction.config import parse_service_config, parse_topic_config
 from compaction.errors import InvalidConfiguration, UserError, Violation
@@ -46,6 +49,24 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_LAST_PORT: Final = 65_535
+
+
+def _checked_listen(listen: str) -> str:
+    if listen:
+        parse_listen(listen)
+    return listen
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Return host and port of "HOST:PORT" or "[V6]:PORT"; raise `ValueError` saying what is allowed."""
+    host, colon, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+        message = f'allowed is HOST:PORT with a port of 0 (any) to {_LAST_PORT}, such as 127.0.0.1:9464, or "" for none'
+        raise ValueError(message)
+    return host, int(port)
+
 
 class TopicSettings(BaseModel):
     """A topic that shall exist, with its own configuration."""
@@ -54,6 +75,16 @@ class TopicSettings(BaseModel):
 
     partitions: Annotated[int, Field(ge=1, description="Fixed at creation")] = 1
     config: dict[str, Any] = {}
+
+
+class HttpSettings(BaseModel):
+    """Where the service answers /metrics, /healthz, /readyz and the status page."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: Annotated[
+        str, AfterValidator(_checked_listen), Field(description='HOST:PORT; a port of 0 takes any; "" for none; loopback by default')
+    ] = "127.0.0.1:9464"
 
 
 class Settings(BaseModel):
@@ -65,6 +96,7 @@ class Settings(BaseModel):
     broker: dict[str, Any] = {}
     topics: dict[str, TopicSettings] = {}
     sources: list[Source] = []
+    http: HttpSettings = HttpSettings()
     spark: dict[str, str] = {}
 
 
@@ -81,6 +113,9 @@ def load_settings(path: Path) -> Settings:
     violations = _misshapen(raw)
     sources = [flat(source, keep=("options",)) for source in raw.pop("source", [])]
     topics = {name: flat(table) for name, table in raw.pop("topic", {}).items()}
+    http = flat(raw.pop("http", {}))
+    if "LASTWORD_HTTP_LISTEN" in os.environ:
+        http["listen"] = os.environ["LASTWORD_HTTP_LISTEN"]
     spark = {key: str(value) for key, value in flat(raw.pop("spark", {})).items()}
     broker = flat(raw)
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
@@ -94,6 +129,7 @@ def load_settings(path: Path) -> Settings:
         "broker": broker,
         "topics": {name: {"partitions": partitions[name], "config": table} for name, table in topics.items()},
         "sources": sources,
+        "http": http,
         "spark": spark,
     }
     violations += _violations(partial(checked_settings, settings))
@@ -132,12 +168,13 @@ def flat(table: dict[str, Any], *, keep: tuple[str, ...] = (), prefix: str = "")
 
 def _misshapen(raw: dict[str, Any]) -> list[Violation]:
     """Take out of `raw` the parts that have not the shape that they must have, and say so."""
-    source, topic, spark = raw.get("source", []), raw.get("topic", {}), raw.get("spark", {})
+    source, topic, spark, http = raw.get("source", []), raw.get("topic", {}), raw.get("spark", {}), raw.get("http", {})
     wrong = {
         "source": None if isinstance(source, list) and all(isinstance(one, dict) for one in source) else "[[source]], once for each source",
         "topic": None
         if isinstance(topic, dict) and all(isinstance(one, dict) for one in topic.values())
         else "[topic.NAME] for each topic",
+        "http": None if isinstance(http, dict) else "[http], and listen below it",
         "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
     }
     return [Violation(key=name, value=_shown(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -77,6 +78,11 @@ class TopicLog:
         self._looked_at = 0
         self._restores: tuple[tuple[int, int], tuple[Restore, ...]] | None = None
         self._lock = threading.RLock()
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What delta-rs needs to reach the object store."""
+        return self._storage_options
 
     def decisions(self) -> Decisions:
         """Return today's decisions; raise `UnknownTopic` when the topic was deleted, also if another took its name since."""
@@ -211,6 +217,7 @@ class TopicLog:
         if stable != snapshot.log_end_offsets(decisions.partitions):
             for one in self.open_transactions(spark, snapshot):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
+                named += f", begun {datetime.fromtimestamp(one.since_ms / 1000, timezone.utc).isoformat(timespec='seconds')},"
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
         return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ from storage import transactions
 from storage.append import Habits, MicroBatch
 from storage.envelope import shape_of
 from storage.ledger import Decision, Kind
+from streaming import metrics
 from streaming.events import logger
 
 if TYPE_CHECKING:
@@ -229,7 +231,15 @@ class Appender:
             micro_batch = MicroBatch(
                 query_id=self._query_id, query_name=self._name, batch_id=batch_id, fail_on_invalid=self._fail_on_invalid
             )
+            began = time.monotonic()
             result = self._log.append(batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch, stamp=self._stamp)
+            metrics.count_append(
+                self._log.name,
+                seconds=time.monotonic() - began,
+                records=0 if result.replayed else result.record_count,
+                refused=sum(result.refused.values()),
+                duplicates=result.duplicates,
+            )
             if self._grouping is not None and (batch_id + 1) % self._grouping.micro_batches == 0:
                 self.end_transaction()
             self._report(batch_id, result)

@@ -12,6 +12,7 @@ go on. A plan that another swap overtook is planned again. What is paused, in pr
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -24,10 +25,11 @@ from compaction.offset_map import map_entries, map_slots
 from compaction.planner import CleaningPlan, Obstacle, plan_cleaning
 from storage.cleaning import Cleaning
 from storage.retention import merge_small_files, remove_segments
+from streaming import metrics
 from streaming.events import first_line, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -102,10 +104,20 @@ class Cleaner:
     # --- cleaning -----------------------------------------------------------------------------------------------------------------------
 
     def clean(
-        self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False, most_bytes: int | None = None
+        self,
+        log: TopicLog,
+        spark: SparkSession,
+        *,
+        now_ms: int,
+        force: bool = False,
+        most_bytes: int | None = None,
+        partitions: Collection[int] | None = None,
     ) -> list[CleaningReceipt]:
-        """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts."""
-        done: set[int] = set()
+        """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
+
+        Only `partitions`, when they are given: the others are left alone.
+        """
+        done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         receipts: list[CleaningReceipt] = []
         while True:
             found, tried = self._round(log, spark, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
@@ -154,8 +166,10 @@ class Cleaner:
         return receipts
 
     def _run(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
+        began = time.monotonic()
         cleaning = Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism)
         receipts = cleaning.run()
+        metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         with self._lock:
             for one in plan.chosen:
                 self._states.release((log.paths.root, one.log.partition))
@@ -209,6 +223,7 @@ class Cleaner:
                 return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
 
         found = _until_first(once)
+        metrics.count_deletions(log.name, found)
         for partition, one in found.items():
             if one.future_timestamp_ms is not None:
                 _LOG.warning(
@@ -247,6 +262,7 @@ class Cleaner:
         """Drop what is known of a topic that is gone."""
         with self._lock:
             self._states.forget(log.paths.root)
+        metrics.forget_topic(log.name)
 
     def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:
         overdue = [one for one in plan.partitions if one.overdue_ms > 0]

@@ -25,6 +25,7 @@ from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic
 from compaction.throttle import Throttle
 from storage import transactions
 from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
+from streaming import metrics
 from streaming.events import first_line, logger
 from streaming.ticker import CLEANER_POOL, with_pool
 
@@ -50,6 +51,7 @@ class Tended:
     rounds: int = 0
     failures: int = 0
     last_failure: str | None = None
+    last_tick_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +98,8 @@ class Tending:
                 if isinstance(failure, CommitStateUnknown):
                     raise failure
         self.tended.ticks += 1
+        self.tended.last_tick_ms = self.clock_ms()
+        metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
 
     def _first_due(self) -> _Due:
         now_ms = self.clock_ms()
@@ -114,6 +118,7 @@ class Tending:
         except UnknownTopic:
             self.cleaner.forget(log)
         except Exception as error:  # noqa: BLE001  one topic must not hold up the others
+            metrics.TENDING_FAILURES.labels(log.name).inc()
             with self._lock:
                 self.tended.failures += 1
                 self.tended.last_failure = str(error)
@@ -131,6 +136,7 @@ class Tending:
         for one in log.open_transactions(self.spark):
             if one.hangs(now_ms):
                 transactions.end_for_others(log, self.spark, one, now_ms=now_ms)
+                metrics.HANGING_ENDED.labels(log.name).inc()
                 _LOG.warning(
                     "hanging transaction ended",
                     topic=log.name,
@@ -185,5 +191,7 @@ class Tending:
             return
         due.upkeep_ms = now_ms + HOUR_MS
         expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
-        vacuum(log, self.spark, now_ms=now_ms)
+        with metrics.VACUUM_SECONDS.labels(log.name).time():
+            vacuum(log, self.spark, now_ms=now_ms)
+        metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
         compact_ledger(log, now_ms=now_ms)

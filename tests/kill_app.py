@@ -70,6 +70,7 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
         "broker": {"log.cleaner.backoff.ms": 50},
         "topics": {TOPIC: {"partitions": PARTITIONS, "config": config}},
         "sources": [source],
+        "http": {"listen": ""},
         "spark": {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"},
     }
     Service(Settings.model_validate(settings)).run_until_signal()

@@ -1,0 +1,197 @@
+"""The log as a picture: sections to scale with their offsets, as SVG (XML by the standard library, so that every text is escaped).
+
+The same picture is on the status page, in `lastword plot` and in the documentation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from lastword.rendering import printable, size
+from lastword.status.standing import SectionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compaction.receipt import CleaningReceipt
+    from lastword.status.standing import PartitionStanding, TopicStanding
+    from lastword.status.watcher import Sample
+
+_WIDTH: Final = 960
+_LEFT: Final = 48
+_BAR: Final = 26
+_ROW: Final = 92
+_LEAST_LABEL: Final = 56
+#: For a picture that stands alone; the status page has the same classes in its style sheet.
+STYLE: Final = """
+svg{--clean:#2f7d4f;--cleanable:#d8891c;--uncleanable:#8c8c96;--active:#3b6fb6}
+svg{--ink:#1c1c22;--soft:#6b6b76;--paper:#fff;--alarm:#b3261e}
+@media (prefers-color-scheme:dark){
+svg{--clean:#58b77f;--cleanable:#f0ad4e;--uncleanable:#85858f;--active:#79a8e8}
+svg{--ink:#ececf1;--soft:#a3a3ad;--paper:#16161a;--alarm:#ff8a80}}
+svg text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)} svg .soft{fill:var(--soft)} svg .on{fill:var(--paper)}
+svg .clean{fill:var(--clean)} svg .cleanable{fill:var(--cleanable)}
+svg .uncleanable{fill:var(--uncleanable)} svg .active{fill:var(--active)}
+svg .edge{stroke:var(--paper);stroke-width:1;opacity:.7} svg .stable{stroke:var(--alarm);stroke-width:2}
+svg .alarm{fill:var(--alarm)} svg .reader{fill:var(--ink)}
+"""
+
+
+def draw_topic(topic: TopicStanding, *, alone: bool = True) -> str:
+    """Return a topic's partitions as one SVG picture, each to its own scale; `alone` gives it its style and a legend."""
+    height = 34 + _ROW * len(topic.partitions)
+    svg = _svg(_WIDTH, height, f"The log of {printable(topic.name, 249)}: {len(topic.partitions)} partitions")
+    if alone:
+        SubElement(svg, "style").text = STYLE
+        SubElement(svg, "rect", {"width": "100%", "height": "100%", "style": "fill:var(--paper)"})
+    x = 0
+    for kind in SectionKind:
+        SubElement(svg, "rect", {"x": str(x), "y": "4", "width": "12", "height": "12", "class": kind.value})
+        _text(svg, x + 18, 14, kind.value)
+        x += 120
+    _text(svg, x, 14, "▼ reader   ┃ last stable offset", "soft")
+    for row, one in enumerate(topic.partitions):
+        group = SubElement(svg, "g", {"transform": f"translate(0 {34 + row * _ROW})"})
+        readers = [(reader.name, reader.offsets[one.partition]) for reader in topic.readers if one.partition < len(reader.offsets)]
+        _draw_partition(group, one, readers)
+    return tostring(svg, encoding="unicode")
+
+
+def draw_bar(one: PartitionStanding, *, width: int = 240, height: int = 12) -> str:
+    """Return one partition as a bar without labels; its title says what it shows."""
+    svg = _svg(width, height, _summary(one))
+    svg.set("preserveAspectRatio", "none")
+    begin, end = one.report.log_start_offset, one.report.log_end_offset
+    scale = width / max(1, end - begin)
+    for section in one.sections:
+        x, w = (section.begin - begin) * scale, max(1.0, (section.end - section.begin) * scale)
+        SubElement(svg, "rect", {"x": f"{x:.1f}", "width": f"{w:.1f}", "height": str(height), "class": section.kind.value})
+    if one.report.last_stable_offset < end:
+        x = (one.report.last_stable_offset - begin) * scale
+        SubElement(svg, "path", {"d": f"M{x:.1f} 0V{height}", "class": "stable"})
+    return tostring(svg, encoding="unicode")
+
+
+def draw_history(samples: Sequence[Sample], *, width: int = 460, height: int = 120) -> str:
+    """Return size and cleanable bytes of a topic over time as a plot."""
+    svg = _svg(width, height, "Size over time: all bytes, and cleanable ones")
+    most = max((one.size_bytes for one in samples), default=0) or 1
+    if len(samples) > 1:
+        first, last = samples[0].time_ms, samples[-1].time_ms
+        for name, values in (("line", [one.size_bytes for one in samples]), ("line cleanable", [one.cleanable_bytes for one in samples])):
+            points = (
+                f"{(one.time_ms - first) / max(1, last - first) * width:.1f},{height - 18 - value / most * (height - 34):.1f}"
+                for one, value in zip(samples, values, strict=True)
+            )
+            SubElement(svg, "polyline", {"points": " ".join(points), "class": name})
+        _text(svg, 0, height - 4, f"{(last - first) / 60_000:.0f} min ago", "soft")
+        _text(svg, width, height - 4, "now", "soft", anchor="end")
+    else:
+        _text(svg, 0, height / 2, "a sample each minute; the first ones are to come", "soft")
+    SubElement(svg, "path", {"d": f"M0 {height - 18}H{width}", "class": "axis"})
+    _text(svg, 0, 10, size(most), "soft")
+    return tostring(svg, encoding="unicode")
+
+
+#: Reasons in the order in which they are stacked, with the class that gives them their colour.
+_REASONS: Final = {
+    "superseded": "clean",
+    "aborted": "alarm",
+    "expired_tombstone": "uncleanable",
+    "expired_marker": "active",
+    "keyless": "cleanable",
+}
+
+
+def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, height: int = 120, most_bars: int = 46) -> str:
+    """Return what the newest cleanings removed, by reason, as stacked bars: oldest left."""
+    shown = [one for one in receipts if one.removed_count][-most_bars:]
+    svg = _svg(width, height, "Records removed by the newest cleanings, by reason")
+    most = max((one.removed_count for one in shown), default=0)
+    for number, one in enumerate(shown):
+        y = float(height - 18)
+        for reason, style in _REASONS.items():
+            tall = one.removed.get(reason, 0) / most * (height - 34)
+            y -= tall
+            if tall:
+                bar = SubElement(
+                    svg, "rect", {"x": str(number * 10), "y": f"{y:.1f}", "width": "8", "height": f"{tall:.1f}", "class": style}
+                )
+                SubElement(bar, "title").text = f"partition {one.partition}: {one.removed[reason]:,} {reason.replace('_', ' ')}"
+    SubElement(svg, "path", {"d": f"M0 {height - 18}H{width}", "class": "axis"})
+    _text(svg, 0, 10, f"{most:,} records" if shown else "nothing was removed yet", "soft")
+    if shown:
+        _text(
+            svg,
+            0,
+            height - 4,
+            " · ".join(reason.replace("_", " ") for reason in _REASONS if any(reason in one.removed for one in shown)),
+            "soft",
+        )
+    return tostring(svg, encoding="unicode")
+
+
+def _draw_partition(group: Element, one: PartitionStanding, readers: Sequence[tuple[str, int]]) -> None:
+    report = one.report
+    begin, end = report.log_start_offset, report.log_end_offset
+    scale = (_WIDTH - _LEFT - 8) / max(1, end - begin)
+
+    def at(offset: int) -> float:
+        return _LEFT + (min(max(offset, begin), end) - begin) * scale
+
+    SubElement(group, "title").text = _summary(one)
+    _text(group, 0, 34, str(one.partition))
+    for section in one.sections:
+        x, width = at(section.begin), max(1.0, (section.end - section.begin) * scale)
+        SubElement(group, "rect", {"x": f"{x:.1f}", "y": "16", "width": f"{width:.1f}", "height": str(_BAR), "class": section.kind.value})
+        if width >= _LEAST_LABEL + 8 * len(section.kind.value):
+            _text(group, x + 6, 33, section.kind.value, "on")
+    for segment in one.segments[1:200]:
+        x = at(segment.base_offset)
+        SubElement(group, "path", {"d": f"M{x:.1f} 16v{_BAR}", "class": "edge"})
+    for name, offset in readers[:20]:
+        x = at(offset)
+        SubElement(group, "path", {"d": f"M{x:.1f} 15l-4 -7h8z", "class": "reader"})
+        SubElement(group[-1], "title").text = f"reader {printable(name, 80)} at {offset}"
+    if report.last_stable_offset < end:
+        x = at(report.last_stable_offset)
+        SubElement(group, "path", {"d": f"M{x:.1f} 10v{_BAR + 12}", "class": "stable"})
+    _offset_labels(group, [begin, *(section.end for section in one.sections)] if one.sections else [begin], at)
+    _text(group, _LEFT, 74, f"{_verdict(one)}", "soft" if report.eligible or not report.uncleanable_reason else "alarm")
+
+
+def _offset_labels(group: Element, offsets: Sequence[int], at) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001  a closure
+    """Write offsets below the bar, leaving out those that have no room; the log end always has."""
+    free_from = float("-inf")
+    last = at(offsets[-1]) - 8 * len(str(offsets[-1]))
+    for offset in offsets[:-1]:
+        x = at(offset)
+        if x >= free_from and x + 8 * len(str(offset)) < last:
+            _text(group, x, 56, str(offset), "soft")
+            free_from = x + 8 * len(str(offset)) + 8
+    _text(group, at(offsets[-1]), 56, str(offsets[-1]), "soft", anchor="end" if len(offsets) > 1 else "start")
+
+
+def _verdict(one: PartitionStanding) -> str:
+    report = one.report
+    ratio = f"dirty {100 * report.ratio:.0f} % of > {100 * report.threshold:.0f} %"
+    if report.uncleanable_reason:
+        return printable(f"uncleanable: {report.uncleanable_reason}", 120)
+    verdict = f"eligible: {report.trigger}" if report.eligible else f"{report.obstacle}"
+    return printable(f"{ratio} · {verdict} · {report.bound_detail}", 130)
+
+
+def _summary(one: PartitionStanding) -> str:
+    parts = ", ".join(f"{section.kind.value} [{section.begin}, {section.end})" for section in one.sections) or "empty"
+    return f"partition {one.partition}: {parts}; {_verdict(one)}"
+
+
+def _svg(width: int, height: int, title: str) -> Element:
+    svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {width} {height}", "role": "img", "width": str(width)})
+    SubElement(svg, "title").text = title
+    return svg
+
+
+def _text(parent: Element, x: float, y: float, text: str, style: str = "", *, anchor: str = "start") -> None:
+    SubElement(parent, "text", {"x": f"{x:.1f}", "y": f"{y:.1f}", "class": style, "text-anchor": anchor}).text = text

@@ -1,0 +1,228 @@
+"""The service's HTTP side: /metrics, /healthz, /readyz, /status.json and the status page. Read-only; it shows what the watcher knows.
+
+No request reads storage or starts a Spark job. Pages are rendered at most once for each standing. Everything shown comes through
+templates that escape it, and the page runs no script but its own (Content-Security-Policy), so that a key may be anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import socket
+import threading
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from prometheus_client import exposition
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from compaction.errors import UserError
+from lastword import rendering
+from lastword.settings import parse_listen
+from lastword.status import drawing, health
+from lastword.status.metrics import registry_of
+from lastword.status.troubles import ago, duration, troubles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+    from lastword.status.standing import Standing
+    from lastword.status.watcher import Watcher
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_SHOWN: Final = 200
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_PICTURE: Final = _HEADERS | {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+@dataclass(slots=True, kw_only=True)
+class StatusApp:
+    """The pages over one watcher. `heartbeat_ms` says when the service's loop last turned."""
+
+    watcher: Watcher
+    now_ms: Callable[[], int]
+    heartbeat_ms: Callable[[], int]
+    only_loopback: bool = True
+    _pages: dict[str, tuple[Standing, str]] = field(default_factory=dict)
+    _templates: Environment = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Load the templates: they escape whatever they show, and an unknown name is an error."""
+        self._templates = Environment(
+            loader=PackageLoader("lastword.status"), autoescape=select_autoescape(default=True), undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters.update(size=rendering.size, instant=rendering.instant, duration=duration, shown=shown)
+
+    def asgi(self) -> Starlette:
+        """Return the application."""
+        registry = registry_of(lambda: self.watcher.standing, lambda: self.readiness().ok, self.now_ms)
+
+        def metrics(request: Request) -> Response:
+            encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
+            return Response(encode(registry), headers={"Content-Type": content_type})
+
+        hosts = ["localhost", "127.0.0.1", "::1", "[::1]"] if self.only_loopback else ["*"]
+        return Starlette(
+            routes=[
+                Route("/", self._overview),
+                Route("/topics/{name}", self._topic),
+                Route("/topics/{name}/log.svg", self._picture),
+                Route("/status.json", self._json),
+                Route("/metrics", metrics),
+                Route("/healthz", self._healthz),
+                Route("/readyz", self._readyz),
+                Mount("/static", StaticFiles(packages=[("lastword.status", "static")])),
+            ],
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
+            exception_handlers={404: self._not_found},
+        )
+
+    def readiness(self) -> health.Health:
+        """Return what /readyz says."""
+        return health.ready(self.watcher.standing, heartbeat_ms=self.heartbeat_ms(), now_ms=self.now_ms())
+
+    def _healthz(self, _request: Request) -> Response:
+        return _health(health.alive(self.watcher.standing, heartbeat_ms=self.heartbeat_ms(), now_ms=self.now_ms()))
+
+    def _readyz(self, _request: Request) -> Response:
+        return _health(self.readiness())
+
+    def _json(self, _request: Request) -> Response:
+        standing = self.watcher.standing
+        found = status_json(standing, self.now_ms())
+        return Response(json.dumps(found, default=_plain), headers=_HEADERS | {"Content-Type": "application/json"})
+
+    def _overview(self, _request: Request) -> Response:
+        return self._page("/", "overview.html", lambda standing: {"topics": standing.topics})
+
+    def _topic(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if self.watcher.standing.topic(name) is None:
+            return self._not_found(request)
+        return self._page(f"/topics/{name}", "topic.html", lambda standing: self._of_topic(standing, name))
+
+    def _of_topic(self, standing: Standing, name: str) -> dict[str, Any]:
+        topic = standing.topic(name)
+        if topic is None:  # deleted since the request was looked at
+            return {"topic": None}
+        return {
+            "topic": topic,
+            "picture": Markup(drawing.draw_topic(topic, alone=False)),  # noqa: S704  made by ElementTree, which escapes
+            "sizes": Markup(drawing.draw_history(self.watcher.history(name))),  # noqa: S704
+            "removed": Markup(drawing.draw_removed(topic.receipts)),  # noqa: S704
+            "queries": [one for one in standing.queries if one.topic == name],
+        }
+
+    def _picture(self, request: Request) -> Response:
+        topic = self.watcher.standing.topic(request.path_params["name"])
+        if topic is None:
+            return self._not_found(request)
+        return Response(drawing.draw_topic(topic), headers=_PICTURE | {"Content-Type": "image/svg+xml; charset=utf-8"})
+
+    def _not_found(self, request: Request, _error: Exception | None = None) -> Response:
+        page = self._templates.get_template("not_found.html").render(self._common(self.watcher.standing) | {"path": request.url.path})
+        return HTMLResponse(page, status_code=404, headers=_HEADERS)
+
+    def _page(self, path: str, template: str, values: Callable[[Standing], dict[str, Any]]) -> Response:
+        standing = self.watcher.standing
+        known = self._pages.get(path)
+        if known is None or known[0] is not standing:
+            page = self._templates.get_template(template).render(self._common(standing) | values(standing))
+            self._pages = {at: one for at, one in self._pages.items() if one[0] is standing} | {path: (standing, page)}
+            known = standing, page
+        return HTMLResponse(known[1], headers=_HEADERS)
+
+    def _common(self, standing: Standing) -> dict[str, Any]:
+        now_ms = self.now_ms()
+        return {
+            "standing": standing,
+            "version": version("lastword"),
+            "now_ms": now_ms,
+            "ago": lambda moment_ms: ago(moment_ms, now_ms),
+            "troubles": troubles(standing, now_ms),
+            "bar": lambda one: Markup(drawing.draw_bar(one)),  # noqa: S704  made by ElementTree, which escapes
+        }
+
+
+def status_json(standing: Standing, now_ms: int) -> dict[str, Any]:
+    """Return a standing with JSON's types, and what needs a person."""
+    return {**dataclasses.asdict(standing), "troubles": [dataclasses.asdict(one) for one in troubles(standing, now_ms)]}
+
+
+def shown(value: object) -> str:
+    """Return a key or a message as a page shows it: cut, without control characters, bytes that are no text as base64."""
+    if value is None:
+        return "–"
+    return rendering.printable(_text_of(value) if isinstance(value, bytes) else str(value), _SHOWN)
+
+
+def _text_of(raw: bytes) -> str:
+    begin = raw[: 4 * _SHOWN]
+    try:
+        return begin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(raw) > len(begin) and error.start > len(begin) - 4:  # a character that the cut went through
+            return begin[: error.start].decode("utf-8")
+        return f"base64:{base64.b64encode(raw[:_SHOWN]).decode('ascii')}"
+
+
+def _health(found: health.Health) -> Response:
+    return JSONResponse({"ok": found.ok, "reasons": list(found.reasons)}, status_code=200 if found.ok else 503, headers=_HEADERS)
+
+
+def _plain(value: object) -> object:
+    return shown(value)
+
+
+class StatusServer:
+    """Serves a status application in a thread of its own, until `stop`."""
+
+    def __init__(self, app: StatusApp, listen: str) -> None:
+        """Listen at once, so that an address that is taken is an error at the start: raises `UserError` naming it."""
+        host, port = parse_listen(listen)
+        app.only_loopback = host in _LOOPBACK
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+            self._socket.listen(128)
+        except OSError as error:
+            self._socket.close()
+            message = f'http.listen = "{listen}": {error.strerror}; choose another address, or "" for none'
+            raise UserError(message) from error
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        config = uvicorn.Config(app.asgi(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=2)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name="status", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self._socket.close()

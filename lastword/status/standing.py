@@ -1,0 +1,254 @@
+"""How a log.dir stands at one moment: values that every view of it is made from (metrics, status page, live table, drawing).
+
+```
+ partition 0      log start        first dirty      end of cleanable    closed up to     log end
+                  ┌────────────────┬────────────────┬───────────────────┬────────────────┐
+   sections       │ clean          │ cleanable      │ uncleanable       │ active         │
+                  └────────────────┴────────────────┴───────────────────┴────────────────┘
+                       ▲ reader                          ▲ last stable offset
+```
+
+A standing is taken in the background, from metadata; looking at one starts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from compaction.errors import LastwordError, UnknownTopic
+from compaction.readers import ReaderStanding
+from lastword.explanation import PartitionReport, partition_reports
+from storage.dead_letters import DeadLetters
+from streaming.events import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from compaction.planner import PartitionPlan
+    from compaction.producers import OpenTransaction
+    from compaction.receipt import CleaningReceipt
+    from compaction.segments import Segment
+    from storage.dead_letters import DeadLettersView
+    from storage.topic_log import TopicLog
+    from streaming.cleaner import Cleaner
+
+_RECEIPTS_KEPT: Final = 200
+
+
+class SectionKind(str, Enum):
+    """What a stretch of a partition's log is to the cleaner."""
+
+    CLEAN = "clean"
+    CLEANABLE = "cleanable"
+    UNCLEANABLE = "uncleanable"
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Offsets `begin` to `end` (exclusive) of a partition, and what they are to the cleaner."""
+
+    kind: SectionKind
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStanding:
+    """One partition: what `explain` says of it, its sections and segments, and how far behind cleaning is.
+
+    `compaction_lag_ms` is the age of the oldest record that no cleaning has looked at (by when its segment was begun), 0 when there is
+    none. `future_ms` is how far the newest record time lies in the future, 0 when it does not.
+    """
+
+    report: PartitionReport
+    sections: tuple[Section, ...]
+    segments: tuple[Segment, ...]
+    size_bytes: int
+    record_count: int
+    compaction_lag_ms: int
+    future_ms: int
+    last_cleaning: CleaningReceipt | None
+
+    @property
+    def partition(self) -> int:
+        """Its number."""
+        return self.report.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStanding:
+    """One topic at one table version. `error` says why it could not be looked at; the rest is then of the last time that it could."""
+
+    name: str
+    policy: str
+    table_version: int
+    partitions: tuple[PartitionStanding, ...]
+    transactions: tuple[OpenTransaction, ...] = ()
+    readers: tuple[ReaderStanding, ...] = ()
+    receipts: tuple[CleaningReceipt, ...] = ()
+    dead_letters: DeadLettersView | None = None
+    error: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its files, compressed."""
+        return sum(one.size_bytes for one in self.partitions)
+
+    @property
+    def record_count(self) -> int:
+        """Records in all partitions."""
+        return sum(one.record_count for one in self.partitions)
+
+    @property
+    def dirtiest(self) -> PartitionStanding | None:
+        """The partition with the highest dirty ratio."""
+        return max(self.partitions, key=lambda one: (one.report.ratio, one.compaction_lag_ms), default=None)
+
+    @property
+    def uncleanable(self) -> tuple[PartitionStanding, ...]:
+        """The partitions that are in quarantine."""
+        return tuple(one for one in self.partitions if one.report.uncleanable_reason is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStanding:
+    """One streaming query: its newest progress. `progressed_ms` is when that began, None before the first."""
+
+    name: str
+    topic: str
+    active: bool
+    batch_id: int = -1
+    input_rows_per_second: float = 0.0
+    processed_rows_per_second: float = 0.0
+    batch_duration_ms: int = 0
+    progressed_ms: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A whole log.dir at `taken_ms`.
+
+    `loading` names topics that nobody has looked at yet, `loaded` says that there are none, `offline` why the log.dir cannot be read.
+    `dead_cleaners` counts cleaner queries that died; `cleaner_dead` tells whether one is dead now and waits for its restart;
+    `cleaner_ran_ms` is when the newest tick ended. `max_compaction_delay_ms` is the longest that a partition is overdue by
+    `max.compaction.lag.ms`.
+    """
+
+    log_dir: str
+    taken_ms: int
+    started_ms: int
+    topics: tuple[TopicStanding, ...] = ()
+    queries: tuple[QueryStanding, ...] = ()
+    loading: tuple[str, ...] = ()
+    loaded: bool = True
+    offline: str | None = None
+    cleaner_ran_ms: int | None = None
+    cleaner_dead: bool = False
+    dead_cleaners: int = 0
+
+    def topic(self, name: str) -> TopicStanding | None:
+        """Return one topic by name; None when there is none."""
+        return next((one for one in self.topics if one.name == name), None)
+
+    @property
+    def partitions(self) -> tuple[PartitionStanding, ...]:
+        """Every partition of every topic."""
+        return tuple(one for topic in self.topics for one in topic.partitions)
+
+    @property
+    def max_compaction_delay_ms(self) -> int:
+        """The longest delay of all partitions."""
+        return max((one.report.overdue_ms for one in self.partitions), default=0)
+
+
+@dataclass(slots=True)
+class Looker:
+    """Takes the standing of one topic again and again; what has not moved is not read again."""
+
+    log: TopicLog
+    cleaner: Cleaner
+    _dead_letters: DeadLetters = field(init=False)
+    _last: TopicStanding | None = None
+
+    def __post_init__(self) -> None:
+        """Remember where the dead letters are."""
+        self._dead_letters = DeadLetters(self.log.paths.dead_letters, self.log.storage_options)
+
+    def look(self, spark: SparkSession | None, *, now_ms: int) -> TopicStanding:
+        """Return how the topic stands; with its `error`, and otherwise as it was, when that cannot be found out.
+
+        Runs a Spark job only when records with a producer were appended since anybody looked; `spark` may be None for topics without.
+        Raises `UnknownTopic` when it was deleted.
+        """
+        try:
+            self._last = self._look(spark, now_ms=now_ms)
+        except UnknownTopic:
+            raise
+        except Exception as error:  # noqa: BLE001  one topic must not hide the others
+            return self._failed(str(error) if isinstance(error, LastwordError) else first_line(error))
+        return self._last
+
+    def _failed(self, why: str) -> TopicStanding:
+        last = self._last or TopicStanding(name=self.log.name, policy="", table_version=-1, partitions=())
+        return replace(last, error=why)
+
+    def _look(self, spark: SparkSession | None, *, now_ms: int) -> TopicStanding:
+        log = self.log
+        decisions = log.decisions()
+        plan, snapshot = self.cleaner.plan(log, spark, now_ms=now_ms)
+        reports = partition_reports(plan, {one.partition: one.reason for one in self.cleaner.uncleanable(log)})
+        receipts = log.receipts()
+        newest = {one.partition: one for one in receipts}
+        ends = snapshot.log_end_offsets(decisions.partitions)
+        return TopicStanding(
+            name=log.name,
+            policy=",".join(sorted(log.config(decisions).cleanup_policy)),
+            table_version=snapshot.version,
+            partitions=tuple(
+                partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
+                for one, report in zip(plan.partitions, reports, strict=True)
+            ),
+            transactions=tuple(log.open_transactions(spark, snapshot)),
+            readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(decisions.readers.items())),
+            receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
+            dead_letters=self._dead_letters.look(),
+        )
+
+
+def partition_standing(plan: PartitionPlan, report: PartitionReport, cleaning: CleaningReceipt | None, *, now_ms: int) -> PartitionStanding:
+    """Return how one partition stands, from its plan, what `explain` says of it, and its newest cleaning."""
+    log, found = plan.log, plan.range
+    dirty = [one for one in log.segments if one.last_offset >= found.first_dirty_offset and not one.holds_only_empty_rows]
+    newest_ms = max((one.max_timestamp_ms for one in log.segments), default=0)
+    oldest_ms = min((one.appended_at_ms for one in dirty), default=now_ms)
+    return PartitionStanding(
+        report=report,
+        sections=sections(report, compacted=log.config.compacted, cleanable_end=found.end_offset, closed_end=log.closed_end_offset),
+        segments=tuple(log.segments),
+        size_bytes=sum(one.size_bytes for one in log.segments),
+        record_count=sum(one.record_count for one in log.segments),
+        compaction_lag_ms=max(0, now_ms - oldest_ms) if log.config.compacted else 0,
+        future_ms=max(0, newest_ms - now_ms),
+        last_cleaning=cleaning,
+    )
+
+
+def sections(report: PartitionReport, *, compacted: bool, cleanable_end: int, closed_end: int) -> tuple[Section, ...]:
+    """Return what a partition consists of for the cleaner, without empty sections; a topic that is not compacted has no clean one."""
+    start, end = report.log_start_offset, report.log_end_offset
+    dirty = min(max(report.first_dirty_offset, start), end) if compacted else start
+    cleanable = max(dirty, min(cleanable_end, end)) if compacted else start
+    closed = max(cleanable, min(closed_end, end))
+    cut: Mapping[SectionKind, tuple[int, int]] = {
+        SectionKind.CLEAN: (start, dirty),
+        SectionKind.CLEANABLE: (dirty, cleanable),
+        SectionKind.UNCLEANABLE: (cleanable, closed),
+        SectionKind.ACTIVE: (closed, end),
+    }
+    return tuple(Section(kind=kind, begin=begin, end=stop) for kind, (begin, stop) in cut.items() if stop > begin)

@@ -1,0 +1,99 @@
+"""What needs a person, in one list: the same sentences on the status page, in `lastword top` and in /status.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from compaction.config_keys import DAY_MS, HOUR_MS, MINUTE_MS
+from lastword.rendering import instant, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from compaction.producers import OpenTransaction
+    from lastword.status.standing import PartitionStanding, Standing, TopicStanding
+
+#: From this age on, a transaction that holds back cleaning is worth a line, even before its timeout.
+_LONG_OPEN_MS: Final = MINUTE_MS
+_WIDEST: Final = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One thing that needs a person: `critical` when cleaning or appending stands still. `topic` is "" for the service itself."""
+
+    critical: bool
+    text: str
+    topic: str = ""
+    partition: int | None = None
+
+
+def troubles(standing: Standing, now_ms: int) -> list[Trouble]:
+    """Return what needs a person, critical things first."""
+    found = [*_of_service(standing)]
+    for topic in standing.topics:
+        found += _of_topic(topic, now_ms)
+    return sorted(found, key=lambda one: (not one.critical, one.topic, -1 if one.partition is None else one.partition))
+
+
+def ago(moment_ms: int, now_ms: int) -> str:
+    """Return how long ago a moment was, in one unit."""
+    return duration(max(0, now_ms - moment_ms))
+
+
+def duration(length_ms: float) -> str:
+    """Return a length of time in one unit."""
+    for unit, name in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min")):
+        if length_ms >= unit:
+            return f"{length_ms / unit:.1f} {name}"
+    return f"{length_ms / 1000:.0f} s"
+
+
+def _of_service(standing: Standing) -> Iterator[Trouble]:
+    if standing.offline is not None:
+        yield Trouble(critical=True, text=printable(f"the log.dir cannot be read: {standing.offline}", _WIDEST))
+    if standing.cleaner_dead:
+        yield Trouble(critical=True, text=f"the cleaner query died (for the {standing.dead_cleaners}. time) and waits for its restart")
+    for query in standing.queries:
+        if not query.active:
+            yield Trouble(
+                critical=True, topic=query.topic, text=printable(f"append query {query.name} does not run: {query.message}", _WIDEST)
+            )
+
+
+def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
+    if topic.error is not None:
+        yield Trouble(critical=True, topic=topic.name, text=printable(f"cannot be looked at: {topic.error}", _WIDEST))
+    for one in topic.partitions:
+        yield from _of_partition(topic.name, one)
+    for transaction in topic.transactions:
+        if now_ms - transaction.since_ms >= _LONG_OPEN_MS:
+            yield from _of_transaction(topic.name, transaction, now_ms)
+    for reader in topic.readers:
+        if reader.expired:
+            text = printable(f"reader {reader.name} was last seen {ago(reader.seen_ms, now_ms)} ago and has expired", _WIDEST)
+            yield Trouble(critical=False, topic=topic.name, text=text)
+
+
+def _of_partition(topic: str, one: PartitionStanding) -> Iterator[Trouble]:
+    report = one.report
+    if report.uncleanable_reason is not None:
+        text = printable(f"uncleanable: {report.uncleanable_reason}", _WIDEST)
+        yield Trouble(critical=True, topic=topic, partition=one.partition, text=text)
+    if report.overdue_ms > 0:
+        text = f"cleaning is overdue by {duration(report.overdue_ms)} (max.compaction.lag.ms): {report.obstacle or report.trigger}"
+        yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
+    if one.future_ms > HOUR_MS:
+        text = f"a record time lies {duration(one.future_ms)} in the future; retention by time waits for it"
+        yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
+
+
+def _of_transaction(topic: str, one: OpenTransaction, now_ms: int) -> Iterator[Trouble]:
+    who = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
+    for partition, offset in sorted(one.first_offsets.items()):
+        text = (
+            f"open transaction of {who} since {instant(one.since_ms)} ({ago(one.since_ms, now_ms)}; timeout {duration(one.timeout_ms)}) "
+            f"holds back readers and cleaning at offset {offset}; lastword transactions abort {topic} {one.producer_id} ends it"
+        )
+        yield Trouble(critical=one.hangs(now_ms), topic=topic, partition=partition, text=printable(text, _WIDEST))

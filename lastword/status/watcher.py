@@ -1,0 +1,164 @@
+"""The watcher: looks at every topic again and again, in the background, and keeps the newest standing and a day of history.
+
+```
+ every 5 s ─► log.dir there? ─► topic by topic: metadata ─► Standing ─► whoever asks: /metrics, the status page, top
+                                                        └─► each minute a sample of size and records, kept for a day
+```
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from compaction.config_keys import DAY_MS, MINUTE_MS
+from compaction.errors import UnknownTopic
+from lastword.status.standing import Looker, QueryStanding, Standing, TopicStanding
+from streaming.events import first_line, logger
+from streaming.ticker import CLEANER_POOL, with_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from storage.topic_log import TopicLog
+    from streaming.cleaner import Cleaner
+
+#: How often the topics are looked at.
+INTERVAL_SECONDS: Final = 5.0
+_SAMPLES: Final = DAY_MS // MINUTE_MS
+_LOG: Final = logger("watcher")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a topic held at a moment."""
+
+    time_ms: int
+    size_bytes: int
+    record_count: int
+    cleanable_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerStanding:
+    """How the cleaner query is: when its newest tick ended, whether it is dead now, how often it died."""
+
+    ran_ms: int | None = None
+    dead: bool = False
+    deaths: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Watcher:
+    """Keeps the newest standing of a log.dir.
+
+    `spark` may be None: a topic whose transactions have to be read from the log is then shown with that error.
+    """
+
+    log_dir: str
+    topics: Callable[[], Sequence[TopicLog]]
+    cleaner: Cleaner
+    clock_ms: Callable[[], int]
+    spark: SparkSession | None = None
+    queries: Callable[[], Sequence[QueryStanding]] = tuple
+    cleaner_standing: Callable[[], CleanerStanding] = CleanerStanding
+    interval_seconds: float = INTERVAL_SECONDS
+    standing: Standing = field(init=False)
+    _lookers: dict[str, Looker] = field(default_factory=dict)
+    _history: dict[str, deque[Sample]] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with nothing known."""
+        now_ms = self.clock_ms()
+        self.standing = Standing(log_dir=self.log_dir, taken_ms=now_ms, started_ms=now_ms, loaded=False)
+
+    def start(self) -> None:
+        """Look again and again in a thread of its own, until `stop`."""
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the look in hand."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def history(self, topic: str) -> tuple[Sample, ...]:
+        """Return the samples of a topic, oldest first: one a minute, of a day."""
+        return tuple(self._history.get(topic, ()))
+
+    def look(self) -> Standing:
+        """Look at everything once, and return the standing."""
+        before = {one.name: one for one in self.standing.topics}
+        try:
+            logs = {log.name: log for log in self.topics()}
+        except Exception as error:  # noqa: BLE001  whatever the storage raises: what is known stays, and says since when
+            self.standing = replace(self._service(), offline=first_line(error), topics=self.standing.topics, loaded=self.standing.loaded)
+            return self.standing
+        self._lookers = {name: self._looker(log) for name, log in logs.items()}
+        self._history = {name: samples for name, samples in self._history.items() if name in logs}
+        found: dict[str, TopicStanding] = {}
+        loading = [name for name in logs if name not in before]
+        for name, looker in self._lookers.items():
+            if self._stop.is_set():
+                return self.standing
+            try:
+                found[name] = looker.look(self.spark, now_ms=self.clock_ms())
+            except UnknownTopic:
+                continue
+            if name in loading:  # a long first look says how far it is
+                loading.remove(name)
+                self._publish(before | found, loading)
+            self._sample(found[name])
+        self._publish(found, [])
+        return self.standing
+
+    def _publish(self, topics: Mapping[str, TopicStanding], loading: Sequence[str]) -> None:
+        self.standing = replace(
+            self._service(), topics=tuple(topics[name] for name in sorted(topics)), loading=tuple(loading), loaded=not loading
+        )
+
+    def _service(self) -> Standing:
+        cleaner = self.cleaner_standing()
+        return replace(
+            self.standing,
+            taken_ms=self.clock_ms(),
+            queries=tuple(self.queries()),
+            offline=None,
+            cleaner_ran_ms=cleaner.ran_ms,
+            cleaner_dead=cleaner.dead,
+            dead_cleaners=cleaner.deaths,
+        )
+
+    def _looker(self, log: TopicLog) -> Looker:
+        known = self._lookers.get(log.name)
+        return known if known is not None and known.log is log else Looker(log, self.cleaner)
+
+    def _sample(self, topic: TopicStanding) -> None:
+        samples = self._history.setdefault(topic.name, deque(maxlen=_SAMPLES))
+        now_ms = self.clock_ms()
+        if topic.error is None and (not samples or now_ms - samples[-1].time_ms >= MINUTE_MS):
+            samples.append(
+                Sample(
+                    time_ms=now_ms,
+                    size_bytes=topic.size_bytes,
+                    record_count=topic.record_count,
+                    cleanable_bytes=sum(one.report.cleanable_bytes for one in topic.partitions),
+                )
+            )
+
+    def _run(self) -> None:
+        if self.spark is not None:
+            with_pool(self.spark, CLEANER_POOL)
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001  looking must go on; what is shown says when it was taken
+                _LOG.error("standing could not be taken", error=first_line(error))
+            self._stop.wait(self.interval_seconds)

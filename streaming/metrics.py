@@ -1,0 +1,142 @@
+"""Counters and histograms of what the queries do, for Prometheus: counted where it happens, shown by whoever serves `REGISTRY`.
+
+Names are `lastword_` and then Kafka's group and attribute where Kafka has one (`kafka.log:type=LogCleaner,name=max-clean-time-secs` is
+`lastword_log_cleaner_max_clean_time_secs`). Labels are topics, reasons and query names, all of which the operator chose or we did: never
+keys, values or messages. What belongs to a deleted topic goes with it (`forget_topic`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compaction.log_retention import Deletion
+    from compaction.receipt import CleaningReceipt
+
+#: Every metric that this process counts itself.
+REGISTRY: Final = CollectorRegistry()
+_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric: its name as Prometheus shows it, `gauge`, `counter` or `histogram`, its labels, and what it means, with its unit."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+#: The metrics below, for whoever documents or checks them.
+COUNTED: Final[list[Metric]] = []
+_BY_TOPIC: Final[list[Counter | Gauge | Histogram]] = []
+
+
+def _counter(name: str, labels: tuple[str, ...], text: str) -> Counter:
+    COUNTED.append(Metric(name=name, kind="counter", labels=labels, help=text))
+    counter = Counter(name, text, labels, registry=REGISTRY)
+    _by_topic(counter, labels)
+    return counter
+
+
+def _gauge(name: str, labels: tuple[str, ...], text: str) -> Gauge:
+    COUNTED.append(Metric(name=name, kind="gauge", labels=labels, help=text))
+    gauge = Gauge(name, text, labels, registry=REGISTRY)
+    _by_topic(gauge, labels)
+    return gauge
+
+
+def _histogram(name: str, labels: tuple[str, ...], text: str) -> Histogram:
+    COUNTED.append(Metric(name=name, kind="histogram", labels=labels, help=text))
+    histogram = Histogram(name, text, labels, buckets=_SECONDS, registry=REGISTRY)
+    _by_topic(histogram, labels)
+    return histogram
+
+
+def _by_topic(metric: Counter | Gauge | Histogram, labels: tuple[str, ...]) -> None:
+    if "topic" in labels:
+        _BY_TOPIC.append(metric)
+
+
+APPEND_SECONDS: Final = _histogram("lastword_append_seconds", ("topic",), "How long a micro-batch took to be appended, in seconds.")
+APPENDED_RECORDS: Final = _counter("lastword_append_records_total", ("topic",), "Records appended by queries of this service.")
+DUPLICATES: Final = _counter("lastword_append_duplicates_total", ("topic",), "Records that were in the log already and were dropped.")
+DEAD_LETTERS: Final = _counter("lastword_dead_letters_total", ("topic",), "Rows that were refused and went to the dead letters.")
+
+CLEANINGS: Final = _counter("lastword_log_cleaner_cleanings_total", ("topic",), "Partitions cleaned: one for each receipt.")
+CLEAN_SECONDS: Final = _histogram("lastword_log_cleaner_clean_seconds", ("topic",), "How long a round of cleaning took, in seconds.")
+READ_BYTES: Final = _counter("lastword_log_cleaner_read_bytes_total", ("topic",), "Bytes that cleanings read, in both passes.")
+WRITTEN_BYTES: Final = _counter("lastword_log_cleaner_written_bytes_total", ("topic",), "Bytes that cleanings wrote.")
+REMOVED_RECORDS: Final = _counter(
+    "lastword_removed_records_total",
+    ("topic", "reason"),
+    "Records that went: superseded, aborted, expired_tombstone, expired_marker, keyless by cleaning; by retention its reason.",
+)
+REMOVED_BYTES: Final = _counter(
+    "lastword_removed_bytes_total", ("topic", "reason"), "Bytes that went: cleaning (what rewriting saved), or retention's reason."
+)
+RETAINED_SEGMENTS: Final = _counter("lastword_retention_segments_total", ("topic", "reason"), "Segments that retention deleted.")
+MAX_CLEAN_TIME: Final = _gauge("lastword_log_cleaner_max_clean_time_secs", (), "Seconds of the newest round (Kafka: max-clean-time-secs).")
+MAX_BUFFER_UTILIZATION: Final = _gauge(
+    "lastword_log_cleaner_max_buffer_utilization_percent",
+    (),
+    "Share of the dedupe buffer that the newest round used (Kafka: max-buffer-utilization-percent); 90 and more: ranges are cut.",
+)
+RECOPY: Final = _gauge(
+    "lastword_log_cleaner_cleaner_recopy_percent", (), "Bytes written by bytes read in the newest round (Kafka: cleaner-recopy-percent)."
+)
+LAST_RUN: Final = _gauge("lastword_log_cleaner_last_run_time_secs", (), "When the cleaner ended its newest tick, in Unix seconds.")
+DEAD_CLEANERS: Final = _counter("lastword_log_cleaner_deaths_total", (), "How often the cleaner query died and had to be started again.")
+TENDING_FAILURES: Final = _counter("lastword_log_cleaner_failures_total", ("topic",), "Ticks at which a topic could not be tended.")
+HANGING_ENDED: Final = _counter(
+    "lastword_transactions_timed_out_total", ("topic",), "Transactions that were ended for having been open longer than their timeout."
+)
+VACUUM_SECONDS: Final = _histogram("lastword_vacuum_seconds", ("topic",), "How long VACUUM took, in seconds.")
+VACUUM_LAST_RUN: Final = _gauge("lastword_vacuum_last_run_time_secs", ("topic",), "When VACUUM last ended, in Unix seconds.")
+
+
+def count_append(topic: str, *, seconds: float, records: int, refused: int, duplicates: int) -> None:
+    """Count one micro-batch."""
+    APPEND_SECONDS.labels(topic).observe(seconds)
+    APPENDED_RECORDS.labels(topic).inc(records)
+    DEAD_LETTERS.labels(topic).inc(refused)
+    DUPLICATES.labels(topic).inc(duplicates)
+
+
+def count_round(topic: str, receipts: list[CleaningReceipt], *, seconds: float) -> None:
+    """Count one round of cleaning over one topic."""
+    if not receipts:
+        return
+    CLEAN_SECONDS.labels(topic).observe(seconds)
+    CLEANINGS.labels(topic).inc(len(receipts))
+    for receipt in receipts:
+        after = receipt.bytes_after or 0
+        READ_BYTES.labels(topic).inc(receipt.read_bytes)
+        WRITTEN_BYTES.labels(topic).inc(after)
+        REMOVED_BYTES.labels(topic, "cleaning").inc(max(0, receipt.bytes_before - after))
+        for reason, count in receipt.removed.items():
+            REMOVED_RECORDS.labels(topic, reason).inc(count)
+    MAX_CLEAN_TIME.set(seconds)
+    MAX_BUFFER_UTILIZATION.set(int(100 * max(one.map_utilization for one in receipts)))
+    RECOPY.set(int(100 * sum(one.bytes_after or 0 for one in receipts) / max(1, sum(one.read_bytes for one in receipts))))
+
+
+def count_deletions(topic: str, deletions: Mapping[int, Deletion]) -> None:
+    """Count what retention took away."""
+    for deletion in deletions.values():
+        for segment, breach in deletion.segments:
+            RETAINED_SEGMENTS.labels(topic, breach.value).inc()
+            REMOVED_RECORDS.labels(topic, breach.value).inc(segment.record_count)
+            REMOVED_BYTES.labels(topic, breach.value).inc(segment.size_bytes)
+
+
+def forget_topic(topic: str) -> None:
+    """Drop what was counted for a topic that is gone, so that the number of series stays bounded."""
+    for metric in _BY_TOPIC:
+        metric.remove_by_labels({"topic": topic})

@@ -1,0 +1,113 @@
+"""Standings made from drawn logs (tests/compaction/logs.py), for tests of what is shown: no Spark, no storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compaction.planner import plan_cleaning
+from compaction.producers import OpenTransaction
+from compaction.read_positions import Position
+from compaction.readers import Reader, ReaderStanding
+from compaction.receipt import CleaningReceipt
+from lastword.explanation import partition_reports
+from lastword.status.standing import Standing, TopicStanding, partition_standing
+from storage.dead_letters import DeadLettersView
+from tests.compaction.logs import HOUR_MS, MIB, drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from compaction.bounds import PartitionLog
+
+NOW_MS = 1_800_000_000_000
+#: One partition of every kind of section: clean to 200, cleanable to 300, held back by a transaction at 310, active from 400.
+PICTURE = f"0:30@{NOW_MS - 9 * HOUR_MS} 100:20 | 200:40@{NOW_MS - 2 * HOUR_MS} 300:10@{NOW_MS - HOUR_MS} 400:5@{NOW_MS}* 450"
+
+
+def partition(picture: str = PICTURE, **options: Any) -> PartitionLog:
+    """Return the log of a picture; sizes are MiB."""
+    return drawn(picture, options.pop("settings", None), unit=MIB, **options)
+
+
+def receipt(topic: str = "fruit", partition: int = 0, *, removed: Mapping[str, int] | None = None, now_ms: int = NOW_MS) -> CleaningReceipt:
+    """Return the receipt of a cleaning."""
+    return CleaningReceipt(
+        topic=topic,
+        partition=partition,
+        trigger="above min.cleanable.dirty.ratio",
+        first_dirty_offset=0,
+        end_offset=200,
+        cleanable_ratio=1.0,
+        table_version=7,
+        segments_before=2,
+        groups=1,
+        records_before=200,
+        records_after=100,
+        bytes_before=2 * MIB,
+        bytes_after=MIB,
+        removed=removed or {"superseded": 90, "aborted": 10},
+        emptied=0,
+        map_entries=100,
+        map_utilization=0.5,
+        rounds_left=0,
+        highest_removed_tombstone=None,
+        indexed_bytes=MIB,
+        read_bytes=3 * MIB,
+        index_ms=10,
+        total_ms=100,
+        now_ms=now_ms,
+    )
+
+
+def transaction(since_ms: int, *, producer_id: int = 7, name: str | None = "loader", timeout_ms: int = 900_000) -> OpenTransaction:
+    """Return a transaction that holds back partition 0 at offset 310."""
+    return OpenTransaction(
+        producer_id=producer_id, epoch=0, transactional_id=name, first_offsets={0: 310}, since_ms=since_ms, timeout_ms=timeout_ms
+    )
+
+
+def reader(name: str, offset: int, *, seen_ms: int = NOW_MS, end: int = 450) -> ReaderStanding:
+    """Return a reader of one partition that reads `offset` next."""
+    position = Position(offsets=(offset,), table_version=1, since_version=1)
+    return ReaderStanding.of(Reader(name=name, position=position, seen_ms=seen_ms, expiration_ms=HOUR_MS), [end], NOW_MS)
+
+
+def topic(
+    name: str = "fruit",
+    logs: Sequence[PartitionLog] | None = None,
+    *,
+    uncleanable: Mapping[int, str] | None = None,
+    receipts: Sequence[CleaningReceipt] = (),
+    dead_letters: Sequence[Mapping[str, Any]] = (),
+    now_ms: int = NOW_MS,
+    **fields: Any,
+) -> TopicStanding:
+    """Return a topic with the partitions that `logs` draw."""
+    from compaction.planner import Obstacle  # noqa: PLC0415  beside its only use
+
+    barred = uncleanable or {}
+    plan = plan_cleaning(
+        logs if logs is not None else [partition()],
+        now_ms=now_ms,
+        entries=10**6,
+        barred=lambda one: Obstacle.UNCLEANABLE if one.partition in barred else None,
+    )
+    newest = {one.partition: one for one in receipts}
+    return TopicStanding(
+        name=name,
+        policy="compact",
+        table_version=12,
+        partitions=tuple(
+            partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
+            for one, report in zip(plan.partitions, partition_reports(plan, barred), strict=True)
+        ),
+        receipts=tuple(receipts),
+        dead_letters=DeadLettersView(count=len(dead_letters), newest=tuple(dead_letters)),
+        **fields,
+    )
+
+
+def standing(*topics: TopicStanding, **fields: Any) -> Standing:
+    """Return a log.dir with these topics, all looked at now."""
+    known: dict[str, Any] = {"log_dir": "data", "taken_ms": NOW_MS, "started_ms": NOW_MS, "topics": topics, "cleaner_ran_ms": NOW_MS}
+    return Standing(**known | fields)

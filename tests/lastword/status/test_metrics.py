@@ -1,0 +1,102 @@
+"""Metrics over made standings: every name that is documented is shown, labels are bounded, the alert rules parse and know their metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lastword.status import metrics as status_metrics
+from lastword.status.metrics import METRICS, registry_of
+from lastword.status.standing import QueryStanding, Standing
+from streaming import metrics
+from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def scraped(of: Standing) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Return what /metrics shows of a standing: name and labels → value."""
+    text = generate_latest(registry_of(lambda: of, lambda: True, lambda: NOW_MS + 5000)).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def full_standing() -> Standing:
+    """Return a standing in which everything occurs."""
+    return standing(
+        topic(
+            logs=[partition(stable=310), partition(partition=1)],
+            uncleanable={1: "boom"},
+            transactions=(transaction(NOW_MS - 60_000),),
+            readers=(reader("cache", 120),),
+            receipts=(receipt(),),
+            dead_letters=[{"refused_at": None}],
+        ),
+        queries=(QueryStanding(name="files", topic="fruit", active=True, batch_id=4, progressed_ms=NOW_MS),),
+    )
+
+
+def _count_everything() -> None:
+    metrics.count_append("fruit", seconds=0.2, records=10, refused=1, duplicates=2)
+    metrics.count_round("fruit", [receipt()], seconds=2.0)
+    for counter in (metrics.TENDING_FAILURES, metrics.HANGING_ENDED):
+        counter.labels("fruit").inc()
+    metrics.VACUUM_SECONDS.labels("fruit").observe(1)
+    metrics.VACUUM_LAST_RUN.labels("fruit").set(1)
+    metrics.RETAINED_SEGMENTS.labels("fruit", "retention.ms").inc()
+    metrics.DEAD_CLEANERS.inc(0)
+
+
+def test_every_documented_metric_is_shown_with_its_labels_and_no_other() -> None:
+    """`METRICS` is what the reference, the dashboard and the alert rules are checked against."""
+    _count_everything()
+    text = generate_latest(registry_of(full_standing, lambda: True, lambda: NOW_MS)).decode()
+    found = {
+        family.name + ("_total" if family.type == "counter" else ""): family
+        for family in text_string_to_metric_families(text)
+        if family.name.startswith("lastword_") and not family.name.endswith("_created")
+    }
+    documented = {one.name: one for one in METRICS}
+    assert set(found) == set(documented)
+    for name, family in found.items():
+        assert family.type == documented[name].kind, name
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                assert set(sample.labels) - {"le"} == set(documented[name].labels), name
+        assert documented[name].help.endswith("."), name
+    metrics.forget_topic("fruit")
+    assert b'topic="fruit"' not in generate_latest(metrics.REGISTRY)
+
+
+def test_figures_are_those_of_kafkas_mbeans() -> None:
+    """Percent as whole numbers, the maximum over candidates alone, quarantine by partitions and bytes."""
+    found = scraped(full_standing())
+    place = (("partition", "0"), ("topic", "fruit"))
+    assert found["lastword_log_cleaner_manager_max_dirty_percent", ()] == 44, "40 of 90 MiB; not the one in quarantine"
+    assert found["lastword_log_cleaner_manager_time_since_last_run_ms", ()] == 5000
+    assert found["lastword_log_cleaner_manager_uncleanable_partitions_count", ()] == 1
+    assert found["lastword_log_cleaner_manager_uncleanable_bytes", ()] == (30 + 20 + 40 + 10 + 5) * 2**20
+    assert found["lastword_log_last_stable_offset", place] == 310
+    assert found["lastword_log_first_dirty_offset", place] == 200
+    assert found["lastword_log_compaction_lag_secs", place] == 7200
+    held = (("partition", "0"), ("producer_id", "7"), ("topic", "fruit"), ("transactional_id", "loader"))
+    assert found["lastword_transaction_start_time_secs", held] == NOW_MS / 1000 - 60
+    assert found["lastword_reader_lag", (("reader", "cache"), ("topic", "fruit"))] == 330
+
+
+def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions furthest behind keep their series; how many were left out is said."""
+    monkeypatch.setattr(status_metrics, "MOST_PARTITIONS", 2)
+    logs = [partition("0:1 10", partition=0), partition("0:1 10 | 20", partition=1), partition("0:9 | 10:1 20", partition=2)]
+    found = scraped(standing(topic(logs=logs, transactions=tuple(transaction(n, producer_id=n) for n in range(150)))))
+    shown = {dict(labels)["partition"] for name, labels in found if name == "lastword_log_end_offset"}
+    assert shown == {"0", "2"}
+    assert found["lastword_metrics_omitted", (("what", "partitions"),)] == 1
+    assert found["lastword_metrics_omitted", (("what", "transactions"),)] == 50
+    assert sum(name == "lastword_transaction_start_time_secs" for name, _ in found) == 100

@@ -1,0 +1,171 @@
+"""The HTTP side over made standings: what a page says, that it escapes everything, that health tells the truth."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from starlette.testclient import TestClient
+
+from compaction.errors import UserError
+from lastword.status.drawing import draw_topic
+from lastword.status.server import StatusApp, StatusServer, shown
+from lastword.status.standing import QueryStanding, SectionKind, Standing
+from lastword.status.troubles import troubles
+from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
+
+if TYPE_CHECKING:
+    from lastword.status.watcher import Sample
+
+_MINUTE_MS = 60_000
+_HOSTILE = ["<script>alert(1)</script>", "\x1b[31mred\x00\x07", "\u202egnp.exe", "k" * 10_000, "\"'><img src=x onerror=alert(1)>"]
+
+
+class _Fixed:
+    """A watcher that looks at nothing: a request that read storage would have nowhere to read it from."""
+
+    def __init__(self, of: Standing) -> None:
+        self.standing = of
+
+    def history(self, _topic: str) -> tuple[Sample, ...]:
+        return ()
+
+
+def client(of: Standing, *, now_ms: int = NOW_MS, heartbeat_ms: int = NOW_MS, host: str = "127.0.0.1") -> TestClient:
+    """Return a client of the application over a standing."""
+    watcher: Any = _Fixed(of)
+    app = StatusApp(watcher=watcher, now_ms=lambda: now_ms, heartbeat_ms=lambda: heartbeat_ms)
+    return TestClient(app.asgi(), base_url=f"http://{host}")
+
+
+def test_a_partition_is_drawn_in_sections_to_scale_with_its_offsets() -> None:
+    """Clean, cleanable, uncleanable (a transaction holds the rest back) and active; readers and the last stable offset beside them."""
+    found = topic(logs=[partition(stable=310)], readers=(reader("cache", 120),))
+    cut = [(one.kind.value, one.begin, one.end) for one in found.partitions[0].sections]
+    assert cut == [("clean", 0, 200), ("cleanable", 200, 300), ("uncleanable", 300, 400), ("active", 400, 450)]
+    picture = ET.fromstring(draw_topic(found))  # noqa: S314  our own
+    bars = {
+        one.get("class"): float(one.get("width", "0")) for one in picture.iter("{http://www.w3.org/2000/svg}rect") if one.get("y") == "16"
+    }
+    assert bars["clean"] == pytest.approx(2 * bars["cleanable"], rel=0.01)
+    assert bars["active"] == pytest.approx(bars["cleanable"] / 2, rel=0.01)
+    text = "".join(picture.itertext())
+    assert "reader cache at 120" in text
+    assert all(str(offset) in text for offset in (0, 200, 300, 400, 450))
+
+
+def test_a_topic_without_compact_and_an_empty_one_have_no_clean_section() -> None:
+    """What is not compacted is never dirty."""
+    found = topic(logs=[partition(settings={"cleanup.policy": "delete"}), partition("0", partition=1)])
+    kinds = [[one.kind for one in each.sections] for each in found.partitions]
+    assert kinds == [[SectionKind.UNCLEANABLE, SectionKind.ACTIVE], []]
+    assert [one.compaction_lag_ms for one in found.partitions] == [0, 0]
+    assert "empty" in draw_topic(found)
+
+
+def test_the_pages_say_what_holds_and_since_when() -> None:
+    """Overview and topic: producer, partition, offset and moment of a transaction that holds back cleaning, by name."""
+    held = topic(
+        logs=[partition(stable=310)],
+        transactions=(transaction(NOW_MS - 20 * _MINUTE_MS),),
+        readers=(reader("cache", 120),),
+        receipts=(receipt(),),
+    )
+    pages = client(standing(held, topic("pears", logs=[partition("0:1 10")])))
+    for path in ("/", "/topics/fruit"):
+        page = pages.get(path)
+        assert page.status_code == 200
+        assert "open transaction of producer 7 (loader) since 2027-01-15" in page.text, path
+        assert "lastword transactions abort fruit 7" in page.text
+        assert 'class="critical"' in page.text, "it has been open for longer than its timeout"
+    assert "superseded 90, aborted 10" in pages.get("/topics/fruit").text
+    assert "cache" in pages.get("/topics/fruit").text
+    assert "Nothing." in pages.get("/topics/pears").text
+    assert pages.get("/topics/plums").status_code == 404
+    assert pages.post("/").status_code == 405
+    assert "default-src 'none'" in pages.get("/").headers["content-security-policy"]
+    assert client(standing(), host="evil.example").get("/").status_code == 400, "another name that leads to loopback"
+
+
+@pytest.mark.parametrize("key", [*_HOSTILE, b"\xff\xfe\x00bad", b"\xe2\x82"], ids=lambda key: repr(key[:12]))
+def test_a_hostile_key_is_shown_harmlessly(key: Any) -> None:
+    """In the dead letters, which are the only place of the page with text from outside; and as the name of a reader."""
+    letter = {"refused_at": datetime.now(timezone.utc), "source": "s", "reason": "no key", "detail": str(key), "partition": 0, "offset": 1}
+    name = key if isinstance(key, str) else "reader"
+    of = standing(topic(dead_letters=[{**letter, "key": key if isinstance(key, bytes) else key.encode()}], readers=(reader(name, 1),)))
+    pages = client(of)
+    page = pages.get("/topics/fruit").text
+    for raw in ("<script>alert", "<img src=x", "\x1b", "\x00", "\u202e", "k" * 1000):
+        assert raw not in page
+    assert ("&lt;script&gt;" in page) == (key == _HOSTILE[0])
+    for path in ("/status.json", "/topics/fruit/log.svg", "/metrics"):
+        assert pages.get(path).status_code == 200
+    ET.fromstring(pages.get("/topics/fruit/log.svg").text)  # noqa: S314  our own
+
+
+def test_bytes_that_are_no_text_are_shown_as_base64() -> None:
+    """A cut in the middle of a character is not bytes that are no text."""
+    assert shown(b"\xff\x00") == "base64:/wA="
+    assert shown(None) == "–"
+    assert shown(("é" * 1000).encode()).startswith("ééé")
+
+
+def test_health_tells_the_truth() -> None:
+    """Alive while the loop turns and the log.dir is there; ready when everything was looked at and every query runs."""
+
+    def codes(of: Standing, **times: Any) -> tuple[int, int]:
+        pages = client(of, **times)
+        return pages.get("/healthz").status_code, pages.get("/readyz").status_code
+
+    query = QueryStanding(name="files", topic="fruit", active=True)
+    assert codes(standing(topic(), queries=(query,))) == (200, 200)
+    assert codes(standing(loading=("fruit",), loaded=False)) == (200, 503)
+    assert codes(standing(topic(), offline="OSError: gone")) == (503, 503)
+    assert codes(standing(topic(error="OSError: gone"))) == (200, 503)
+    assert codes(standing(queries=(QueryStanding(name="files", topic="fruit", active=False),))) == (200, 503)
+    assert codes(standing(cleaner_dead=True, dead_cleaners=2)) == (200, 503)
+    assert codes(standing(), now_ms=NOW_MS + 61_000, heartbeat_ms=NOW_MS + 61_000) == (200, 503), "nobody has looked for a minute"
+    assert codes(standing(), heartbeat_ms=NOW_MS - 61_000) == (503, 503)
+    reasons = client(standing(topic(error="OSError: gone"), cleaner_dead=True)).get("/readyz").json()["reasons"]
+    assert reasons == ["topic fruit cannot be looked at: OSError: gone", "the cleaner query died and waits for its restart"]
+
+
+def test_what_needs_a_person_is_named_critical_things_first() -> None:
+    """One line for each kind of trouble."""
+    future = NOW_MS + 5 * 3_600_000
+    of = standing(
+        topic(
+            "a",
+            logs=[partition(settings={"max.compaction.lag.ms": _MINUTE_MS}), partition(f"0:1@{future} 10", partition=1)],
+            uncleanable={1: "AnalysisException: boom"},
+            readers=(reader("old", 0, seen_ms=1),),
+        ),
+        topic("b", error="LedgerUnreadable: x"),
+        offline="OSError: gone",
+        cleaner_dead=True,
+        dead_cleaners=1,
+        queries=(QueryStanding(name="files", topic="b", active=False, message="boom"),),
+    )
+    found = [(one.critical, one.topic, one.partition, one.text.split(":")[0][:40]) for one in troubles(of, NOW_MS)]
+    assert found == [
+        (True, "", None, "the log.dir cannot be read"),
+        (True, "", None, "the cleaner query died (for the 1. time)"),
+        (True, "a", 1, "uncleanable"),
+        (True, "b", None, "append query files does not run"),
+        (True, "b", None, "cannot be looked at"),
+        (False, "a", None, "reader old was last seen 20833.3 d ago a"),
+        (False, "a", 0, "cleaning is overdue by 2.0 h (max.compac"),
+        (False, "a", 1, "a record time lies 5.0 h in the future; "),
+    ]
+
+
+def test_an_address_that_is_taken_is_a_clear_error() -> None:
+    """The server says so at the start, and gives its port back at the end."""
+    watcher: Any = _Fixed(standing())
+    first = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), "127.0.0.1:0")
+    with pytest.raises(UserError, match=r"http.listen = .*Address already in use; choose another"):
+        StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), f"127.0.0.1:{first.port}")
+    first.start()
+    first.stop()
