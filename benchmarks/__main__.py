@@ -6,9 +6,16 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, readers, transactions
+from benchmarks import append, arrow, cleaning, readers, status, transactions
 
-_ALL = {"append": append.run, "transactions": transactions.run, "cleaning": cleaning.run, "arrow": arrow.run, "readers": readers.run}
+_ALL = {
+    "append": append.run,
+    "transactions": transactions.run,
+    "cleaning": cleaning.run,
+    "arrow": arrow.run,
+    "readers": readers.run,
+    "status": status.run,
+}
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:

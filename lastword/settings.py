@@ -23,7 +23,7 @@ listen = "127.0.0.1:9464"            # "" for none
 ```
 
 TOML reads a dotted key as nested tables; they are joined again here, so that Kafka's names can be written as they are.
-The environment wins over the file: LASTWORD_LOG_DIR, LASTWORD_HTTP_LISTEN.
+Topics may also stand in a file `topics.toml` beside it. The environment wins over the file: LASTWORD_LOG_DIR, LASTWORD_HTTP_LISTEN.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ else:
     import tomli as tomllib
 
 _LAST_PORT: Final = 65_535
+#: Beside the service's file: more [topic.NAME] tables.
+_TOPICS: Final = "topics.toml"
 
 
 def _checked_listen(listen: str) -> str:
@@ -102,15 +104,11 @@ class Settings(BaseModel):
 
 def load_settings(path: Path) -> Settings:
     """Read a configuration file; raise `InvalidConfiguration` with everything that is wrong, or `UserError` if it cannot be read."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        message = f"cannot read {path}: {error.strerror}"
-        raise UserError(message) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        message = f"{path} is not TOML: {error}"
-        raise UserError(message) from error
+    raw = _read(path)
     violations = _misshapen(raw)
+    beside = path.with_name(_TOPICS)
+    if path.name != _TOPICS and beside.is_file():
+        violations += _add_topics(raw, _read(beside))
     sources = [flat(source, keep=("options",)) for source in raw.pop("source", [])]
     topics = {name: flat(table) for name, table in raw.pop("topic", {}).items()}
     http = flat(raw.pop("http", {}))
@@ -136,6 +134,30 @@ def load_settings(path: Path) -> Settings:
     if violations:
         raise InvalidConfiguration(str(path), violations)
     return checked_settings(settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise UserError(message) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{path} is not TOML: {error}"
+        raise UserError(message) from error
+
+
+def _add_topics(raw: dict[str, Any], beside: dict[str, Any]) -> list[Violation]:
+    """Put the topics of `topics.toml` beside those of the file itself; return what is wrong with them."""
+    wrong = [Violation(key=f"{_TOPICS}: {key}", value="{…}", allowed="only [topic.NAME] tables") for key in beside if key != "topic"]
+    violations = _misshapen(beside)
+    topics = raw.setdefault("topic", {})
+    for name, table in beside.get("topic", {}).items():
+        if name in topics:
+            wrong.append(Violation(key=f"topic.{name}", value="{…}", allowed=f"declare a topic once: here or in {_TOPICS}"))
+        else:
+            topics[name] = table
+    return wrong + violations
 
 
 def checked_settings(values: dict[str, Any], *, subject: str = "the service") -> Settings:

@@ -135,10 +135,15 @@ def _clean(topic: Topic) -> None:
     out.print(cleaning_rendering.receipts_table([one.to_details() for one in receipts], "what the cleaner did"))
 
 
+def newest_release() -> dict[str, Any]:
+    """Return the newest release itself, by ICAO code."""
+    with gzip.open(_HERE / "newest.json.gz", "rt", encoding="utf-8") as lines:
+        return {record["icao"]: record for record in map(json.loads, lines)}
+
+
 def _check(latest: dict[str, Any]) -> bool:
     """Compare the latest table with the newest release, record for record."""
-    with gzip.open(_HERE / "newest.json.gz", "rt", encoding="utf-8") as lines:
-        newest = {record["icao"]: record for record in map(json.loads, lines)}
+    newest = newest_release()
     found = {code: {"icao": code, **json.loads(bytes(row["value"]))} for code, row in latest.items()}
     differing = sorted(code for code in newest.keys() | found.keys() if newest.get(code) != found.get(code))
     out.print(f"the latest table against release 20260905: {len(newest) - len(differing):,} of {len(newest):,} records equal")

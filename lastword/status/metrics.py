@@ -7,7 +7,6 @@ partitions than `MOST_PARTITIONS` the ones furthest behind get series of their o
 
 from __future__ import annotations
 
-import math
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +46,11 @@ _STANDING: Final = (
     _gauge("log_cleaner_dead_thread_count", (), "1 while a cleaner query has died and not been started again (Kafka: DeadThreadCount)."),
     _gauge("log_cleaner_max_compaction_delay_secs", (), "Longest delay over max.compaction.lag.ms (Kafka: max-compaction-delay-secs)."),
     _gauge("log_cleaner_manager_max_dirty_percent", (), "Highest dirty ratio of all candidates (Kafka: max-dirty-percent)."),
-    _gauge("log_cleaner_manager_time_since_last_run_ms", (), "Since the cleaner's newest tick (Kafka: time-since-last-run-ms)."),
+    _gauge(
+        "log_cleaner_manager_time_since_last_run_ms",
+        (),
+        "Since the cleaner's newest tick (Kafka: time-since-last-run-ms); absent: none yet.",
+    ),
     _gauge("log_cleaner_manager_uncleanable_partitions_count", (), "Partitions in quarantine (Kafka: uncleanable-partitions-count)."),
     _gauge("log_cleaner_manager_uncleanable_bytes", (), "Bytes of partitions in quarantine (Kafka: uncleanable-bytes)."),
     _gauge("log_start_offset", _PARTITION, "Log start offset."),
@@ -162,8 +165,8 @@ def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: in
     put("log_cleaner_max_compaction_delay_secs", standing.max_compaction_delay_ms // _SECOND_MS)
     ratios = [one.report.ratio for one in standing.partitions if one.report.obstacle not in _BARRED]
     put("log_cleaner_manager_max_dirty_percent", int(100 * max(ratios, default=0.0)))
-    ran = standing.cleaner_ran_ms
-    put("log_cleaner_manager_time_since_last_run_ms", math.nan if ran is None else max(0, now_ms - ran))
+    if standing.cleaner_ran_ms is not None:
+        put("log_cleaner_manager_time_since_last_run_ms", max(0, now_ms - standing.cleaner_ran_ms))
     uncleanable = [one for topic in standing.topics for one in topic.uncleanable]
     put("log_cleaner_manager_uncleanable_partitions_count", len(uncleanable))
     put("log_cleaner_manager_uncleanable_bytes", sum(one.size_bytes for one in uncleanable))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import LastwordError, UnknownTopic
+from compaction.errors import LastwordError, SparkNeeded, UnknownTopic
 from compaction.readers import ReaderStanding
 from lastword.explanation import PartitionReport, partition_reports
 from storage.dead_letters import DeadLetters
@@ -82,7 +82,10 @@ class PartitionStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStanding:
-    """One topic at one table version. `error` says why it could not be looked at; the rest is then of the last time that it could."""
+    """One topic at one table version. `error` says why it could not be looked at; the rest is then of the last time that it could.
+
+    `needs_spark` says that the reason is a missing session: its transactions have to be read from the log.
+    """
 
     name: str
     policy: str
@@ -93,6 +96,7 @@ class TopicStanding:
     receipts: tuple[CleaningReceipt, ...] = ()
     dead_letters: DeadLettersView | None = None
     error: str | None = None
+    needs_spark: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -190,6 +194,8 @@ class Looker:
             self._last = self._look(spark, now_ms=now_ms)
         except UnknownTopic:
             raise
+        except SparkNeeded as error:
+            return replace(self._failed(str(error)), needs_spark=True)
         except Exception as error:  # noqa: BLE001  one topic must not hide the others
             return self._failed(str(error) if isinstance(error, LastwordError) else first_line(error))
         return self._last

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from compaction.config import parse_service_config, parse_topic_config
+from compaction.config_keys import SERVICE_KEYS, TOPIC_KEYS
 from compaction.errors import InvalidConfiguration, UserError
 from lastword import settings
 from lastword.settings import load_settings
 from streaming.sources import FileSource, KafkaSource, RateSource
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _FULL = """
 log.dir = "s3://bucket/logs"
@@ -253,3 +262,37 @@ def test_the_annotated_configuration_of_the_project_loads() -> None:
     settings = load_settings(Path(__file__).parents[2] / "conf" / "lastword.toml")
     assert [source.name for source in settings.sources] == ["airports-files"]
     assert settings.topics["airports"].partitions == 4
+    assert settings.http.listen == "127.0.0.1:9464"
+
+
+def test_the_annotated_configuration_names_every_setting_with_its_default() -> None:
+    """Every `# key = value` of the two files, read as if it stood there, is the default; and no setting is left out."""
+    conf = Path(__file__).parents[2] / "conf"
+    for name, keys in (("topics.toml", TOPIC_KEYS), ("lastword.toml", SERVICE_KEYS)):
+        text = (conf / name).read_text().split("[[source]]")[0].rpartition("# [topic.NAME]")[2]
+        shown = dict(re.findall(r"^# ([a-z.]+) = ([^#\n]+?)[ \t]*(?:#.*)?$", text, re.MULTILINE))
+        assert set(keys) <= set(shown), set(keys) - set(shown)
+        found = tomllib.loads("".join(f'"{key}" = {shown[key]}\n' for key in keys))
+        if keys is TOPIC_KEYS:
+            assert parse_topic_config(found) == parse_topic_config({})
+        else:
+            assert parse_service_config(found)[0] == parse_service_config({})[0]
+
+
+def test_topics_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    """Beside the service's file; once each, and nothing but topics there."""
+    (tmp_path / "topics.toml").write_text("[topic.pears]\npartitions = 3\n")
+    assert load_settings(_file(tmp_path, "[topic.plums]\n")).topics.keys() == {"plums", "pears"}
+    found = _violations(_file(tmp_path, "[topic.pears]\n"))
+    assert found == {"topic.pears": "declare a topic once: here or in topics.toml"}
+    (tmp_path / "topics.toml").write_text('log.dir = "x"\ntopic = 3\n')
+    assert set(_violations(_file(tmp_path, "[topic.pears]\n"))) == {"topics.toml: log", "topic"}
+
+
+def test_where_http_is_answered_is_checked_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOST:PORT, or nothing."""
+    assert load_settings(_file(tmp_path, '[http]\nlisten = "[::1]:0"\n')).http.listen == "[::1]:0"
+    for wrong in ("9464", "localhost", "a:70000", ":1"):
+        assert "allowed is HOST:PORT" in _violations(_file(tmp_path, f'[http]\nlisten = "{wrong}"\n'))["http.listen"]
+    monkeypatch.setenv("LASTWORD_HTTP_LISTEN", "")
+    assert load_settings(_file(tmp_path, "")).http.listen == ""

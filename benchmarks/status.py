@@ -1,0 +1,107 @@
+"""What being watched costs: the status page and /metrics of 200 topics × 12 partitions, and what a scrape each second takes from the work.
+
+(a) The overview, a topic and /metrics over 200 × 12 partitions from the cached standing, the first time after a new standing and again:
+    under 300 ms.
+(b) Appends and cleanings, five minutes in turns of 15 s with and without a scrape each second: throughput changes by less than 3 %.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+import urllib.request
+from typing import Any
+
+from benchmarks.measure import report
+from lastword import LogDir, clock, spark_session
+from lastword.status.server import StatusApp, StatusServer
+from lastword.status.watcher import Watcher
+from tests.lastword.status.standings import NOW_MS, partition, standing, topic
+
+_TOPICS = 200
+_PARTITIONS = 12
+_WINDOW_SECONDS = 15
+_WINDOWS = 20
+
+
+def run() -> None:
+    """Measure both."""
+    pages()
+    scraped()
+
+
+def _get(url: str) -> float:
+    begun = time.perf_counter()
+    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310  loopback
+        answer.read()
+    return time.perf_counter() - begun
+
+
+def pages() -> None:
+    """Measure (a)."""
+    topics = [topic(f"topic-{number:03}", logs=[partition(partition=one) for one in range(_PARTITIONS)]) for number in range(_TOPICS)]
+
+    class Fixed:
+        standing = standing(*topics)
+
+        def history(self, _topic: str) -> tuple[Any, ...]:
+            return ()
+
+    watcher: Any = Fixed()
+    server = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), "127.0.0.1:0")
+    server.start()
+    rows = []
+    for path in ("/", "/topics/topic-003", "/metrics", "/status.json"):
+        first, again = [], []
+        for number in range(6):
+            watcher.standing = standing(*topics, taken_ms=NOW_MS + number)
+            first.append(_get(server.url + path))
+            again.append(_get(server.url + path))
+        rows.append([path, f"{1000 * statistics.median(first):.0f}", f"{1000 * statistics.median(again):.0f}", "< 300 ms"])
+    server.stop()
+    report(f"(a) {_TOPICS} topics × {_PARTITIONS} partitions", rows, ["path", "new standing ms", "again ms", "bound"])
+
+
+def scraped() -> None:
+    """Measure (b)."""
+    spark = spark_session("lastword-bench", settings={"spark.log.level": "ERROR"})
+    with tempfile.TemporaryDirectory() as folder:
+        logs = LogDir(spark, folder)
+        one = logs.create_topic("scraped", partitions=4, config={"cleanup.policy": "compact", "segment.bytes": "4MiB"})
+        watcher = Watcher(log_dir=folder, topics=lambda: [one.log], cleaner=logs.cleaner, clock_ms=clock.now_ms, spark=spark)
+        watcher.start()
+        server = StatusServer(StatusApp(watcher=watcher, now_ms=clock.now_ms, heartbeat_ms=clock.now_ms), "127.0.0.1:0")
+        server.start()
+        scraping, over = threading.Event(), threading.Event()
+
+        def scrape() -> None:
+            while not over.wait(1):
+                if scraping.is_set():
+                    _get(f"{server.url}/metrics")
+
+        thread = threading.Thread(target=scrape, daemon=True)
+        thread.start()
+        batch = spark.range(20_000).selectExpr("cast(id % 5000 as string) key", "repeat(cast(rand() as string), 8) value").persist()
+        batch.count()
+        rates: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(_WINDOWS + 2):
+            watched = bool(number % 2)
+            (scraping.set if watched else scraping.clear)()
+            begun, appended = time.perf_counter(), 0
+            while time.perf_counter() - begun < _WINDOW_SECONDS:
+                one.append(batch)
+                appended += 1
+                if appended % 10 == 0:
+                    one.clean()
+            if number > 1:  # the first two warm up
+                rates[watched].append(20_000 * appended / (time.perf_counter() - begun))
+        over.set()
+        thread.join()
+        server.stop()
+        watcher.stop()
+    alone, watched_rate = statistics.mean(rates[False]), statistics.mean(rates[True])
+    change = f"{100 * (watched_rate / alone - 1):+.1f} %"
+    row = [f"{_WINDOWS * _WINDOW_SECONDS}", f"{alone:,.0f}", f"{watched_rate:,.0f}", change, "± 3 %"]
+    report("(b) appends and cleanings, scraped each second", [row], ["s", "rows/s alone", "rows/s scraped", "change", "bound"])

@@ -1,0 +1,145 @@
+"""The wiring of docker-compose.yml without Docker: a real Spark standalone master, two workers, and the service submitted to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+from examples.airports.demo import newest_release
+from lastword import arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROOT = Path(__file__).parents[1]
+_PATIENCE_SECONDS = 150
+_CONFIG = """
+log.dir = "{folder}/data"
+log.cleaner.backoff.ms = "1s"
+
+[topic.airports]
+partitions = 4
+cleanup.policy = "compact"
+segment.bytes = "128KiB"
+
+[[source]]
+name = "airports-files"
+topic = "airports"
+format = "json"
+path = "{folder}/incoming"
+key = ["icao"]
+drop = ["op"]
+tombstone = "op = 'd'"
+schema = '''op string, icao string, iata string, name string, city string, subd string, country string, elevation double,
+            lat double, lon double, tz string, lid string'''
+max.files.per.trigger = 4
+
+[http]
+listen = "127.0.0.1:{port}"
+
+[spark]
+"spark.master" = "{master}"
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.memory" = "1g"
+"spark.executor.memory" = "768m"
+"spark.executor.cores" = "1"
+"spark.cores.max" = "2"
+"spark.ui.enabled" = "false"
+"spark.sql.shuffle.partitions" = "2"
+"spark.log.level" = "ERROR"
+"""
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process for as long as the block lasts."""
+    with log.open("wb") as stream:
+        started = subprocess.Popen(command, cwd=_ROOT, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
+
+
+def _json(url: str) -> Any:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  loopback
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return json.load(error)
+    except (OSError, ValueError):
+        return None
+
+
+def _until(holds: Any, what: str) -> None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.3)
+
+
+@pytest.mark.timeout(400)
+def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
+    """Files in, cleaned and appended on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
+    java = [str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if "JAVA_HOME" in os.environ else str(shutil.which("java"))]
+    spark = [*java, "-Xmx512m", "-cp", str(Path(pyspark.__file__).parent / "jars" / "*")]
+    port, ui, http = _free_port(), _free_port(), _free_port()
+    master = f"spark://127.0.0.1:{port}"
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    changes = sorted((_ROOT / "examples" / "airports" / "changes").glob("*.json.gz"))
+    for number, path in enumerate(changes):
+        os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
+    config = tmp_path / "lastword.toml"
+    config.write_text(_CONFIG.format(folder=tmp_path, port=http, master=master))
+    start = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
+    work = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_process([*spark, *start], tmp_path / "master.log"))
+        _until(lambda: _json(f"http://127.0.0.1:{ui}/json/"), "the master does not answer")
+        for number in range(2):
+            folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
+            stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log"))
+        _until(lambda: _json(f"http://127.0.0.1:{ui}/json/")["aliveworkers"] == 2, "the workers do not come")
+        run = [sys.executable, "-m", "lastword", "run", "-c", str(config)]
+        service = stack.enter_context(_process(run, tmp_path / "service.log"))
+
+        def figures() -> dict[str, Any]:
+            assert service.poll() is None, (tmp_path / "service.log").read_text()[-4000:]
+            found = _json(f"http://127.0.0.1:{http}/status.json")
+            return found["topics"][0] if found and found["topics"] else {}
+
+        _until(lambda: (_json(f"http://127.0.0.1:{http}/readyz") or {}).get("ok"), "the service does not get ready")
+        workers = _json(f"http://127.0.0.1:{ui}/json/")["workers"]
+        assert [one["coresused"] for one in workers] == [1, 1], "an executor on each worker"
+        _until(lambda: sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ())) >= 100_000, "not all was appended")
+        _until(lambda: len({one["partition"] for one in figures()["receipts"]}) == 4, "not every partition was cleaned")
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=5) as answer:
+            assert b'lastword_log_cleaner_cleanings_total{topic="airports"}' in answer.read()
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(_PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
+    found = arrow.latest(str(tmp_path / "data" / "airports")).to_pylist()
+    latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
+    assert latest == newest_release()

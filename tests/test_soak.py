@@ -1,0 +1,221 @@
+"""The service for an hour under everything at once: memory, times and files stay flat.
+
+`LASTWORD_SOAK_MINUTES` says how long (60), `LASTWORD_SOAK_PLOT` names an SVG file to draw the samples into. In `make test` the same code
+runs for a minute, which is too short to say that something is flat: there only what must hold at any length is asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lastword import clock
+from lastword.service import Service
+from lastword.settings import Settings
+from storage.upkeep import vacuum
+from streaming import metrics
+from tests.pictures import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lastword import Topic
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """What is measured each time."""
+
+    minute: float
+    python_mib: float
+    live_heap_mib: float
+    append_seconds: float
+    clean_seconds: float
+    commits: int
+    files: int
+
+
+class _Totals:
+    """Sums of the histograms, so that a sample gets the mean of what came since the one before."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, float]] = {}
+
+    def mean(self, name: str) -> float:
+        total = count = 0.0
+        for family in text_string_to_metric_families(generate_latest(metrics.REGISTRY).decode()):
+            for sample in family.samples:
+                total += sample.value if sample.name == f"{name}_sum" else 0
+                count += sample.value if sample.name == f"{name}_count" else 0
+        before = self._before.get(name, (0.0, 0.0))
+        self._before[name] = total, count
+        return (total - before[0]) / (count - before[1]) if count > before[1] else float("nan")
+
+
+def _settings(folder: Path) -> Settings:
+    return Settings.model_validate(
+        {
+            "log_dir": str(folder / "logs"),
+            "broker": {
+                "log.cleaner.backoff.ms": "1s",
+                "log.initial.task.delay.ms": 0,
+                "log.retention.check.interval.ms": "5s",
+            },
+            "topics": {
+                "kept": {
+                    "partitions": 2,
+                    "config": {
+                        "cleanup.policy": "compact",
+                        "segment.bytes": "256KiB",
+                        "min.cleanable.dirty.ratio": 0.3,
+                        "delete.retention.ms": "30s",
+                    },
+                },
+                "passing": {"config": {"cleanup.policy": "delete", "segment.bytes": "64KiB", "retention.ms": "30s"}},
+            },
+            "sources": [
+                {"name": "ticks", "topic": "passing", "format": "rate", "rows_per_second": 500, "trigger": "2 seconds"},
+            ],
+            "http": {"listen": ""},
+        }
+    )
+
+
+def _live_mib(spark: SparkSession) -> float:
+    java: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]  # noqa: SLF001  no public way
+    java.System.gc()
+    heap = java.Runtime.getRuntime()
+    return float(heap.totalMemory() - heap.freeMemory()) / _MIB
+
+
+def _python_mib() -> float:
+    resident = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(resident.split()[1]) / 1024
+
+
+def _write(topic: Topic, spark: SparkSession, draw: random.Random, number: int) -> None:
+    """Append updates and tombstones; every third time in a transaction, of which every other is aborted."""
+    keys = [f"k{draw.randrange(2000)}" for _ in range(300)]
+    batch = rows(spark, " ".join(f"{key}={'∅' if draw.random() < 0.05 else f'{number}-{draw.random():.12f}'}" for key in keys))
+    if number % 3:
+        topic.append(batch)
+        return
+    txn = topic.transaction(f"loader-{number % 2}")
+    txn.append(batch)
+    (txn.abort if number % 6 else txn.commit)()
+
+
+def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: float) -> list[_Sample]:
+    """Run the service with writers for so long, and return what was measured."""
+    service = Service(_settings(folder))
+    service.watcher.interval_seconds = 1.0
+    running = threading.Thread(target=service.run)
+    running.start()
+    samples: list[_Sample] = []
+    totals = _Totals()
+    draw = random.Random(1)
+    begun = sampled = time.monotonic()
+    number = 0
+    try:
+        topic = service.logs.topic("kept")
+        while time.monotonic() - begun < 60 * minutes:
+            assert running.is_alive(), "the service died"
+            _write(topic, spark, draw, number)
+            number += 1
+            if time.monotonic() - sampled >= every_seconds:
+                sampled = time.monotonic()
+                for log in service.tending.topics():  # the service's own VACUUM keeps a day; here a quarter of an hour is a long time
+                    vacuum(log, spark, now_ms=clock.now_ms())
+                logs = [folder / "logs" / name for name in ("kept", "passing")]
+                samples.append(
+                    _Sample(
+                        minute=(sampled - begun) / 60,
+                        python_mib=_python_mib(),
+                        live_heap_mib=_live_mib(spark),
+                        append_seconds=totals.mean("lastword_append_seconds"),
+                        clean_seconds=totals.mean("lastword_log_cleaner_clean_seconds"),
+                        commits=sum(len(list((log / "log" / "_delta_log").glob("*.json"))) for log in logs),
+                        files=sum(len(service.logs.topic(log.name).log.snapshot().files.path) for log in logs),
+                    )
+                )
+        assert service.tending.tended.failures == 0, service.tending.tended.last_failure
+        assert service.dead_cleaners == 0
+        assert not any(one.error for one in service.watcher.standing.topics)
+    finally:
+        service.stop()
+        running.join(120)
+    assert not running.is_alive()
+    for name in ("kept", "passing"):
+        report = service.logs.topic(name).verify()
+        assert report.ok, report.problems
+    assert service.logs.topic("kept").receipts()
+    return samples
+
+
+def test_a_minute_of_everything_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing fails, nothing dies, and the invariants hold."""
+    assert soak(spark, tmp_path, minutes=0.4, every_seconds=8)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3 * 3600)
+def test_an_hour_of_everything_at_once_is_flat(spark: SparkSession, tmp_path: Path) -> None:
+    """The last third against the second: memory within 15 %, times within a half, files and commits bounded."""
+    minutes = float(os.environ.get("LASTWORD_SOAK_MINUTES", "60"))
+    samples = soak(spark, tmp_path, minutes=minutes, every_seconds=20)
+    if plot := os.environ.get("LASTWORD_SOAK_PLOT"):
+        _plot(samples, Path(plot))
+    third = len(samples) // 3
+    middle, last = samples[third : 2 * third], samples[2 * third :]
+
+    def ratio(name: str) -> float:
+        before, after = (
+            statistics.median(getattr(one, name) for one in part if getattr(one, name) == getattr(one, name)) for part in (middle, last)
+        )
+        return after / before
+
+    found = {name: round(ratio(name), 3) for name in ("python_mib", "live_heap_mib", "append_seconds", "clean_seconds", "files")}
+    print(found, samples[-1])  # noqa: T201
+    assert found["python_mib"] < 1.15
+    assert found["live_heap_mib"] < 1.15
+    assert found["append_seconds"] < 1.5
+    assert found["clean_seconds"] < 1.5
+    assert found["files"] < 1.5
+
+
+def _plot(samples: Sequence[_Sample], target: Path) -> None:
+    """Draw the samples."""
+    import matplotlib as mpl  # noqa: PLC0415  only where a plot is asked for
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure, axes = plt.subplots(3, 1, figsize=(8, 8), sharex=True, layout="constrained")
+    minutes = [one.minute for one in samples]
+    shown = (
+        ("MiB", (("python_mib", "Python, resident"), ("live_heap_mib", "JVM heap, live"))),
+        ("seconds", (("append_seconds", "append"), ("clean_seconds", "round of cleaning"))),
+        ("count", (("files", "files of the logs"), ("commits", "commits in _delta_log"))),
+    )
+    for axis, (unit, lines) in zip(axes, shown, strict=True):
+        for name, label in lines:
+            axis.plot(minutes, [getattr(one, name) for one in samples], label=label)
+        axis.set_ylabel(unit)
+        axis.set_ylim(bottom=0)
+        axis.legend(loc="lower right")
+    axes[-1].set_xlabel("minutes")
+    figure.savefig(target)
