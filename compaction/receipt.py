@@ -16,8 +16,9 @@ class CleaningReceipt:
     Records and bytes are those of the segments that were written again (`segments_before` of them, in `groups`), before and after; all
     others were left alone. `removed` counts rows by reason (`record_retention.Removal`), of which `emptied` left an EMPTY row.
     `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
-    it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete. `read_bytes`
-    are those of both passes. `table_version` is the swap's.
+    it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and
+    `highest_expired_tombstone` the same without the tombstones of purges. `read_bytes` are those of both passes. `table_version` is the
+    swap's.
     """
 
     topic: str
@@ -44,6 +45,7 @@ class CleaningReceipt:
     index_ms: int
     total_ms: int | None
     now_ms: int
+    highest_expired_tombstone: int | None = None
 
     @property
     def removed_count(self) -> int:
@@ -57,4 +59,5 @@ class CleaningReceipt:
     @staticmethod
     def from_details(details: Mapping[str, Any]) -> CleaningReceipt:
         """Return the receipt that `to_details` wrote."""
-        return CleaningReceipt(**{field.name: details[field.name] for field in fields(CleaningReceipt)})
+        since_purges = {"highest_expired_tombstone": details.get("highest_expired_tombstone", details.get("highest_removed_tombstone"))}
+        return CleaningReceipt(**{field.name: {**details, **since_purges}[field.name] for field in fields(CleaningReceipt)})

@@ -30,6 +30,7 @@ class Removal(str, Enum):
     ABORTED = "aborted"
     KEYLESS = "keyless"
     EXPIRED_TOMBSTONE = "expired_tombstone"
+    PURGED_TOMBSTONE = "purged_tombstone"
     EXPIRED_MARKER = "expired_marker"
     EMPTY = "empty"
 
@@ -61,7 +62,8 @@ class Pass:
     `end_offset` is one past the offset map's latest offset. `newest` is the map: the latest offset of each key in the dirty range.
     `aborted` and `pinned` are transactions as (producer id, first offset): those that ended with an ABORT marker, and those of which
     a data row is left after this pass. `places` are the offsets that must stay, if only as EMPTY rows. Tombstones from `unread_offset` on
-    stay, as a registered reader has not read them yet.
+    stay, as a registered reader has not read them yet. The tombstones at `released` go whatever their horizon and whoever waits for them:
+    a purge has decided so, and they go in the same pass as all that they supersede (ADR 0013).
     """
 
     now_ms: int
@@ -72,6 +74,7 @@ class Pass:
     pinned: Collection[tuple[int, int]]
     places: Collection[int]
     unread_offset: int | None = None
+    released: Collection[int] = ()
 
     def expires(self, row: Row) -> bool:
         """Tell whether the horizon of a tombstone has passed, and nobody waits for it."""
@@ -99,8 +102,9 @@ def removal_of_data(row: Row, cleaning: Pass) -> Removal | None:
         return Removal.KEYLESS
     if cleaning.newest.get(row.key, -1) > row.offset:
         return Removal.SUPERSEDED
-    if row.is_tombstone and cleaning.expires(row):
-        return Removal.EXPIRED_TOMBSTONE
+    released = row.offset in cleaning.released
+    if row.is_tombstone and (released or cleaning.expires(row)):
+        return Removal.PURGED_TOMBSTONE if released else Removal.EXPIRED_TOMBSTONE
     return None
 
 

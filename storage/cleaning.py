@@ -46,7 +46,7 @@ from storage.cleaning_rows import (
     with_newer,
     without_aborted,
 )
-from storage.cleaning_segments import clean_segments, dirty_segments, files_of, leaves_nothing, span_bits
+from storage.cleaning_segments import clean_segments, dirty_segments, files_of, files_with, leaves_nothing, span_bits
 from storage.crash_points import CrashPoint
 from storage.envelope import by_partition
 from storage.ledger import Decision, Kind
@@ -83,7 +83,7 @@ class _Found:
     changed: set[int] = field(default_factory=set)
     removed: dict[str, dict[int, int]] = field(default_factory=dict)
     emptied: int = 0
-    highest_tombstone: int | None = None
+    highest_tombstones: dict[str, int] = field(default_factory=dict)
     places: list[int] = field(default_factory=list)
 
     def count(self, reason: str, label: int, rows: int) -> None:
@@ -114,6 +114,7 @@ class Cleaning:
         self.held: list[DataFrame] = []
         self.read_bytes: dict[int, int] = dict.fromkeys(self.chosen, 0)
         self.judgement: Judgement | None = None
+        self.released = [(one << OFFSET_BITS) | offset for one in self.chosen for offset in self.decisions.released_offsets(one)]
 
     def run(self) -> list[CleaningReceipt]:
         """Clean, and return a receipt for each partition that was; raise `CommitConflict` when another swap came first."""
@@ -171,6 +172,7 @@ class Cleaning:
             pinned=None,
             places=self._places(),
             unread=self.plan.unread_offsets(self.decisions.partitions),
+            released=self.released,
             broadcast=self._broadcasts(),
         )
         if transactional:
@@ -308,13 +310,14 @@ class Cleaning:
 
         def may_change(files: Files) -> NDArray[np.bool_]:
             due = (files.delete_horizon_ms >= 0) & (files.delete_horizon_ms <= now_ms)
-            return (files.producer_rows > 0) | (files.empty_rows > 0) | due
+            return (files.producer_rows > 0) | (files.empty_rows > 0) | due | files_with(files, self.released)
 
         rows = self._special_rows(files=may_change)
         if rows is None:
             return
         fated = with_fate(rows, judgement, keys=False, values=False)
-        changes = fated.where((F.expr(_SPECIAL) & (F.col(REMOVAL).isNotNull() | F.col(STAMPED))) | F.col(KEEPS_PLACE))
+        special = F.expr(_SPECIAL) | (F.col(REMOVAL) == Removal.PURGED_TOMBSTONE.value)
+        changes = fated.where((special & (F.col(REMOVAL).isNotNull() | F.col(STAMPED))) | F.col(KEEPS_PLACE))
         counts = changes.groupBy("partition", "segment", REMOVAL).agg(
             F.count(F.lit(1)).alias("rows"),
             F.count(F.when(F.col(KEEPS_PLACE), 1)).alias("emptied"),
@@ -326,8 +329,8 @@ class Cleaning:
             if row[REMOVAL] not in {None, Removal.SUPERSEDED.value, Removal.KEYLESS.value}:  # the index has counted those
                 found.count(row[REMOVAL], row["segment"], row["rows"])
             found.emptied += row["emptied"]
-            if row[REMOVAL] == Removal.EXPIRED_TOMBSTONE.value:
-                found.highest_tombstone = max(row["last"], found.highest_tombstone or 0)
+            if row[REMOVAL] in {Removal.EXPIRED_TOMBSTONE.value, Removal.PURGED_TOMBSTONE.value}:
+                found.highest_tombstones[row[REMOVAL]] = max(row["last"], found.highest_tombstones.get(row[REMOVAL], 0))
 
     # --- pass 2 -------------------------------------------------------------------------------------------------------------------------
 
@@ -413,7 +416,8 @@ class Cleaning:
             map_entries=found.keys,
             map_utilization=found.keys / self.slots if self.slots else 0.0,
             rounds_left=plan.dirty.rounds_left,
-            highest_removed_tombstone=found.highest_tombstone,
+            highest_removed_tombstone=max(found.highest_tombstones.values(), default=None),
+            highest_expired_tombstone=found.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             indexed_bytes=indexed,
             read_bytes=indexed + sum(one.size_bytes for one in members if self._leaves_rows(one)),
             index_ms=index_ms,

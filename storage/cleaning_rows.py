@@ -82,7 +82,8 @@ class Judgement:
 
     `first_dirty` and `end` are offsets by partition. `judged` are `blocks` (None when nothing was mapped), `aborted` and `pinned`
     transactions; each None when there are none. `places` are the positions that must stay, one a partition and active producer.
-    Tombstones from `unread` on stay. `broadcast` tells whether `judged` is small enough to be sent to every task.
+    Tombstones from `unread` on stay, but for those at the positions `released`, which go. `broadcast` tells whether `judged` is small
+    enough to be sent to every task.
     """
 
     now_ms: int
@@ -94,6 +95,7 @@ class Judgement:
     pinned: DataFrame | None
     places: Sequence[int]
     unread: Sequence[int]
+    released: Sequence[int]
     broadcast: bool
 
 
@@ -135,6 +137,7 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
     mapped = F.col("offset") < by_partition(judgement.end, F.col("partition"))
     expired = F.col("delete_horizon") <= F.timestamp_millis(F.lit(judgement.now_ms))
     superseded = F.col(_JUDGED) != is_dirty(judgement)
+    released = F.col("__position").isin(list(judgement.released)) & (F.col("value").isNull() if values else F.lit(True))
     removal = (
         F.when(empty, F.when(~F.col(_PLACE), Removal.EMPTY.value))
         .when(~data, F.when(~F.col(_PINNED) & expired, Removal.EXPIRED_MARKER.value))
@@ -142,6 +145,7 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
         .when(~mapped, F.lit(None).cast("string"))
         .when(keyless, Removal.KEYLESS.value)
         .when(superseded, Removal.SUPERSEDED.value)
+        .when(released, Removal.PURGED_TOMBSTONE.value)
         .when(expired & (F.col("offset") < by_partition(judgement.unread, F.col("partition"))), Removal.EXPIRED_TOMBSTONE.value)
     )
     tombstone = data & F.col("value").isNull() & ~keyless if values else F.lit(False)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from storage.cleaning_rows import OFFSET_BITS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -45,6 +47,14 @@ def files_of(files: Files, chosen: Mapping[int, PartitionPlan]) -> NDArray[np.bo
     for partition, plan in chosen.items():
         if plan.segments:
             inside = inside | ((files.partition == partition) & (files.slice <= plan.segments[-1].slices[-1]))
+    return inside
+
+
+def files_with(files: Files, positions: Iterable[int]) -> NDArray[np.bool_]:
+    """Tell for every file whether one of a few positions lies in its range of offsets."""
+    inside = files.partition < 0
+    for partition, offset in (divmod(one, 1 << OFFSET_BITS) for one in positions):
+        inside = inside | ((files.partition == partition) & (files.first_offset <= offset) & (files.last_offset >= offset))
     return inside
 
 

@@ -10,6 +10,8 @@ sequence  kind    partition  name             offset  table_version  time  detai
 6         start   0          -                412     43             …     {"why":"retention"}                  log start offset
 7         pause   0          -                -       -              …     {"count":1}
 8         restore -          -                -       50             …     {"restored_version":42}              5 and 6 are void
+9         purge   0          -                812     51             …     {}                       this tombstone may go at once
+10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
 ```
 
 `sequence` numbers the decisions: rows of one commit share the transaction version that let the commit through, so that two writers
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _APP_ID: Final = "lastword-ledger"
+_TOLD: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
 _ARROW: Final = pa.schema(
     [
         ("sequence", pa.int64()),
@@ -71,6 +74,8 @@ class Kind(str, Enum):
     PAUSE = "pause"
     RESTORE = "restore"
     READER = "reader"
+    PURGE = "purge"
+    TARGET = "target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +135,8 @@ class Decisions:
     pauses: Mapping[int, int]
     restores: tuple[Restore, ...]
     readers: Mapping[str, Reader]
+    purges: Mapping[int, Sequence[Decision]]
+    targets: Mapping[str, Mapping[str, Any]]
     looked_at_version: int
     sequence: int
 
@@ -145,7 +152,7 @@ class Decisions:
     def holds(self, row: Decision) -> bool:
         """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
         match row.kind:
-            case Kind.CLEAN:
+            case Kind.CLEAN | Kind.PURGE:
                 return self.contains(row)
             case Kind.START:
                 return not any(one.restored_version <= (row.table_version or 0) < one.version for one in self.restores)
@@ -165,6 +172,16 @@ class Decisions:
         """Return the offset below which records are gone for readers, 0 when none is."""
         held = [one.offset or 0 for one in self.starts.get(partition, ()) if self.holds(one)]
         return max(held, default=0)
+
+    def released_offsets(self, partition: int) -> list[int]:
+        """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
+
+        A RESTORE gives offsets again, to other records: a decision from before it is void unless the restored log held it already.
+        """
+        cleaning = self.newest_cleaning(partition)
+        after, passed = (0, 0) if cleaning is None else (cleaning.sequence, cleaning.offset or 0)
+        held = (one for one in self.purges.get(partition, ()) if self.holds(one) and one.offset is not None)
+        return sorted({one.offset for one in held if one.offset is not None and (one.sequence > after or one.offset >= passed)})
 
     def closed_offset(self, partition: int, log_end_offset: int) -> int:
         """Return the offset below which every segment is closed, -1 when none is known to be.
@@ -226,6 +243,8 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         schemas=schemas,
         producers=producers,
         readers=readers,
+        purges=_by_partition(ordered, Kind.PURGE),
+        targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
         cleanings=_by_partition(ordered, Kind.CLEAN),
         starts=_by_partition(ordered, Kind.START),
         pauses={
@@ -266,15 +285,22 @@ def _still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int) ->
     return [kept[sequence] for sequence in sorted(kept)]
 
 
+def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:
+    """Return the highest tombstone of a receipt under one of its two names; receipts from before there were purges know one alone."""
+    found: int | None = receipt.get(told, receipt.get(_TOLD[0]))
+    return found
+
+
 def _still_telling(rows: Sequence[Decision], today: Decisions) -> list[Decision]:
     """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
     found = []
-    highest: dict[int | None, int] = {}
+    highest: dict[tuple[str, int | None], int] = {}
     for row in reversed(rows):
-        removed = row.details.get("highest_removed_tombstone") if row.kind is Kind.CLEAN and today.holds(row) else None
-        if removed is not None and removed > highest.get(row.partition, -1):
-            highest[row.partition] = removed
-            found.append(row)
+        for told in _TOLD:
+            removed = highest_tombstone(row.details, told) if row.kind is Kind.CLEAN and today.holds(row) else None
+            if removed is not None and removed > highest.get((told, row.partition), -1):
+                highest[told, row.partition] = removed
+                found.append(row)
     return found
 
 
@@ -367,6 +393,8 @@ class Ledger:
         if self.read() is not today:  # whoever chose has read on: the choice is an old one
             message = f"topic {self._topic}: another decision came between"
             raise CommitConflict(message)
+        if not decisions:
+            return
         numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
         assert self._table is not None  # noqa: S101  read() has opened it
         transaction = Transaction(_APP_ID, today.sequence + len(decisions))

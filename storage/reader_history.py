@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from compaction.read_positions import RemovedTombstone, TakenBack
-from storage.ledger import Restore
+from storage.ledger import Restore, highest_tombstone
 from storage.snapshot import LogSnapshot, commits_since
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def removed_tombstones(table: DeltaTable, decisions: Decisions, since_version: i
 
     `table` is the log at the version that the reader reads. What a RESTORE took back removed nothing.
     """
-    return _tombstones(decisions, since_version, table.version(), _unrecorded(table, decisions, since_version))
+    return _tombstones(decisions, since_version, table.version(), _unrecorded(table, decisions, since_version), "highest_removed_tombstone")
 
 
 def restores(
@@ -62,9 +62,10 @@ def restores(
 class HistoryWatch:
     """The history of one log for one reader that asks again and again: each commit of the log is looked at once."""
 
-    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
-        """Know nothing yet; `storage_options` are those of the log."""
+    def __init__(self, storage_options: Mapping[str, str] | None = None, *, purges: bool = True) -> None:
+        """Know nothing yet; `storage_options` are those of the log. Without `purges` their tombstones do not count (registered targets)."""
         self._options = storage_options
+        self._told = "highest_removed_tombstone" if purges else "highest_expired_tombstone"
         self._since = -1
         self._looked_at = -1
         self._commits: list[Commit] = []
@@ -84,7 +85,7 @@ class HistoryWatch:
         return ReaderHistory(
             since_version=since_version,
             version=version,
-            tombstones=tuple(_tombstones(decisions, since_version, version, self._commits)),
+            tombstones=tuple(_tombstones(decisions, since_version, version, self._commits, self._told)),
             restores=tuple(self._taken_back[at] for at in sorted(self._taken_back) if since_version < at <= version),
         )
 
@@ -109,17 +110,17 @@ def _restores(decisions: Decisions, since_version: int, version: int, commits: S
     return [found[at] for at in sorted(found) if since_version < at <= version]
 
 
-def _tombstones(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit]) -> list[RemovedTombstone]:
-    """Return the tombstones that went after `since_version` and did not come back."""
+def _tombstones(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit], told: str) -> list[RemovedTombstone]:
+    """Return the tombstones that went after `since_version` and did not come back; `told` is the field of a receipt that names them."""
     highest = {
-        (row.table_version or 0, row.partition or 0): row.details.get("highest_removed_tombstone")
+        (row.table_version or 0, row.partition or 0): highest_tombstone(row.details, told)
         for rows in decisions.cleanings.values()
         for row in rows
         if since_version < (row.table_version or 0) <= version
     }
     for commit in commits:
         for receipt in commit.metadata.receipts if commit.metadata is not None else ():
-            highest[commit.version, receipt["partition"]] = receipt.get("highest_removed_tombstone")
+            highest[commit.version, receipt["partition"]] = highest_tombstone(receipt, told)
     undone = _restores(decisions, -1, version, commits)
     return [
         RemovedTombstone(table_version=at, partition=partition, offset=offset)

@@ -52,8 +52,9 @@ class TailOptions:
     tail goes on where the log can. `on_missed_tombstones` ("error", "warn"): the same for tombstones that went before they were read.
     `consistent`: a fold of all spans is exactly what the log said at the end of each. What is superseded by a record behind a span may be
     cleaned away, so a span does not end inside of a clean section then (and may hold more than `max_offsets_per_trigger`), and is read at
-    the table version that it was planned at. A tail that is named as a `reader` is registered: what it has not read is kept for it, until
-    it has not been seen for `reader_expiration_ms` (`compaction.readers`).
+    the table version that it was planned at. The tombstones of purges do not count for it: a purge erases from registered targets itself.
+    A tail that is named as a `reader` is registered: what it has not read is kept for it, until it has not been seen for
+    `reader_expiration_ms` (`compaction.readers`).
     """
 
     isolation: str = "read_committed"
@@ -110,7 +111,7 @@ class Tail:
     def __init__(self, log: TopicLog, spark: SparkSession, options: TailOptions, clock_ms: Callable[[], int]) -> None:
         """Tail `log`; nothing is read yet. `clock_ms` says when a registered reader is seen."""
         self.log, self.spark, self.options = log, spark, options
-        self._history = HistoryWatch()
+        self._history = HistoryWatch(purges=not options.consistent)
         self._clock_ms = clock_ms
         self._seen: tuple[int, Position | None] = 0, None
 

@@ -209,8 +209,9 @@ def cleaned(
     active: Collection[int] = (),
     log_end: int | None = None,
     unread: int | None = None,
+    released: Collection[int] = (),
 ) -> str:
-    """Return the picture of a log after one cleaning of all its rows; tombstones from `unread` on wait for a reader.
+    """Return the picture of a log after one cleaning of all its rows; tombstones from `unread` on wait for a reader, `released` ones go.
 
     The dirty range reaches from `first_dirty` to `end` (default: past the last row). `log_end` is by default far past the last row, as if
     more were in the active segment.
@@ -226,6 +227,6 @@ def cleaned(
         delete_retention_ms=retention_ms,
         places=last_rows_of_producers(bare, active) | {last + 999 if log_end is None else log_end - 1},
     )
-    cleaning = replace(cleaning, unread_offset=unread)
+    cleaning = replace(cleaning, unread_offset=unread, released=released)
     left = [(after(one.row, cleaning), one.value) for one in log]
     return " ".join(str(DrawnRow(row=row, value=value)) for row, value in left if row is not None)
