@@ -1,0 +1,23 @@
+"""Events: what an operator reads."""
+
+from __future__ import annotations
+
+from streaming.events import first_line
+
+_FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:856)"""
+
+
+def test_an_error_of_the_jvm_is_told_by_what_went_wrong_and_not_by_what_was_called() -> None:
+    """The name of the file is what somebody needs who has to put it back."""
+    found = first_line(RuntimeError(_FROM_THE_JVM))
+
+    assert found.startswith("org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT]")
+    assert found.endswith("file:/data/part-00000.parquet.")
+
+
+def test_any_other_error_is_its_type_and_first_line() -> None:
+    """Also one that says nothing."""
+    assert first_line(ValueError("no\nyes")) == "ValueError: no"
+    assert first_line(ValueError()) == "ValueError: "
