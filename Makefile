@@ -9,7 +9,7 @@ UV_VERSION = 0.13.8
 WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test torture bench lint types layers lock clean
+.PHONY: help setup demo test torture bench docs lint types layers lock clean
 .SUFFIXES:
 
 help: ## this list
@@ -31,6 +31,10 @@ torture: .jars/.broker ## random histories, crashes, restarts: minutes
 bench: .jars/.spark ## how fast it is here
 	@$(WITH_JAVA) $(PY) -m benchmarks
 
+docs: .venv/.installed ## the documentation as a site, in site/
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo 'site/index.html'
+
 lint: .venv/.installed ## ruff: rules and format
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
@@ -46,7 +50,7 @@ lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with 
 		--python-version 3.10 pyproject.toml --group dev --output-file requirements.lock
 
 clean: ## remove what setup and the tools made
-	rm -rf .venv .bootstrap .jars .demo .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .bootstrap .jars .demo .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- what setup is made of; each step leaves a stamp and is done again when what it depends on has changed -------------------------

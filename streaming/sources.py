@@ -86,7 +86,7 @@ class RateSource(_Source):
     """Made-up changes, for trials."""
 
     format: Literal["rate"]
-    rows_per_second: Annotated[int, Field(ge=1)] = 10
+    rows_per_second: Annotated[int, Field(description="Rows that are made in a second", ge=1)] = 10
     keys: Annotated[int, Field(description="How many keys there are", ge=1)] = 1_000
 
 

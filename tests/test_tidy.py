@@ -34,7 +34,20 @@ REGISTRY_HOSTS = tuple(
 MACHINE_PATHS = re.compile("|".join((r"/home/(?!spark\b)\w+/", "/Use" + r"rs/\w+/", "/ro" + "ot/", "/wo" + "rk/", r"\b[A-Z]:\\Us" + "ers")))
 
 #: Made by tools, or by nobody: not what the repository holds.
-FOREIGN = {".git", ".venv", ".bootstrap", ".jars", ".demo", "__pycache__", "build", "dist", "spark-warehouse", "metastore_db", "artifacts"}
+FOREIGN = {
+    ".git",
+    ".venv",
+    ".bootstrap",
+    ".jars",
+    ".demo",
+    "__pycache__",
+    "build",
+    "dist",
+    "site",
+    "spark-warehouse",
+    "metastore_db",
+    "artifacts",
+}
 CACHES = re.compile(r"\.\w+_cache|\.hypothesis|\.coverage.*|.*\.egg-info")
 
 

@@ -1,0 +1,1 @@
+"""What builds and documents lastword; run from the checkout, never installed."""
