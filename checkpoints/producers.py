@@ -9,31 +9,31 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
-
-from pyarrow import fs
+from typing import TYPE_CHECKING, Any, Final
 
 from compaction.producers import ProducerSnapshot, ProducerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyarrow import fs
+
+_FOLDER: Final = "producers"
+_FILE: Final = f"{_FOLDER}/state.json"
+
 
 class ProducerSnapshots:
     """The file that keeps them."""
 
-    def __init__(self, folder: str, topic_id: Callable[[], str]) -> None:
-        """Keep the file in `folder`; `topic_id` is asked when it is used, so that another topic of the same name does not inherit it."""
+    def __init__(self, topic: fs.FileSystem, topic_id: Callable[[], str]) -> None:
+        """Keep the file in the folder of a topic; `topic_id` is asked when it is used: another topic of the name does not inherit it."""
         self._topic_id = topic_id
-        if "://" in folder:
-            self._filesystem, self._folder = fs.FileSystem.from_uri(folder)
-        else:
-            self._filesystem, self._folder = fs.LocalFileSystem(), folder
+        self._filesystem = topic
 
     def load(self) -> ProducerSnapshot | None:
         """Return the kept states, or None when there are none that can be trusted."""
         try:
-            with self._filesystem.open_input_file(f"{self._folder}/state.json") as file:
+            with self._filesystem.open_input_file(_FILE) as file:
                 kept = json.loads(file.read())
             body = kept["body"]
             if kept["crc32"] != _checksum(body) or body["topic_id"] != self._topic_id():
@@ -56,11 +56,11 @@ class ProducerSnapshots:
             "states": [asdict(state) for state in snapshot.states.values()],
         }
         try:
-            self._filesystem.create_dir(self._folder, recursive=True)
-            with self._filesystem.open_output_stream(f"{self._folder}/state.json.new") as file:
+            self._filesystem.create_dir(_FOLDER, recursive=True)
+            with self._filesystem.open_output_stream(f"{_FILE}.new") as file:
                 file.write(json.dumps({"crc32": _checksum(body), "body": body}).encode())
-            self._filesystem.move(f"{self._folder}/state.json.new", f"{self._folder}/state.json")
-        except OSError:
+            self._filesystem.move(f"{_FILE}.new", _FILE)
+        except (OSError, NotImplementedError):
             return
 
 

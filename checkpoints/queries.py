@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
-
-from pyarrow import fs
+from typing import TYPE_CHECKING, Final
 
 from compaction.errors import QueryRefused
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -26,14 +27,10 @@ def check_query_name(name: str) -> str:
     return name
 
 
-def stored_query_id(checkpoint_location: str) -> str | None:
-    """Return the query id that a checkpointLocation holds, or None when there is none (yet, or any more)."""
-    if "://" in checkpoint_location:
-        filesystem, root = fs.FileSystem.from_uri(checkpoint_location)
-    else:
-        filesystem, root = fs.LocalFileSystem(), checkpoint_location
+def stored_query_id(checkpoint: fs.FileSystem) -> str | None:
+    """Return the query id that a checkpointLocation, whose files these are, holds; None when there is none (yet, or any more)."""
     try:
-        with filesystem.open_input_file(f"{root}/metadata") as file:
+        with checkpoint.open_input_file("metadata") as file:
             return str(json.loads(file.read())["id"])
     except (FileNotFoundError, ValueError, KeyError):
         return None

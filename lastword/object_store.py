@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lastword.session import S3_SETTINGS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PREFIX: Final = "spark.hadoop.fs.s3a."
 _PLAIN: Final = {
     "access.key": "AWS_ACCESS_KEY_ID",
     "secret.key": "AWS_SECRET_ACCESS_KEY",
@@ -30,7 +31,7 @@ _PLAIN: Final = {
 
 def storage_options(spark_settings: Mapping[str, str]) -> dict[str, str]:
     """Return the options of delta-rs that say what `spark_settings` say of S3; nothing where they say nothing."""
-    own = {key.removeprefix(_PREFIX): value for key, value in spark_settings.items() if key.startswith(_PREFIX)}
+    own = {key.removeprefix(S3_SETTINGS): value for key, value in spark_settings.items() if key.startswith(S3_SETTINGS)}
     options = {name: own[key] for key, name in _PLAIN.items() if key in own}
     secure = own.get("connection.ssl.enabled", "true").lower() != "false"
     if endpoint := own.get("endpoint"):

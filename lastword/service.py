@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from compaction.errors import TopicExists, UnknownTopic
 from lastword import clock, requests
 from lastword.log_dir import LogDir
+from lastword.object_store import storage_options
 from lastword.session import spark_session
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.standing import QueryStanding
@@ -66,7 +67,13 @@ class Service:
         spark = session_that_outlives_sigterm(settings)
         # A core is left to appends: FAIR pools do not take a running task away.
         free = max(1, spark.sparkContext.defaultParallelism - 1)
-        self.logs = LogDir(spark, settings.log_dir, settings=settings.broker, cleaner_parallelism=free)
+        self.logs = LogDir(
+            spark,
+            settings.log_dir,
+            settings=settings.broker,
+            storage_options=storage_options(settings.spark),
+            cleaner_parallelism=free,
+        )
         self.logs.hold_lock()
         self.tending = Tending(
             spark=spark,

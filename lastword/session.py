@@ -32,6 +32,7 @@ SETTINGS: Final[dict[str, str]] = {
     # Hadoop takes this path as it is written: a space stays a space.
     "spark.scheduler.allocation.file": f"file://{Path(__file__).resolve().with_name('fairscheduler.xml')}",
 }
+S3_SETTINGS: Final = "spark.hadoop.fs.s3a."
 _LOCAL: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.host": "127.0.0.1",
@@ -46,8 +47,8 @@ _LOCAL: Final[dict[str, str]] = {
 def spark_session(app_name: str = "lastword", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return the running Spark session, or start one: local by default, with Delta, the Kafka source and `SETTINGS`.
 
-    `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win. Raises `UserError` when the jars
-    have not been resolved yet.
+    `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win; any `spark.hadoop.fs.s3a.*` among
+    them brings the jars of an S3 store. Raises `UserError` when the jars have not been resolved yet.
     """
     from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
 
@@ -59,7 +60,8 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in jars("spark")))
+    paths = [*jars("spark"), *(jars("s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else [])]
+    builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in paths))
     for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

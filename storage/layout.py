@@ -14,14 +14,16 @@ import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from compaction.errors import InvalidTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _DELETED: Final = ".deleted"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -37,6 +39,47 @@ def check_topic_name(name: str) -> str:
         )
         raise InvalidTopic(message)
     return name
+
+
+def is_uri(location: str) -> bool:
+    """Tell a URI from a path."""
+    return "://" in location or location.startswith("file:")
+
+
+def local_path(location: str) -> Path | None:
+    """Return the local folder that a path or a file: URI names; None for an object store."""
+    if not is_uri(location):
+        return Path(location).absolute()
+    return Path(fs.FileSystem.from_uri(location)[1]) if location.startswith("file:") else None
+
+
+def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
+    """Return the files below a path or URI, which need not exist; an object store is reached as delta-rs reaches it."""
+    local = local_path(location)
+    if local is not None:
+        return fs.SubTreeFileSystem(str(local), fs.LocalFileSystem())
+    return fs.PyFileSystem(_ObjectStore(location.rstrip("/"), dict(storage_options)))
+
+
+class _ObjectStore(DeltaStorageHandler):
+    """delta-rs' view of an object store. Its output streams take bytes alone, and pyarrow hands them buffers."""
+
+    def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
+        return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
+
+
+class _TakesBuffers:
+    """A stream that is written buffers to."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: Any) -> int:
+        written: int = self._stream.write(bytes(data))
+        return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +116,11 @@ class TopicPaths:
 class LogDirFiles:
     """The files of a log.dir: which topics are there, and how one of them goes away."""
 
-    def __init__(self, location: str) -> None:
-        """Take a path or a URI; nothing is read or made."""
-        if "://" in location or location.startswith("file:"):
-            self._filesystem, self._root = fs.FileSystem.from_uri(location)
-            self.uri = location.rstrip("/")
-        else:
-            self._filesystem, self._root = fs.LocalFileSystem(), str(Path(location).absolute())
-            self.uri = self._root
-        self.local: Path | None = Path(self._root) if isinstance(self._filesystem, fs.LocalFileSystem) else None
+    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made."""
+        self._filesystem = filesystem_of(location, storage_options or {})
+        self.local = local_path(location)
+        self.uri = location.rstrip("/") if is_uri(location) else str(self.local)
 
     def topic(self, name: str) -> TopicPaths:
         """Return the folders of topic `name`, whether it exists or not."""
@@ -105,10 +144,10 @@ class LogDirFiles:
         A local disk renames the folder. Object stores cannot rename one: there the files go at once.
         """
         if self.local is None:
-            self._filesystem.delete_dir(f"{self._root}/{name}")
+            self._filesystem.delete_dir(name)
             return
-        self._filesystem.create_dir(f"{self._root}/{_DELETED}", recursive=True)
-        self._filesystem.move(f"{self._root}/{name}", f"{self._root}/{_DELETED}/{name}.{uuid.uuid4().hex}.{due_ms}")
+        self._filesystem.create_dir(_DELETED, recursive=True)
+        self._filesystem.move(name, f"{_DELETED}/{name}.{uuid.uuid4().hex}.{due_ms}")
 
     def purge_retired(self, now_ms: int) -> list[str]:
         """Delete the files of retired topics that are due; return the names of those topics."""
@@ -116,15 +155,15 @@ class LogDirFiles:
         for folder in list(self._folders(_DELETED)):
             match = _TRASH_NAME.fullmatch(folder)
             if match and int(match["due_ms"]) <= now_ms:
-                self._filesystem.delete_dir(f"{self._root}/{_DELETED}/{folder}")
+                self._filesystem.delete_dir(f"{_DELETED}/{folder}")
                 purged.append(match["topic"])
         return purged
 
     def _exists(self, below: str) -> bool:
-        return bool(self._filesystem.get_file_info(f"{self._root}/{below}".rstrip("/")).type != fs.FileType.NotFound)
+        return bool(self._filesystem.get_file_info(below).type != fs.FileType.NotFound)
 
     def _folders(self, below: str) -> Iterator[str]:
-        selector = fs.FileSelector(f"{self._root}/{below}".rstrip("/"), allow_not_found=True)
+        selector = fs.FileSelector(below, allow_not_found=True)
         for info in self._filesystem.get_file_info(selector):
             if info.type == fs.FileType.Directory:
                 yield info.base_name

@@ -147,7 +147,7 @@ def _check_clean_section(rows: DataFrame, decisions: Decisions) -> list[str]:
 
 
 def _check_history(log: TopicLog) -> list[str]:
-    table = DeltaTable(log.paths.log)
+    table = DeltaTable(log.paths.log, storage_options=dict(log.storage_options))
     strange = []
     for entry in table.history():
         metadata, operation = CommitMetadata.from_json(entry.get("userMetadata")), entry.get("operation")

@@ -26,6 +26,7 @@ from compaction.producers import Control
 from storage import transactions
 from storage.append import Habits, MicroBatch
 from storage.envelope import shape_of
+from storage.layout import filesystem_of
 from storage.ledger import Decision, Kind
 from streaming import metrics
 from streaming.events import logger
@@ -93,7 +94,8 @@ def start_append_query(
     decisions = log.decisions()
     location = log.paths.query(name)
     known_id = decisions.queries.get(name)
-    check_query(name, topic=log.name, known_id=known_id, stored_id=stored_query_id(location), offsets_are_kept=mirror is not None)
+    checkpoint = filesystem_of(location, log.storage_options)
+    check_query(name, topic=log.name, known_id=known_id, stored_id=stored_query_id(checkpoint), offsets_are_kept=mirror is not None)
     appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms, grouping=grouping)
     appender.claim_mirror()
     writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")

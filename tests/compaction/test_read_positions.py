@@ -1,0 +1,124 @@
+"""Where a reader stands, as worked examples: offset vectors as they are written, shares of a micro-batch, what was missed, how far back."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction.errors import UserError
+from compaction.read_positions import (
+    Loss,
+    Position,
+    RemovedTombstone,
+    TakenBack,
+    advance,
+    as_of_version_needed,
+    missed,
+    parse_offsets,
+)
+
+_EARLIEST, _LATEST = (3, 0), (10, 20)
+
+
+def _parsed(given: object, *, allow_latest: bool = True) -> tuple[int, ...]:
+    return parse_offsets(given, option="startingOffsets", partitions=2, earliest=_EARLIEST, latest=_LATEST, allow_latest=allow_latest)
+
+
+@pytest.mark.parametrize(
+    ("given", "vector"),
+    [
+        ("earliest", (3, 0)),
+        (" Latest ", (10, 20)),
+        ({0: 5, 1: 6}, (5, 6)),
+        ({"1": "6", "0": "5"}, (5, 6)),
+        ([5, 6], (5, 6)),
+        ((5, 6), (5, 6)),
+        ('{"0": -2, "1": -1}', (3, 20)),
+        ('{"0": 5, "1": 0}', (5, 0)),
+    ],
+)
+def test_offsets_are_written_as_for_sparks_kafka_source(given: object, vector: tuple[int, ...]) -> None:
+    """By name, by partition, as a list, as JSON; -2 is the earliest and -1 the latest."""
+    assert _parsed(given) == vector
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("newest", "startingOffsets = 'newest': allowed is earliest, latest or an offset"),
+        ("5", "startingOffsets = 5: allowed is"),
+        (None, "startingOffsets = None: allowed is"),
+        ({0: 5}, "no offset for partition 1; allowed"),
+        ({0: 5, 1: 6, 2: 7}, "unknown partition 2; allowed"),
+        ({0: 5, 1: "x"}, "1: 'x' is no partition with its offset"),
+        ({0: 5, 1: None}, "1: None is no partition with its offset"),
+        ({0: 5, 1: -3}, r"negative offset \{1: -3\}; allowed"),
+    ],
+)
+def test_other_offsets_are_refused_with_the_value_and_what_is_allowed(given: object, said: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(UserError, match=said):
+        _parsed(given)
+
+
+def test_an_end_has_no_latest_where_there_is_none_yet() -> None:
+    """-1 and `latest` are refused there; -2 is not."""
+    assert _parsed({0: -2, 1: 4}, allow_latest=False) == (3, 4)
+    for given in ("latest", {0: -1, 1: 4}):
+        with pytest.raises(UserError, match="allowed is earliest or an offset"):
+            _parsed(given, allow_latest=False)
+
+
+def test_partitions_share_a_micro_batch_by_what_they_still_have_to_give() -> None:
+    """100 and 300 waiting, 40 allowed: 10 and 30; one that has anything gets one at least; none goes back."""
+    assert advance((0, 0), (100, 300), None) == (100, 300)
+    assert advance((0, 0), (100, 300), 400) == (100, 300)
+    assert advance((0, 0), (100, 300), 40) == (10, 30)
+    assert advance((0, 0, 0), (1, 1_000_000, 0), 10) == (1, 9, 0)
+    assert advance((7, 0), (5, 10), None) == (7, 10)
+    assert advance((7, 0), (5, 10), 4) == (7, 4)
+
+
+def _missed(position: Position, **what: object) -> list[tuple[Loss, int, int, int]]:
+    known: dict[str, object] = {"log_start_offsets": (0, 0), "log_end_offsets": (100, 100)}
+    found = missed(position, **(known | what))  # type: ignore[arg-type]
+    return [(one.loss, one.partition, one.offset, one.resume_at) for one in found]
+
+
+def test_a_reader_is_told_of_deleted_records_and_of_tombstones_that_went_unread() -> None:
+    """At the tombstone, or before it; one that went before the reader began was never its business."""
+    position = Position(offsets=(40, 60), table_version=9, since_version=5)
+    assert _missed(position) == []
+    assert _missed(position, log_start_offsets=(50, 50)) == [(Loss.DELETED, 0, 40, 50)]
+    went = [RemovedTombstone(table_version=version, partition=partition, offset=offset) for version, partition, offset in (
+        (5, 0, 90), (6, 0, 39), (6, 1, 60), (7, 1, 55))]  # fmt: skip
+    assert _missed(position, tombstones=went) == [(Loss.TOMBSTONE, 1, 60, 60)]
+    [one] = missed(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), tombstones=went)
+    assert str(one).startswith("partition 1, offset 60: tombstones up to offset 60 were removed before they were read")
+
+
+def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
+    """Only beyond the end that the RESTORE left, and only if the version that was read is one that it took back."""
+    position = Position(offsets=(40, 60), table_version=9, since_version=5)
+    assert _missed(position, log_end_offsets=(30, 100)) == [(Loss.TRUNCATED, 0, 40, 30)]
+    back = TakenBack(table_version=12, restored_version=7, log_end_offsets=(40, 50))
+    assert _missed(position, restores=[back]) == [(Loss.TRUNCATED, 1, 60, 50)]
+    assert _missed(position, restores=[TakenBack(table_version=12, restored_version=9, log_end_offsets=(0, 0))]) == []
+    assert _missed(position, restores=[TakenBack(table_version=9, restored_version=7, log_end_offsets=(0, 0))]) == []
+    forgotten = TakenBack(table_version=12, restored_version=7, log_end_offsets=None)
+    assert _missed(position, restores=[back, forgotten]) == [(Loss.TRUNCATED, 0, 40, 100), (Loss.TRUNCATED, 1, 60, 100)]
+
+
+def test_the_past_of_a_vector_is_whole_up_to_the_first_cleaning_past_it() -> None:
+    """Partition 0 was cleaned past 50 as version 8, partition 1 past 60 as version 6: version 5 still has both."""
+    checkpoints = [[(4, 50), (8, 70)], [(6, 61)]]
+    assert as_of_version_needed((50, 60), checkpoints, 9) == 5
+    assert as_of_version_needed((50, 61), checkpoints, 9) == 7
+    assert as_of_version_needed((70, 61), checkpoints, 9) == 9
+    assert as_of_version_needed((0, 0), [[], []], 9) == 9
+
+
+def test_a_position_is_written_and_read_as_json() -> None:
+    """What a checkpoint and a registered reader keep."""
+    position = Position(offsets=(4, 5), table_version=9, since_version=5)
+    assert Position.from_json(position.to_json()) == position
+    assert position.vector() == {0: 4, 1: 5}
