@@ -86,6 +86,15 @@ class QueryRefused(UserError):
     """A streaming query that cannot continue from where it stands without loss or doubles; the message lists the ways out."""
 
 
+class PurgeIncomplete(LastwordError):
+    """A key is not erased everywhere; `remains` says where it is still, or what holds it back. Reaction: see to that, purge again."""
+
+    def __init__(self, topic: str, remains: list[str]) -> None:
+        """Name the topic and all that remains; never the key."""
+        self.remains = tuple(remains)
+        super().__init__(f"topic {topic}: the key is not erased yet:\n" + "\n".join(f"  {one}" for one in remains))
+
+
 class SparkNeeded(LastwordError):
     """The answer needs a Spark job, and there is no session. Reaction: start one and ask again."""
 

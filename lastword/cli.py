@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from compaction.errors import InvalidConfiguration, LastwordError, LogDirLocked, UserError, Violation
-from lastword import cleaning_rendering, cli_readers, clock, rendering, requests
+from compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
+from lastword import cleaning_rendering, cli_purge, cli_readers, clock, rendering, requests
 from lastword.cli_options import (
     ANSWER_SECONDS,
     QUIET,
@@ -25,11 +25,11 @@ from lastword.cli_options import (
     LogDirOption,
     Partition,
     Timeout,
-    notes,
     out,
     show,
     with_spark,
 )
+from lastword.cli_requests import carried_out
 from lastword.copying import copy_topic
 from lastword.explanation import PartitionReport
 from lastword.log_dir import LogDir
@@ -44,7 +44,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(queries_app, name="queries")
 app.add_typer(transactions_app, name="transactions")
 app.add_typer(cli_readers.readers_app, name="readers")
-for command in (cli_readers.latest, cli_readers.changes, cli_readers.materialize):
+for command in (cli_readers.latest, cli_readers.changes, cli_readers.materialize, cli_purge.purge):
     app.command()(command)
 
 
@@ -128,7 +128,7 @@ def topics_alter(
 @topics_app.command("delete")
 def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
-    _carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
+    carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
     out.print(f"deleted topic {name}")
 
 
@@ -210,7 +210,7 @@ def transactions_describe(topic: str, producer_id: int, as_json: Json = False, l
 @transactions_app.command("abort")
 def transactions_abort(topic: str, producer_id: int, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
-    result = _carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
+    result = carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
     count, version = len(result["partitions"]), result["table_version"]
     out.print(f"ended the transaction of producer {producer_id} in {count} partitions, at table version {version}")
 
@@ -273,7 +273,7 @@ def clean(
         receipts = [receipt.to_details() for receipt in one.preview_clean(force=force)]
         reports = one.explain()
     else:
-        result = _carried_out(requests.Clean(topic=topic, force=force), log_dir, timeout)
+        result = carried_out(requests.Clean(topic=topic, force=force), log_dir, timeout)
         receipts, reports = result["receipts"], [PartitionReport(**report) for report in result["reports"]]
     failed = any(report.uncleanable_reason for report in reports)
     if as_json:
@@ -329,7 +329,7 @@ def resume(topic: str, partition: Partition = None, log_dir: LogDirOption = "dat
 @app.command()
 def retention(topic: str, as_json: Json = False, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """Delete the segments that log start, retention.bytes and retention.ms allow to go. Example: lastword retention fruit-prices."""
-    gone = _carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
+    gone = carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
     if as_json:
         for one in gone:
             sys.stdout.write(json.dumps(one) + "\n")
@@ -359,7 +359,7 @@ def delete_records(
         except ValueError:
             subject = "the command line"
             raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
-    for one in _carried_out(requests.DeleteRecords(topic=topic, before=pairs), log_dir, timeout):
+    for one in carried_out(requests.DeleteRecords(topic=topic, before=pairs), log_dir, timeout):
         out.print(f"partition {one['partition']}: the log starts at offset {one['log_start_offset']}")
 
 
@@ -415,36 +415,6 @@ def append(
 def run(config: Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")] = Path("conf/lastword.toml")) -> None:
     """Run the service: an append query for every source, and the cleaner. Example: lastword run -c conf/lastword.toml."""
     Service(load_settings(config)).run_until_signal()
-
-
-def _carried_out(request: requests.Request, log_dir: str, timeout_s: float) -> Any:
-    """Do what a request says and return its result: here, or in the process that holds the log.dir.
-
-    The lock comes before everything, Spark included: beside a service there is nothing to start one for.
-    """
-    logs = LogDir(None, log_dir, session_settings=QUIET)
-    logs.topic(request.topic)  # the mistake in a name needs neither
-    try:
-        logs.hold_lock()
-    except LogDirLocked as locked:
-        return _asked(request, logs.location, timeout_s, locked)
-    return request.carry_out(logs, clock.now_ms())
-
-
-def _asked(request: requests.Request, location: str, timeout_s: float, locked: LogDirLocked) -> Any:
-    """Have the process that holds the log.dir carry out a request."""
-    try:
-        with notes.status(f"another process holds {location}: asked it for {request.verb}, waiting up to {timeout_s:g} s"):
-            answer = requests.ask(location, request, timeout_s)
-    except requests.NoAnswer as error:
-        message = f"{error}\n{locked}"
-        raise LogDirLocked(message) from error
-    if answer.ok:
-        return answer.result
-    if answer.mistake:
-        raise UserError(answer.message)
-    message = f"the process that holds {location} could not carry out {request.verb}: {answer.error}: {answer.message}"
-    raise LastwordError(message)
 
 
 def _pairs(config: list[str] | None) -> dict[str, object]:

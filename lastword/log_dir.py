@@ -16,7 +16,7 @@ from lastword import clock
 from lastword.session import spark_session
 from lastword.topic import Topic
 from storage import lock, schema
-from storage.layout import LogDirFiles
+from storage.layout import LogDirFiles, filesystem_of
 from storage.ledger import Decision, Kind, Ledger
 from storage.snapshot import LogSnapshot
 from storage.topic_log import TopicLog
@@ -56,7 +56,7 @@ class LogDir:
         `cleaner_parallelism` limits the Spark tasks of a cleaning; `session_settings` are those of a session that has to be started.
         """
         self._spark = spark
-        self._files = LogDirFiles(str(location))
+        self._files = LogDirFiles(str(location), storage_options)
         self.service_config, self._defaults = parse_service_config(settings or {})
         parse_topic_config({}, subject="log.dir", defaults=self._defaults)
         self._storage_options = dict(storage_options or {})
@@ -72,6 +72,11 @@ class LogDir:
     def location(self) -> str:
         """The path or URI."""
         return self._files.uri
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on a local disk, where one process alone may commit."""
+        return self._files.local is not None
 
     @property
     def spark(self) -> SparkSession:
@@ -128,7 +133,7 @@ class LogDir:
         if self._files.local is not None:
             self._files.local.mkdir(parents=True, exist_ok=True)
         self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
-        self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.small_table_properties())
+        self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.dead_letter_properties())
         used = LogSnapshot.of(DeltaTable(paths.log, storage_options=self._storage_options)).partitions()
         if used and used[-1] >= partitions:
             message = f"partitions = {partitions}: {paths.log} holds records of partition {used[-1]}; allowed is {used[-1] + 1} or more"
@@ -150,7 +155,7 @@ class LogDir:
             paths,
             defaults=self._defaults,
             storage_options=self._storage_options,
-            producer_cache=ProducerSnapshots(paths.producers, lambda: log.decisions().topic_id),
+            producer_cache=ProducerSnapshots(filesystem_of(paths.root, self._storage_options), lambda: log.decisions().topic_id),
         )
         return Topic(self, log)
 

@@ -19,19 +19,19 @@ does not exist makes none, and a tick lists one folder. It can be deleted at any
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pyarrow import fs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from compaction.config_keys import HOUR_MS
-from compaction.errors import CommitConflict, CommitStateUnknown, InvalidTopic, LastwordError, UserError
+from compaction.errors import CommitConflict, CommitStateUnknown, InvalidTopic, LastwordError, PurgeIncomplete, UserError
 from lastword import clock
-from storage.layout import check_topic_name
+from storage.layout import check_topic_name, filesystem_of
 from streaming.events import first_line, logger
 from streaming.ticker import CLEANER_POOL, with_pool
 
@@ -72,6 +72,11 @@ def _topic_name(name: str) -> str:
         return check_topic_name(name)
     except InvalidTopic as error:
         raise ValueError(str(error)) from error  # what pydantic takes for a refusal
+
+
+def _base64(text: str) -> str:
+    base64.b64decode(text, validate=True)  # a ValueError is what pydantic takes for a refusal
+    return text
 
 
 class _Request(BaseModel):
@@ -147,6 +152,26 @@ class AbortTransaction(_Request):
         return {"partitions": sorted(result.ranges), "table_version": result.table_version}
 
 
+class Purge(_Request):
+    """`Topic.purge`. The request holds the key, as it must; its file goes when it is answered or withdrawn, and the answer holds none.
+
+    What a killed service had begun lies there until the next one answers it, and a deleted file may stay on the disk's free blocks.
+    """
+
+    verb: Literal["purge"] = "purge"
+    key_base64: Annotated[str, AfterValidator(_base64)]
+    before_ms: int | None = None
+
+    def carry_out(self, logs: LogDir, now_ms: int) -> dict[str, Any]:
+        """Return {"receipt": as `PurgeReceipt.to_details`, or None, "remains": lines}."""
+        key = base64.b64decode(self.key_base64)
+        try:
+            receipt = logs.topic(self.topic).purge(key, before=self.before_ms, now_ms=now_ms)
+        except PurgeIncomplete as error:
+            return {"receipt": None, "remains": list(error.remains)}
+        return {"receipt": receipt.to_details(), "remains": []}
+
+
 class DeleteTopic(_Request):
     """`LogDir.delete_topic`."""
 
@@ -159,7 +184,7 @@ class DeleteTopic(_Request):
         logs.purge_deleted(now_ms=now_ms)
 
 
-Request: TypeAlias = Clean | ApplyRetention | DeleteRecords | AbortTransaction | DeleteTopic
+Request: TypeAlias = Clean | ApplyRetention | DeleteRecords | AbortTransaction | Purge | DeleteTopic
 
 
 class _Letter(BaseModel):
@@ -220,6 +245,8 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
     For one thread of one process. Whatever a request holds or runs into becomes its answer; only `CommitStateUnknown` is raised too,
     after the answer: the caller must stop.
     """
+    if not logs.is_local:  # there nobody needs to ask: whoever wants to commit does
+        return 0
     box = _Box(logs.location)
     served = 0
     try:
@@ -307,11 +334,7 @@ class _Box:
 
     def __init__(self, location: str) -> None:
         """Take the log.dir's path or URI; the folder is made when something is put into it."""
-        if "://" in location or location.startswith("file:"):
-            filesystem, root = fs.FileSystem.from_uri(location)
-        else:
-            filesystem, root = fs.LocalFileSystem(), str(Path(location).absolute())
-        self._files, self._folder = filesystem, f"{root.rstrip('/')}/{_FOLDER}"
+        self._files, self._folder = filesystem_of(location, {}), _FOLDER
 
     def put(self, name: str, text: str) -> None:
         """Write a file that is there as a whole or not at all."""

@@ -23,7 +23,9 @@ from compaction.readers import EXPIRATION_MS, ReaderStanding
 from lastword import clock, decisions
 from lastword.description import TopicDescription, describe
 from lastword.explanation import PartitionReport, partition_reports
+from lastword.materializing import start_materialization
 from lastword.positions import starting_position
+from lastword.purging import Purge, PurgeReceipt, moment_ms
 from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
@@ -32,11 +34,10 @@ from storage.decoding import decoded
 from storage.ledger import Decision, Kind
 from storage.past import version_at, view_at, witnesses
 from storage.reading import data_records, latest_records, log_records, view_of
-from storage.target import Target
 from storage.verify import VerifyReport, verify
 from streaming.appender import Grouping, start_append_query
 from streaming.jvm_source import streaming_frame
-from streaming.materialize import Shape, materialize_into, materialize_table
+from streaming.materialize import Shape
 from streaming.tail import Tail, TailOptions
 
 if TYPE_CHECKING:
@@ -362,31 +363,18 @@ class Topic:
         `trigger` is Spark's; `options` are those of `tail` (isolation, max_offsets_per_trigger, reader …). Raises `UserError` for a table
         that is no target of this topic.
         """
-        spark, log = self._log_dir.spark, self._log
-        how = TailOptions(**options)
-        shape = Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode)
-        if callable(target):
-            if checkpoint_location is None or history or rebuild:
-                message = f"topic {self.name}: a function as target needs checkpoint_location, and takes neither history nor rebuild"
-                raise UserError(message)
-            begin = starting_position(log, spark, "earliest", None, how.isolation)
-            place = checkpoint_location
-            return materialize_into(
-                log,
-                spark,
-                target,
-                options=how,
-                shape=shape,
-                trigger=trigger or {},
-                begin=begin,
-                checkpoint_location=place,
-                clock_ms=clock_ms,
-            )
-        if checkpoint_location is not None:
-            message = f"topic {self.name}: checkpoint_location = {checkpoint_location}: a table needs none, its position stands in it"
-            raise UserError(message)
-        wanted = Target(target, topic_id=log.decisions().topic_id, history=history, storage_options=self._log_dir.storage_options)
-        return materialize_table(log, spark, wanted, options=how, shape=shape, trigger=trigger or {}, rebuild=rebuild, clock_ms=clock_ms)
+        return start_materialization(
+            self._log_dir,
+            self._log,
+            target,
+            options=TailOptions(**options),
+            shape=Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
+            trigger=trigger or {},
+            history=history,
+            rebuild=rebuild,
+            checkpoint_location=checkpoint_location,
+            clock_ms=clock_ms,
+        )
 
     def readers(self, *, now_ms: int | None = None) -> list[ReaderStanding]:
         """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
@@ -472,6 +460,17 @@ class Topic:
             self.apply_retention(moment)
         today = self._log.decisions()
         return {partition: today.log_start_offset(partition) for partition in before}
+
+    def purge(self, key: str | bytes, *, before: datetime | str | int | None = None, now_ms: int | None = None) -> PurgeReceipt:
+        """Erase a key (a string is UTF-8): from the log, registered targets and dead letters, and from every file; return the receipt.
+
+        With `before` (a datetime, ISO 8601 text or ms; without a zone UTC) a key whose newest record is not older keeps that one. Raises
+        `PurgeIncomplete` naming what holds it back or remains: the bound, the files; purging again goes on from there. Raises `UserError`
+        for a topic that mirrors another or is not compacted. Rule: ADR 0013.
+        """
+        self._log_dir.hold_with_spark()
+        wanted = key.encode() if isinstance(key, str) else bytes(key)
+        return Purge(self._log_dir, self._log, wanted, before_ms=moment_ms(before), now_ms=_now(now_ms)).run()
 
     def pause(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""

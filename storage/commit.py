@@ -58,6 +58,11 @@ class SliceRange:
         return f"(partition = {self.partition} AND slice >= {self.first_slice} AND slice <= {self.last_slice})"
 
 
+def is_conflict(error: BaseException) -> bool:
+    """Tell whether Delta refused a commit because another one came first."""
+    return any(name in str(error) for name in _CONFLICTS)
+
+
 def new_token() -> str:
     """Return a token that no other commit carries."""
     return uuid.uuid4().hex
@@ -123,7 +128,7 @@ def _commit(
     version = _find(find, location, metadata.token, snapshot.version)
     if version is not None:
         return version
-    if failure is None or any(name in str(failure) for name in _CONFLICTS):
+    if failure is None or is_conflict(failure):
         message = f"{location}: another {peer} was committed after table version {snapshot.version}; nothing of this one was written"
         raise CommitConflict(message) from failure
     raise failure

@@ -26,6 +26,11 @@ class CrashPoint(str, Enum):
     TARGET_MADE = "materialise: the target is made, no query runs"
     STEP_PLANNED = "materialise: a micro-batch is read, nothing applied"
     STEP_TAKEN = "materialise: applied, Spark does not know yet"
+    PURGE_TOMBSTONE_WRITTEN = "purge: tombstones committed, nobody knows that they may go"
+    PURGE_DECIDED = "purge: the tombstones may go, nothing is cleaned"
+    PURGE_CLEANED = "purge: the log holds no record of the key, its old files, targets and dead letters do"
+    PURGE_ERASED = "purge: no table holds the key in its newest version, old files do"
+    PURGE_SWEPT = "purge: the files are gone, nobody was told"
     APPEND_COMMITTED = "append: committed, Spark does not know yet"
 
 

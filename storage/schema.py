@@ -97,6 +97,9 @@ _SMALL_TABLE_PROPERTIES: Final = {
     "delta.minWriterVersion": "2",
 }
 
+#: Delta would write the least and the greatest of the refused texts into its log, where no erasure reaches them.
+_DEAD_LETTER_PROPERTIES: Final = {**_SMALL_TABLE_PROPERTIES, "delta.dataSkippingStatsColumns": "refused_at,batch_id"}
+
 
 def log_schema() -> Schema:
     """Return the Delta schema of `log/`."""
@@ -119,5 +122,10 @@ def log_properties() -> dict[str, str]:
 
 
 def small_table_properties() -> dict[str, str]:
-    """Return the table properties of `ledger/` and `dead_letters/`."""
+    """Return the table properties of `ledger/`."""
     return dict(_SMALL_TABLE_PROPERTIES)
+
+
+def dead_letter_properties() -> dict[str, str]:
+    """Return the table properties of `dead_letters/`."""
+    return dict(_DEAD_LETTER_PROPERTIES)

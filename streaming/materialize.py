@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from compaction.errors import UserError
+from compaction.errors import CommitConflict, UserError
 from compaction.read_positions import Position
 from storage import crash_points
 from storage.crash_points import CrashPoint
 from storage.decoding import decoded
 from storage.reading import latest_records, view_of
-from storage.target import Standing
+from storage.target import Standing, register
 from streaming.events import logger
 from streaming.jvm_source import streaming_frame
 from streaming.tail import Tail
@@ -89,7 +89,15 @@ class Materialization:
         if span is None or span.end == self._standing.position:
             return
         crash_points.reached(CrashPoint.STEP_PLANNED)
-        self._standing = self._target.step(self._shape.of(rows.where(F.col("key").isNotNull())), self._standing, span.end)
+        shaped = self._shape.of(rows.where(F.col("key").isNotNull()))
+        try:
+            self._standing = self._target.step(shaped, self._standing, span.end)
+        except CommitConflict:
+            fenced = self._target.standing()
+            if fenced is None or fenced.position != self._standing.position or span.end.table_version < fenced.fenced_version:
+                raise
+            # A purge has fenced the target; this span was planned after it and holds nothing of the key.
+            self._standing = self._target.step(shaped, fenced, span.end)
         crash_points.reached(CrashPoint.STEP_TAKEN)
         _LOG.info("target stepped", topic=self._log.name, offsets=",".join(map(str, span.end.offsets)), step=self._standing.steps)
 
@@ -107,6 +115,7 @@ def materialize_table(
 ) -> StreamingQuery:
     """Bootstrap the target if it is not there (or `rebuild` it), and start the query; see `lastword.topic.Topic.materialize`."""
     standing = target.standing()
+    register(log, target.location, history=target.history, now_ms=clock_ms())
     if standing is None or rebuild:
         view = view_of(log, spark, log.snapshot(), options.isolation)
         rows = shape.of(latest_records(spark, log, view)).drop("live")

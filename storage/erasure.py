@@ -1,0 +1,170 @@
+"""Erasing a key: where the log holds it, out of the dead letters, and out of files that no table version of today needs.
+
+```
+ rows       of the key in each partition, its newest among them      one Spark job, key and offset alone
+ dead       letters of the key go by a MERGE                          the predicate of a DELETE would stand in the Delta log
+ files      that hold the key and are in no current version go now    the others stay: time travel to them still works
+```
+
+VACUUM at a retention of 0 would take every old file, and those of commits in flight. Here a file goes for what is in it. One that no commit
+names is what a crash left, or what a commit in flight is about to name: on a local disk this process alone commits and holds the topic's
+turn, and a swap that was planned before ours is refused; on an object store such a file is left alone for 24 h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from delta.tables import DeltaTable as SparkDeltaTable
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from compaction.config_keys import DAY_MS
+from compaction.producers import Control
+from storage.commit import is_conflict
+from storage.key_search import TEXT_COLUMNS, filesystem_of
+from storage.producer_log import has_producers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from storage.key_search import FoundIn, KeySearch, WantedKey
+    from storage.snapshot import LogSnapshot
+    from storage.topic_log import TopicLog
+
+_ATTEMPTS: Final = 10
+_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRows:
+    """What one partition holds of a key: `rows` records, the last at `last_offset`.
+
+    `newest_*` are of the newest that was not aborted, None when all were.
+    """
+
+    partition: int
+    rows: int
+    last_offset: int
+    newest_offset: int | None
+    newest_is_tombstone: bool
+    newest_ms: int
+
+
+def rows_of_key(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, key: bytes) -> list[KeyRows]:
+    """Return the partitions that hold a key at a snapshot, by partition; records below the log start count, they are in the files."""
+    table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
+    rows = table.where(F.col("control").isNull() & (F.col("key") == F.lit(key)))
+    if has_producers(snapshot, (0,) * log.decisions().partitions):
+        ends = table.where((F.col("control") == Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
+        aborted = ends.select(*_TRANSACTION).distinct().withColumn("__aborted", F.lit(True))
+        rows = rows.join(F.broadcast(aborted), list(_TRANSACTION), "left")
+    else:
+        rows = rows.withColumn("__aborted", F.lit(None).cast("boolean"))
+    newest = F.struct("offset", F.col("value").isNull().alias("tombstone"), F.unix_millis("timestamp").alias("ms"))
+    found = rows.groupBy("partition").agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.max("offset").alias("last"),
+        F.max_by(newest, F.when(F.col("__aborted").isNull(), F.col("offset"))).alias("newest"),
+    )
+    return [
+        KeyRows(
+            partition=row["partition"],
+            rows=row["rows"],
+            last_offset=row["last"],
+            newest_offset=None if row["newest"] is None else row["newest"]["offset"],
+            newest_is_tombstone=row["newest"] is not None and row["newest"]["tombstone"],
+            newest_ms=0 if row["newest"] is None else row["newest"]["ms"] or 0,
+        )
+        for row in found.orderBy("partition").collect()
+    ]
+
+
+def erase_dead_letters(spark: SparkSession, location: str, wanted: WantedKey) -> int:
+    """Delete the dead letters whose key is the key or whose text names it; return how many."""
+    gone = pa.table({"key": pa.array([wanted.key], pa.binary()), "pattern": pa.array([wanted.pattern], pa.string())})
+    source = spark.createDataFrame(gone).alias("gone")
+    texts = [f"coalesce({_named(f'letter.{name}')}, false)" for name in TEXT_COLUMNS]
+    texts.append(f"coalesce(exists(letter.headers, one -> {_named('one.key')} OR {_named('one.value')}), false)")
+    condition = f"(letter.key <=> gone.key OR {' OR '.join(texts)})"
+    if wanted.before_ms is not None:
+        condition += f" AND letter.refused_at < timestamp_millis({wanted.before_ms})"
+
+    def once() -> int:
+        letters = SparkDeltaTable.forPath(spark, location)
+        rows = letters.toDF().alias("letter").join(F.broadcast(source), F.expr(condition)).count()
+        if rows:
+            letters.alias("letter").merge(source, condition).whenMatchedDelete().execute()
+        return rows
+
+    return past_conflicts(once)
+
+
+def _named(column: str) -> str:
+    """Return the condition that a text names the key: every byte a character, as in `key_search`."""
+    return f"decode(CAST({column} AS BINARY), 'ISO-8859-1') RLIKE gone.pattern"
+
+
+def past_conflicts(once: Callable[[], int]) -> int:
+    """Do something in a Delta table again while commits of others come between."""
+    for attempt in Retrying(
+        retry=retry_if_exception(is_conflict),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    ):
+        with attempt:
+            return once()
+    raise AssertionError  # Retrying reraises
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What became of the files that held the key: how many are gone, and those that are there still, with the reason."""
+
+    removed: int
+    left: tuple[tuple[FoundIn, str], ...]
+
+
+def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], *, now_ms: int, committing_alone: bool) -> Swept:
+    """Delete the files that hold the key and are in no current version of a table, until a look finds no other.
+
+    `committing_alone`: nobody can be about to commit a file that no commit names yet.
+    """
+    removed: set[str] = set()
+    while True:
+        found = search.look()
+        table = DeltaTable(location, storage_options=dict(storage_options))  # after the look: what was in flight then is in it
+        current = set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
+        named = set() if committing_alone else set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
+        left = []
+        going = []
+        for one in found:
+            if one.path in current:
+                left.append((one, f"cannot be decoded: {one.why}" if one.rows is None else "is in the newest table version"))
+            elif committing_alone or one.path in named or one.written_ms < now_ms - DAY_MS:
+                going.append(one.path)
+            else:
+                left.append((one, "no commit names it, and a commit in flight may be about to: purge again a day after it was written"))
+        if not going or removed.issuperset(going):
+            left += [(one, "could not be deleted") for one in found if one.path in removed]
+            return Swept(removed=len(removed), left=tuple(left))
+        _delete(location, storage_options, going)
+        removed.update(going)
+
+
+def _delete(location: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> None:
+    """Delete files, and the checksums that Hadoop puts beside them on a local disk."""
+    files = filesystem_of(location, storage_options)
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        for each in (path, f"{folder}/.{name}.crc" if folder else f".{name}.crc"):
+            try:
+                files.delete_file(each)
+            except FileNotFoundError:
+                continue

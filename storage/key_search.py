@@ -1,0 +1,267 @@
+"""Whether a key is still in the files of a table: every Parquet file that lies there is decoded, in the current version or not.
+
+```
+ file                     in the current version   rows of the key
+ slice=0/part-a.parquet   yes                      0
+ slice=7/part-b.parquet   no, removed              3     an older version still shows them, until the file is deleted
+ slice=9/part-c.parquet   no, never committed      1     what a crash left behind
+```
+
+A search for bytes would find nothing: pages are compressed, keys stand in dictionaries. Files are read a few megabytes at a time. In the
+log and in targets a row is found by its key column; a dead letter also when its text names the key as a word of its own, for which of its
+columns was the key nobody knows. No Spark, and no predicate that Delta would write into a commit: the key stands in no file because of us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_BATCH_BYTES: Final = 16 * 2**20
+_BATCH_ROWS: Final = 65_536
+_WORD: Final = "[0-9A-Za-z_]"
+_PARTITION: Final = re.compile(r"(?:^|/)partition=(\d+)/")
+#: The columns of a dead letter that hold text in which a key may stand.
+TEXT_COLUMNS: Final = ("value", "raw", "detail", "reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedKey:
+    """What is searched for: a key, but for the records at `kept` (partition, offset), and dead letters refused at `before_ms` or later."""
+
+    key: bytes
+    kept: frozenset[tuple[int, int]] = frozenset()
+    before_ms: int | None = None
+
+    @property
+    def pattern(self) -> str | None:
+        """The regular expression (of Python and of Java alike) that finds the key in a text as a word of its own; None for the empty key.
+
+        For texts whose bytes are taken for ISO-8859-1, so that every byte is a character. JSON may write the key in other ways.
+        """
+        forms = [self.key]
+        try:
+            text = self.key.decode()
+            forms += [json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)]
+        except UnicodeDecodeError:
+            pass
+        found = sorted({"".join(f"\\x{byte:02x}" for byte in one) for one in forms if one})
+        return f"(?<!{_WORD})(?:{'|'.join(found)})(?!{_WORD})" if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundIn:
+    """A file that holds the key: how many rows of it (None: it cannot be decoded, `why`), and when it was written."""
+
+    path: str
+    rows: int | None
+    written_ms: int
+    why: str = ""
+
+
+def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
+    """Return the file system whose root is a table."""
+    return fs.PyFileSystem(DeltaStorageHandler(location, dict(storage_options)))
+
+
+class KeySearch:
+    """The search through the data files of one table; a file is decoded once, as its path is never written again."""
+
+    def __init__(self, location: str, storage_options: Mapping[str, str], wanted: WantedKey, *, texts: bool = False) -> None:
+        """Look for `wanted` in the files of a table; with `texts` as in dead letters."""
+        self._files, self._wanted, self._texts = filesystem_of(location, storage_options), wanted, texts
+        self._pattern = re.compile(wanted.pattern.encode()) if texts and wanted.pattern else None
+        self._clean: set[str] = set()
+
+    @property
+    def decoded(self) -> int:
+        """The number of files that were decoded and do not hold the key."""
+        return len(self._clean)
+
+    def look(self) -> list[FoundIn]:
+        """Decode the files that lie there now and were not decoded before; return those that hold the key, by path."""
+        there = [
+            one
+            for one in self._files.get_file_info(fs.FileSelector("", recursive=True))
+            if one.type == fs.FileType.File and one.path.endswith(".parquet") and not one.path.startswith("_delta_log/")
+        ]
+        self._clean &= {one.path for one in there}
+        waiting = sorted((one for one in there if one.path not in self._clean), key=lambda one: one.path)
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-search") as threads:
+            found = [one for one in threads.map(self._decode, waiting) if one is not None]
+        self._clean |= {one.path for one in waiting} - {one.path for one in found}
+        return [one for one in found if one.rows is None or one.rows]
+
+    def _decode(self, info: fs.FileInfo) -> FoundIn | None:
+        """Return what a file holds of the key; None when it holds nothing."""
+        written_ms = (info.mtime_ns or 0) // 1_000_000
+        try:
+            rows = self._rows(info.path)
+        except FileNotFoundError:
+            return FoundIn(path=info.path, rows=0, written_ms=written_ms)  # somebody else deleted it meanwhile
+        except (OSError, ValueError, pa.ArrowException) as error:
+            return FoundIn(path=info.path, rows=None, written_ms=written_ms, why=str(error).partition("\n")[0])
+        return FoundIn(path=info.path, rows=rows, written_ms=written_ms) if rows else None
+
+    def _rows(self, path: str) -> int:
+        """Count the rows of the key in one file; the shape of a target may have changed from file to file."""
+        with self._files.open_input_file(path) as source:
+            names = pq.read_schema(source).names
+        key = "_key" if "_key" in names else "key"
+        place = ("_partition", "_offset") if key == "_key" else ("partition", "offset")
+        texts = [name for name in TEXT_COLUMNS if name in names] if self._texts else []
+        if key not in names:
+            return 0
+        beside = ["headers", "refused_at"] if self._texts else list(place) if self._wanted.kept else []
+        columns = [name for name in dict.fromkeys([key, *texts, *beside]) if name in names]
+        given = _PARTITION.search(path)
+        total = 0
+        with self._files.open_input_file(path) as source:
+            file = pq.ParquetFile(source, read_dictionary=[key, *texts])
+            for batch in _batches(file, columns):
+                mask = _is(_encoded(batch.column(key)), self._wanted.key)
+                if self._texts:
+                    mask = self._spared(batch, mask | self._mentioned(batch, texts))
+                elif self._wanted.kept and mask.any():
+                    mask = mask & ~self._kept(batch, place, int(given.group(1)) if given else None)
+                total += int(mask.sum())
+        return total
+
+    def _kept(self, batch: pa.RecordBatch, place: Sequence[str], partition: int | None) -> NDArray[np.bool_]:
+        """Tell which rows are records that are to stay; the partition of a row of the log stands in its path."""
+        offsets = batch.column(place[1]).to_pylist()
+        partitions = [partition] * len(offsets) if partition is not None else batch.column(place[0]).to_pylist()
+        return np.array([one in self._wanted.kept for one in zip(partitions, offsets, strict=True)], dtype=np.bool_)
+
+    def _mentioned(self, batch: pa.RecordBatch, texts: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell which dead letters name the key in a text, or in a header."""
+        found = np.zeros(batch.num_rows, dtype=np.bool_)
+        if self._pattern is None:
+            return found
+        for name in texts:
+            column = _encoded(batch.column(name))
+            named = [self._names(value) for value in column.dictionary.cast(pa.binary()).to_pylist()]
+            indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            found |= np.array([*named, False], dtype=np.bool_)[indices]
+        if "headers" in batch.schema.names:
+            headers = batch.column("headers").to_pylist()
+            found |= np.array([any(self._names(part) for one in row or () for part in one.values()) for row in headers], dtype=np.bool_)
+        return found
+
+    def _names(self, value: bytes | str | None) -> bool:
+        if value is None or self._pattern is None:
+            return False
+        return self._pattern.search(value.encode() if isinstance(value, str) else value) is not None
+
+    def _spared(self, batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Leave out what was refused too late to go."""
+        if self._wanted.before_ms is None or "refused_at" not in batch.schema.names:
+            return mask
+        micros = batch.column("refused_at").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        late = pc.greater_equal(micros, self._wanted.before_ms * 1000).fill_null(False)  # noqa: FBT003  what null becomes
+        early: NDArray[np.bool_] = ~late.to_numpy(zero_copy_only=False)
+        return mask & early
+
+
+def statistics_naming(location: str, storage_options: Mapping[str, str], wanted: WantedKey) -> list[tuple[str, int]]:
+    """Return the files of a Delta log whose column statistics name the key, with the time at which each was written.
+
+    The minimum or maximum of a text column stands in the commit that added a file. Commits cannot be changed; they go in their time.
+    """
+    files = filesystem_of(location, storage_options)
+    found = []
+    for info in files.get_file_info(fs.FileSelector("_delta_log", recursive=True, allow_not_found=True)):
+        if info.type != fs.FileType.File:
+            continue
+        with files.open_input_file(info.path) as source:
+            texts = _stored_statistics(source) if info.path.endswith(".parquet") else _written_statistics(source)
+            if any(_tells(json.loads(text), wanted) for text in texts):
+                found.append((info.path, (info.mtime_ns or 0) // 1_000_000))
+    return sorted(found)
+
+
+def _written_statistics(source: Any) -> Iterator[str]:
+    """Return the statistics in a file of JSON lines: commits, and checksums with all files."""
+    for line in source.read().splitlines():
+        try:
+            yield from _stats_in(json.loads(line))
+        except ValueError:
+            continue
+
+
+def _stats_in(body: object) -> Iterator[str]:
+    if isinstance(body, dict):
+        for name, value in body.items():
+            if name == "stats" and isinstance(value, str):
+                yield value
+            else:
+                yield from _stats_in(value)
+    elif isinstance(body, list):
+        for one in body:
+            yield from _stats_in(one)
+
+
+def _stored_statistics(source: Any) -> Iterator[str]:
+    """Return the statistics in a Delta log checkpoint."""
+    file = pq.ParquetFile(source)
+    if "add" not in file.schema_arrow.names:
+        return
+    for batch in file.iter_batches(batch_size=1024, columns=["add"]):
+        for row in batch.column("add").to_pylist():
+            if row is not None and row.get("stats"):
+                yield row["stats"]
+
+
+def _tells(statistics: object, wanted: WantedKey) -> bool:
+    """Tell whether a minimum or maximum is the key, or of a dead letter's text names it."""
+    body = statistics if isinstance(statistics, dict) else {}
+    values = [pair for bound in ("minValues", "maxValues") for pair in (body.get(bound) or {}).items()]
+    pattern = re.compile(wanted.pattern.encode()) if wanted.pattern else None
+    for name, value in values:
+        if not isinstance(value, str):
+            continue
+        if value.encode() == wanted.key or (pattern is not None and name in TEXT_COLUMNS and pattern.search(value.encode())):
+            return True
+    return False
+
+
+def _batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Return columns of a file in batches of some megabytes each."""
+    metadata, raw = file.metadata, 0
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            raw += column.total_uncompressed_size if column.path_in_schema.split(".")[0] in columns else 0
+    most = _BATCH_BYTES * max(1, metadata.num_rows) // max(1, raw)
+    yield from file.iter_batches(batch_size=max(1, min(_BATCH_ROWS, most)), columns=list(columns))
+
+
+def _encoded(column: pa.Array) -> pa.DictionaryArray:
+    """Return a column by dictionary, as it should have been read: a null type and old writers' types are not."""
+    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+
+
+def _is(column: pa.DictionaryArray, key: bytes) -> NDArray[np.bool_]:
+    """Tell which rows hold the key; the values of a dictionary are distinct."""
+    at = pc.index(column.dictionary.cast(pa.binary()), pa.scalar(key, pa.binary())).as_py()
+    if at < 0:
+        return np.zeros(len(column), dtype=np.bool_)
+    indices: NDArray[np.int32] = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found: NDArray[np.bool_] = indices == at
+    return found
