@@ -48,6 +48,8 @@ layers: .venv/.installed ## import-linter: who may import whom
 lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with hashes, for every platform
 	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 		--python-version 3.10 pyproject.toml --group dev --output-file requirements.lock
+	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--python-version 3.10 pyproject.toml --constraint requirements.lock --output-file requirements-service.lock
 
 clean: ## remove what setup and the tools made
 	rm -rf .venv .bootstrap .jars .demo .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
-from lastword import cleaning_rendering, cli_purge, cli_readers, clock, rendering, requests
+from lastword import cleaning_rendering, cli_operate, cli_purge, cli_readers, clock, rendering, requests
 from lastword.cli_options import (
     ANSWER_SECONDS,
     QUIET,
@@ -25,6 +25,7 @@ from lastword.cli_options import (
     LogDirOption,
     Partition,
     Timeout,
+    Topic,
     out,
     show,
     with_spark,
@@ -44,7 +45,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(queries_app, name="queries")
 app.add_typer(transactions_app, name="transactions")
 app.add_typer(cli_readers.readers_app, name="readers")
-for command in (cli_readers.latest, cli_readers.changes, cli_readers.materialize, cli_purge.purge):
+for command in (cli_readers.latest, cli_readers.changes, cli_readers.materialize, cli_purge.purge, cli_operate.top, cli_operate.plot):
     app.command()(command)
 
 
@@ -148,14 +149,14 @@ def topics_copy(
 
 
 @queries_app.command("list")
-def queries_list(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def queries_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """List the streaming queries that a topic knows. Example: lastword queries list fruit-prices."""
     for name, query_id in LogDir(None, log_dir).topic(topic).describe().queries.items():
         sys.stdout.write(f"{json.dumps({'query': name, 'id': query_id})}\n" if as_json else f"{name}  {query_id}\n")
 
 
 @queries_app.command("forget")
-def queries_forget(topic: str, name: str, log_dir: LogDirOption = "data") -> None:
+def queries_forget(topic: Topic, name: str, log_dir: LogDirOption = "data") -> None:
     """Let a query whose checkpoint is gone start anew: its source's rows come again.
 
     Example: lastword queries forget fruit-prices files
@@ -165,7 +166,7 @@ def queries_forget(topic: str, name: str, log_dir: LogDirOption = "data") -> Non
 
 
 @transactions_app.command("list")
-def transactions_list(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
     found = [rendering.transaction(one, clock.now_ms()) for one in with_spark(log_dir).topic(topic).open_transactions()]
     if as_json:
@@ -178,7 +179,7 @@ def transactions_list(topic: str, as_json: Json = False, log_dir: LogDirOption =
 
 
 @transactions_app.command("describe")
-def transactions_describe(topic: str, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show an open transaction and what it holds back in each partition. Example: lastword transactions describe fruit-prices 4."""
     one = with_spark(log_dir).topic(topic)
     found = [rendering.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
@@ -208,7 +209,7 @@ def transactions_describe(topic: str, producer_id: int, as_json: Json = False, l
 
 
 @transactions_app.command("abort")
-def transactions_abort(topic: str, producer_id: int, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
+def transactions_abort(topic: Topic, producer_id: int, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
     result = carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
     count, version = len(result["partitions"]), result["table_version"]
@@ -217,7 +218,7 @@ def transactions_abort(topic: str, producer_id: int, timeout: Timeout = ANSWER_S
 
 @app.command()
 def records(
-    topic: str,
+    topic: Topic,
     limit: Limit = None,
     decode: Decode = "utf8",
     partition: Partition = None,
@@ -235,7 +236,7 @@ def records(
 
 
 @app.command("dead-letters")
-def dead_letters(topic: str, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show the rows that a stream brought and the log refused. Example: lastword dead-letters fruit-prices --limit 5."""
     rows = with_spark(log_dir).topic(topic).dead_letters().orderBy("refused_at")
     shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
@@ -244,7 +245,7 @@ def dead_letters(topic: str, limit: Limit = None, as_json: Json = False, log_dir
 
 @app.command()
 def roll(
-    topic: str,
+    topic: Topic,
     partition: Partition = None,
     log_dir: LogDirOption = "data",
 ) -> None:
@@ -255,7 +256,7 @@ def roll(
 
 @app.command()
 def clean(
-    topic: str,
+    topic: Topic,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Whatever the dirty ratio; lifts quarantine.")] = False,
     as_json: Json = False,
@@ -287,7 +288,7 @@ def clean(
 
 
 @app.command()
-def explain(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Say for each partition whether the cleaner would take it, or what holds it back and until when; writes no record.
 
     Example: lastword explain fruit-prices
@@ -302,7 +303,7 @@ def explain(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -
 
 
 @app.command()
-def receipts(topic: str, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show what the cleaner has done, oldest first. Example: lastword receipts fruit-prices --partition 0."""
     found = [one.to_details() for one in LogDir(None, log_dir).topic(topic).receipts(partition)]
     if as_json:
@@ -313,21 +314,21 @@ def receipts(topic: str, partition: Partition = None, as_json: Json = False, log
 
 
 @app.command()
-def pause(topic: str, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
+def pause(topic: Topic, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
     """Pause cleaning and retention; a running service heeds it at its next round. Example: lastword pause fruit-prices --partition 0."""
     for one, count in LogDir(None, log_dir).topic(topic).pause(partition).items():
         out.print(f"partition {one}: paused {count} time{'s' if count > 1 else ''}")
 
 
 @app.command()
-def resume(topic: str, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
+def resume(topic: Topic, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
     """Take one pause away. Example: lastword resume fruit-prices."""
     for one, count in LogDir(None, log_dir).topic(topic).resume(partition).items():
         out.print(f"partition {one}: {f'still paused {count} times' if count else 'goes on'}")
 
 
 @app.command()
-def retention(topic: str, as_json: Json = False, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
+def retention(topic: Topic, as_json: Json = False, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
     """Delete the segments that log start, retention.bytes and retention.ms allow to go. Example: lastword retention fruit-prices."""
     gone = carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
     if as_json:
@@ -345,7 +346,7 @@ def retention(topic: str, as_json: Json = False, timeout: Timeout = ANSWER_SECON
 
 @app.command("delete-records")
 def delete_records(
-    topic: str,
+    topic: Topic,
     before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500; offset -1 is the log end.")],
     timeout: Timeout = ANSWER_SECONDS,
     log_dir: LogDirOption = "data",
@@ -364,7 +365,7 @@ def delete_records(
 
 
 @app.command()
-def verify(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Check the invariants of a log; exit code 1 when one is broken. Example: lastword verify fruit-prices."""
     report = with_spark(log_dir).topic(topic).verify()
     if as_json:
@@ -377,7 +378,7 @@ def verify(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") ->
 
 @app.command()
 def append(
-    topic: str,
+    topic: Topic,
     path: Annotated[str, typer.Option(help="The directory or glob of files.")],
     key: Annotated[list[str], typer.Option(help="A column of the key; may be repeated.")],
     file_format: Annotated[str, typer.Option("--format", help="json, csv or parquet.")] = "json",

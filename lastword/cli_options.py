@@ -8,14 +8,24 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from compaction.errors import InvalidConfiguration, Violation
+from compaction.errors import InvalidConfiguration, LastwordError, Violation
 from lastword import rendering
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
 
+
+def _topics_beginning_with(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics that a shell offers, of the log.dir that the command line names so far."""
+    try:
+        return [name for name in LogDir(None, ctx.params.get("log_dir") or "data").topics() if name.startswith(incomplete)]
+    except (LastwordError, OSError):
+        return []
+
+
 LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="The directory of topics: a path or a URI.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON for pipes instead of a table.")]
 Config = Annotated[list[str] | None, typer.Option("--config", help="A topic setting, e.g. cleanup.policy=compact; may be repeated.")]
+Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=_topics_beginning_with, show_default=False)]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many rows at the most.")]
 Decode = Annotated[str, typer.Option("--decode", help="How values are shown: utf8 or json.", metavar="[utf8|json]")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]

@@ -12,7 +12,7 @@ import typer
 
 from compaction.errors import UserError
 from lastword import requests
-from lastword.cli_options import Json, LogDirOption, Timeout, notes, out
+from lastword.cli_options import Json, LogDirOption, Timeout, Topic, notes, out
 from lastword.cli_requests import carried_out
 from lastword.purging import PurgeReceipt, moment_ms
 from lastword.rendering import instant
@@ -25,7 +25,7 @@ _ANSWER_SECONDS = 3600.0
 
 
 def purge(
-    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    topic: Topic,
     key: Annotated[str | None, typer.Option(help="The key, as text (UTF-8).")] = None,
     key_base64: Annotated[str | None, typer.Option("--key-base64", help="The key, as the base64 of its bytes.")] = None,
     before: Annotated[str | None, typer.Option(help="Only what is older than this date or moment (ISO 8601, UTC).")] = None,

@@ -13,7 +13,7 @@ import typer
 
 from compaction.errors import UserError
 from lastword import rendering
-from lastword.cli_options import RECORD_SHOWN, Decode, Json, Limit, LogDirOption, notes, out, show, with_spark
+from lastword.cli_options import RECORD_SHOWN, Decode, Json, Limit, LogDirOption, Topic, notes, out, show, with_spark
 from lastword.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ readers_app = typer.Typer(help="Registered readers: what they have read, what th
 
 
 def latest(
-    topic: str,
+    topic: Topic,
     as_of: Annotated[str | None, typer.Option(help="A table version, a moment (ISO 8601), or offsets as JSON: '{\"0\": 42}'.")] = None,
     key: Annotated[list[str] | None, typer.Option(help="Only this key; may be repeated.")] = None,
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
@@ -40,7 +40,7 @@ def latest(
 
 
 def changes(
-    topic: str,
+    topic: Topic,
     begin: Annotated[str, typer.Option("--from", help="Offsets as JSON: '{\"0\": 42}'.")],
     end: Annotated[str, typer.Option("--to", help="Offsets as JSON; what lies at or past them is left out.")],
     net: Annotated[bool, typer.Option("--net", help="Each key once at most.")] = False,
@@ -59,7 +59,7 @@ def changes(
 
 
 def materialize(
-    topic: str,
+    topic: Topic,
     target: Annotated[str, typer.Argument(help="The Delta table to keep in step: a path or a URI; made if it is not there.")],
     once: Annotated[bool, typer.Option("--once", help="Catch up and stop; without it, follow until a signal comes.")] = False,
     every: Annotated[str, typer.Option(help="How often, e.g. '10 seconds'; without it, as soon as there is something.")] = "",
@@ -100,7 +100,7 @@ def materialize(
 
 
 @readers_app.command("list")
-def readers_list(topic: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """List the registered readers: position, lag, last sight. Example: lastword readers list fruit-prices."""
     found = [dataclasses.asdict(one) for one in LogDir(None, log_dir).topic(topic).readers()]
     if as_json:
@@ -113,7 +113,7 @@ def readers_list(topic: str, as_json: Json = False, log_dir: LogDirOption = "dat
 
 
 @readers_app.command("drop")
-def readers_drop(topic: str, name: str, log_dir: LogDirOption = "data") -> None:
+def readers_drop(topic: Topic, name: str, log_dir: LogDirOption = "data") -> None:
     """Forget a registered reader: it pins nothing any more. Example: lastword readers drop fruit-prices orders-cache."""
     LogDir(None, log_dir).topic(topic).drop_reader(name)
     out.print(f"{topic}: dropped reader {name}")

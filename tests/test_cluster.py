@@ -103,8 +103,7 @@ def _until(holds: Any, what: str) -> None:
 @pytest.mark.timeout(400)
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
     """Files in, cleaned and appended on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
-    java = [str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if "JAVA_HOME" in os.environ else str(shutil.which("java"))]
-    spark = [*java, "-Xmx512m", "-cp", str(Path(pyspark.__file__).parent / "jars" / "*")]
+    spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
     port, ui, http = _free_port(), _free_port(), _free_port()
     master = f"spark://127.0.0.1:{port}"
     incoming = tmp_path / "incoming"

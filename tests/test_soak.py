@@ -80,12 +80,12 @@ def _settings(folder: Path) -> Settings:
                     "partitions": 2,
                     "config": {
                         "cleanup.policy": "compact",
-                        "segment.bytes": "256KiB",
+                        "segment.bytes": "8KiB",
                         "min.cleanable.dirty.ratio": 0.3,
                         "delete.retention.ms": "30s",
                     },
                 },
-                "passing": {"config": {"cleanup.policy": "delete", "segment.bytes": "64KiB", "retention.ms": "30s"}},
+                "passing": {"config": {"cleanup.policy": "delete", "segment.bytes": "16KiB", "retention.ms": "30s"}},
             },
             "sources": [
                 {"name": "ticks", "topic": "passing", "format": "rate", "rows_per_second": 500, "trigger": "2 seconds"},

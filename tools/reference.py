@@ -265,6 +265,7 @@ def commands_page() -> str:
         "| 0 | done |",
         "| 1 | a mistake in what was asked, one message on standard error; or a check that did not pass (`verify`, `clean`) |",
         "| 2 | a command line that cannot be understood: an unknown command or option, a missing argument |",
+        "| 3 | `top --once`: something critical needs a person |",
         "",
         "Beside a running service, commands that commit are carried out by the service and answered within `--timeout` seconds. With",
         "`--json` a command prints JSON Lines. `--log-dir` is the directory of topics; `LASTWORD_LOG_DIR` sets it for all commands.",

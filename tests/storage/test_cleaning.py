@@ -377,16 +377,14 @@ def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_o
 
 def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkSession, tmp_path: Path) -> None:
     """The dirty range is cut by the map budget; whatever the number of rounds, segments and tasks, the survivors are the same."""
-    drawn = [(n % 2, f"k{(n * 7) % 23}", None if n % 11 == 0 else str(n)) for n in range(400)]
+    drawn = [(n % 2, f"k{(n * 7) % 23}", None if n % 11 == 0 else str(n)) for n in range(240)]
     outcomes = []
     for budget, segment_bytes, shuffle in ((1_048_577, "1GiB", "1"), (25 * 24, "2KiB", "7")):
         spark.conf.set("spark.sql.shuffle.partitions", shuffle)
         logs = LogDir(spark, str(tmp_path / f"logs-{budget}"))
         object.__setattr__(logs.service_config, "log_cleaner_dedupe_buffer_size", budget)
         topic = logs.create_topic("map", partitions=2, config={**_COMPACT, "segment.bytes": segment_bytes, "min.cleanable.dirty.ratio": 0})
-        _closed(
-            topic, *(spark.createDataFrame(drawn[at : at + 100], "partition int, key string, value string") for at in range(0, 400, 100))
-        )
+        _closed(topic, *(spark.createDataFrame(drawn[at : at + 60], "partition int, key string, value string") for at in range(0, 240, 60)))
         rounds = []
         while receipts := topic.clean(T0):
             rounds += receipts
