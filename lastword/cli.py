@@ -26,8 +26,10 @@ from lastword.cli_options import (
     Partition,
     Timeout,
     Topic,
+    notes,
     out,
     show,
+    tell,
     with_spark,
 )
 from lastword.cli_requests import carried_out
@@ -68,6 +70,7 @@ def topics_create(
     name: str,
     partitions: Annotated[int, typer.Option(help="How many; fixed for ever.")] = 1,
     config: Config = None,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Create a topic.
@@ -75,7 +78,8 @@ def topics_create(
     Example: lastword topics create fruit-prices --partitions 4 --config cleanup.policy=compact --config segment.bytes=128MiB
     """
     LogDir(None, log_dir).create_topic(name, partitions=partitions, config=_pairs(config))
-    out.print(f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}")
+    text = f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}"
+    tell(text, {"topic": name, "partitions": partitions}, as_json=as_json)
 
 
 @topics_app.command("list")
@@ -115,6 +119,7 @@ def topics_alter(
     name: str,
     config: Config = None,
     delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="A setting to take away.")] = None,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Change settings; a running service sees them at its next micro-batch.
@@ -122,15 +127,16 @@ def topics_alter(
     Example: lastword topics alter fruit-prices --config segment.ms=12h --delete-config retention.ms
     """
     changes: dict[str, object] = {**_pairs(config), **dict.fromkeys(delete_config or [])}
-    LogDir(None, log_dir).topic(name).alter_config(changes)
-    out.print(f"altered topic {name}")
+    topic = LogDir(None, log_dir).topic(name)
+    topic.alter_config(changes)
+    tell(f"altered topic {name}", {"topic": name, "overrides": dict(topic.log.decisions().overrides)}, as_json=as_json)
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
+def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
     carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
-    out.print(f"deleted topic {name}")
+    tell(f"deleted topic {name}", {"topic": name}, as_json=as_json)
 
 
 @topics_app.command("copy")
@@ -138,14 +144,17 @@ def topics_copy(
     source: str,
     target: str,
     partitions: Annotated[int, typer.Option(help="How many the copy has.")] = 1,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Copy a topic into a new one with another number of partitions; every record is hashed anew.
 
     Example: lastword topics copy fruit-prices fruit-prices-16 --partitions 16
     """
-    result = copy_topic(with_spark(log_dir), source, target, partitions=partitions)
-    out.print(f"copied {result.record_count:,} records of {source} to {target}")
+    with notes.status(f"copying {source} to {target}"):
+        result = copy_topic(with_spark(log_dir), source, target, partitions=partitions)
+    facts = {"source": source, "target": target, "records": result.record_count}
+    tell(f"copied {result.record_count:,} records of {source} to {target}", facts, as_json=as_json)
 
 
 @queries_app.command("list")
@@ -156,13 +165,13 @@ def queries_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "d
 
 
 @queries_app.command("forget")
-def queries_forget(topic: Topic, name: str, log_dir: LogDirOption = "data") -> None:
+def queries_forget(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Let a query whose checkpoint is gone start anew: its source's rows come again.
 
     Example: lastword queries forget fruit-prices files
     """
     LogDir(None, log_dir).topic(topic).forget_query(name)
-    out.print(f"forgot query {name} of topic {topic}")
+    tell(f"forgot query {name} of topic {topic}", {"topic": topic, "query": name}, as_json=as_json)
 
 
 @transactions_app.command("list")
@@ -209,11 +218,14 @@ def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False,
 
 
 @transactions_app.command("abort")
-def transactions_abort(topic: Topic, producer_id: int, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
+def transactions_abort(
+    topic: Topic, producer_id: int, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data"
+) -> None:
     """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
     result = carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
     count, version = len(result["partitions"]), result["table_version"]
-    out.print(f"ended the transaction of producer {producer_id} in {count} partitions, at table version {version}")
+    text = f"ended the transaction of producer {producer_id} in {count} partitions, at table version {version}"
+    tell(text, {"topic": topic, "producer_id": producer_id, **result}, as_json=as_json)
 
 
 @app.command()
@@ -247,11 +259,13 @@ def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_d
 def roll(
     topic: Topic,
     partition: Partition = None,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Close the active segments. Example: lastword roll fruit-prices --partition 0."""
     for one, offset in LogDir(None, log_dir).topic(topic).roll(partition).items():
-        out.print(f"partition {one}: the next segment begins at offset {offset}")
+        facts = {"topic": topic, "partition": one, "offset": offset}
+        tell(f"partition {one}: the next segment begins at offset {offset}", facts, as_json=as_json)
 
 
 @app.command()
@@ -314,17 +328,19 @@ def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, l
 
 
 @app.command()
-def pause(topic: Topic, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
+def pause(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Pause cleaning and retention; a running service heeds it at its next round. Example: lastword pause fruit-prices --partition 0."""
     for one, count in LogDir(None, log_dir).topic(topic).pause(partition).items():
-        out.print(f"partition {one}: paused {count} time{'s' if count > 1 else ''}")
+        facts = {"topic": topic, "partition": one, "pauses": count}
+        tell(f"partition {one}: paused {count} time{'s' if count > 1 else ''}", facts, as_json=as_json)
 
 
 @app.command()
-def resume(topic: Topic, partition: Partition = None, log_dir: LogDirOption = "data") -> None:
+def resume(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Take one pause away. Example: lastword resume fruit-prices."""
     for one, count in LogDir(None, log_dir).topic(topic).resume(partition).items():
-        out.print(f"partition {one}: {f'still paused {count} times' if count else 'goes on'}")
+        facts = {"topic": topic, "partition": one, "pauses": count}
+        tell(f"partition {one}: {f'still paused {count} times' if count else 'goes on'}", facts, as_json=as_json)
 
 
 @app.command()
@@ -349,6 +365,7 @@ def delete_records(
     topic: Topic,
     before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500; offset -1 is the log end.")],
     timeout: Timeout = ANSWER_SECONDS,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Delete the records below an offset, for all readers and for ever. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
@@ -361,7 +378,8 @@ def delete_records(
             subject = "the command line"
             raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
     for one in carried_out(requests.DeleteRecords(topic=topic, before=pairs), log_dir, timeout):
-        out.print(f"partition {one['partition']}: the log starts at offset {one['log_start_offset']}")
+        text = f"partition {one['partition']}: the log starts at offset {one['log_start_offset']}"
+        tell(text, {"topic": topic, **one}, as_json=as_json)
 
 
 @app.command()
@@ -389,6 +407,7 @@ def append(
     schema: Annotated[str, typer.Option(help="The columns as SQL DDL; else inferred once.")] = "",
     name: Annotated[str, typer.Option(help="The query's name: the same name goes on where it stopped.")] = "append",
     follow: Annotated[bool, typer.Option("--follow", help="Stay and take new files as they come.")] = False,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Append files that were not appended before; each once, also after a crash.
@@ -409,7 +428,12 @@ def append(
         "trigger": "" if follow else "available-now",
     }
     settings = {"log_dir": log_dir, "sources": [source], "http": {"listen": ""}, "spark": {"spark.log.level": "ERROR"}}
-    Service(checked_settings(settings, subject="the command line"), cleaning=False).run_until_signal()
+    service = Service(checked_settings(settings, subject="the command line"), cleaning=False)
+    log = service.logs.topic(topic).log
+    before = sum(log.log_end_offsets())
+    service.run_until_signal()
+    grown = sum(log.log_end_offsets()) - before
+    tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
 
 
 @app.command()

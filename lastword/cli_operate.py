@@ -19,7 +19,7 @@ from rich.text import Text
 
 from compaction.errors import UserError
 from lastword import clock
-from lastword.cli_options import QUIET, Json, LogDirOption, Topic, out
+from lastword.cli_options import QUIET, Json, LogDirOption, Topic, out, tell
 from lastword.log_dir import LogDir
 from lastword.rendering import instant, printable, size
 from lastword.status.drawing import draw_topic
@@ -73,6 +73,7 @@ def top(
 def plot(
     topic: Topic,
     output: Annotated[Path, typer.Option("--output", "-o", help="The SVG file; - is standard output.")] = Path("-"),
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Draw the log of a topic to scale, as SVG: clean, cleanable, uncleanable and active sections, readers, last stable offset.
@@ -89,7 +90,7 @@ def plot(
     except OSError as error:
         message = f"cannot write {output}: {error.strerror}"
         raise UserError(message) from error
-    out.print(f"drew {topic} into {output}")
+    tell(f"drew {topic} into {output}", {"topic": topic, "output": str(output)}, as_json=as_json)
 
 
 def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +13,9 @@ from compaction.errors import InvalidConfiguration, LastwordError, Violation
 from lastword import rendering
 from lastword.log_dir import LogDir
 from lastword.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def _topics_beginning_with(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -42,6 +46,14 @@ notes = Console(stderr=True)
 def with_spark(log_dir: str) -> LogDir:
     """Return a log.dir with a session that says little."""
     return LogDir(spark_session(settings=QUIET), log_dir)
+
+
+def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what was done: a sentence, or its facts as one line of JSON."""
+    if as_json:
+        sys.stdout.write(json.dumps(facts, default=str) + "\n")
+    else:
+        out.print(text, soft_wrap=True)
 
 
 def show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:

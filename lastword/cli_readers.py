@@ -13,7 +13,7 @@ import typer
 
 from compaction.errors import UserError
 from lastword import rendering
-from lastword.cli_options import RECORD_SHOWN, Decode, Json, Limit, LogDirOption, Topic, notes, out, show, with_spark
+from lastword.cli_options import RECORD_SHOWN, Decode, Json, Limit, LogDirOption, Topic, notes, out, show, tell, with_spark
 from lastword.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def materialize(
     reader: Annotated[str | None, typer.Option(help="Register under this name: what is not read yet is kept.")] = None,
     isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted.")] = "read_committed",
     max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="How many offsets a micro-batch has, about.")] = None,
+    as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Keep a Delta table of last words in step with a topic, exactly once. Goes on where it stopped, also after a crash.
@@ -96,7 +97,8 @@ def materialize(
     )
     with _stopped_by_signals(query), notes.status(f"{topic} → {target}"):
         query.awaitTermination()
-    out.print(f"{target} is in step with {topic}" if once else f"stopped; {target} goes on from there", soft_wrap=True)
+    text = f"{target} is in step with {topic}" if once else f"stopped; {target} goes on from there"
+    tell(text, {"topic": topic, "target": target, "in_step": once}, as_json=as_json)
 
 
 @readers_app.command("list")
@@ -113,10 +115,10 @@ def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "d
 
 
 @readers_app.command("drop")
-def readers_drop(topic: Topic, name: str, log_dir: LogDirOption = "data") -> None:
+def readers_drop(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Forget a registered reader: it pins nothing any more. Example: lastword readers drop fruit-prices orders-cache."""
     LogDir(None, log_dir).topic(topic).drop_reader(name)
-    out.print(f"{topic}: dropped reader {name}")
+    tell(f"{topic}: dropped reader {name}", {"topic": topic, "reader": name}, as_json=as_json)
 
 
 def _as_of(text: str | None) -> Any:

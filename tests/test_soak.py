@@ -186,7 +186,7 @@ def test_an_hour_of_everything_at_once_is_flat(spark: SparkSession, tmp_path: Pa
         before, after = (
             statistics.median(getattr(one, name) for one in part if getattr(one, name) == getattr(one, name)) for part in (middle, last)
         )
-        return after / before
+        return float(after / before)
 
     found = {name: round(ratio(name), 3) for name in ("python_mib", "live_heap_mib", "append_seconds", "clean_seconds", "files")}
     print(found, samples[-1])  # noqa: T201

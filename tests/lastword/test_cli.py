@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from compaction.errors import InvalidConfiguration, ProducerFenced, UnknownTopic, UserError
@@ -364,3 +365,20 @@ def test_open_transactions_are_listed_described_and_ended(lastword: Shell, logs:
         writer.commit()
     assert latest(topic) == {"grape": "1"}
     assert "open ones are of producers: none" in lastword.error(UserError, "transactions", "abort", "fruit", "0")
+
+
+def test_every_command_has_an_example_and_json() -> None:
+    """For a person in a hurry, and for scripts; the service alone has nothing to print."""
+
+    def commands(one: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+        for name, command in getattr(one, "commands", {}).items():
+            yield from commands(command, (*path, name))
+        if not hasattr(one, "commands"):
+            yield " ".join(path), one
+
+    found = dict(commands(typer.main.get_command(cli.app)))
+    assert len(found) > 25
+    for name, command in found.items():
+        assert f"Example: lastword {name}" in command.help, name
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--json" in options) == (name != "run"), name

@@ -83,7 +83,8 @@ def test_users_letters_and_an_idle_tombstone(spark: SparkSession, logs: LogDir) 
     users = [(100, "user1", "a"), (101, "user2", "b"), (150, "user1", "c"), (175, "user3", None), (190, "user2", "d"), (195, "user1", "e")]
     letters = [(1, "A", "1"), (2, "B", "2"), (3, "A", "3"), (4, "C", "4"), (5, "A", "5")]
     idle = [(0, "grape", "1"), (1, "grape", None), (2, "kiwi", "1")]
-    drawn = [(number, *one) for number, example in enumerate((users, letters, idle)) for one in example]
+    examples: list[list[tuple[int, str, str | None]]] = [users, letters, idle]  # type: ignore[list-item]  # some have no tombstone
+    drawn = [(number, *one) for number, example in enumerate(examples) for one in example]
     topic.append(spark.createDataFrame(drawn, "partition int, offset bigint, key string, value string"), now_ms=T0)
     words = [
         (0, "user1", "e", 195, T0),
