@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
@@ -263,7 +262,6 @@ class Purge:
     def _proven(self, wanted: WantedKey) -> PurgeReceipt:
         """Delete the old files that hold the key, decode all others, and return the receipt; raise `PurgeIncomplete` for what remains."""
         options, log, done = self._log_dir.storage_options, self._log, self._done
-        local = "://" not in log.paths.root or log.paths.root.startswith("file:")
         searches = {
             log.paths.log: KeySearch(log.paths.log, options, wanted),
             log.paths.dead_letters: KeySearch(log.paths.dead_letters, options, wanted, texts=True),
@@ -273,7 +271,7 @@ class Purge:
         swept: dict[str, Swept] = {}
         with log.turn():
             for location, search in searches.items():
-                swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=local)
+                swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=self._log_dir.is_local)
         for name in (*done.target_rows, *done.unsure):
             searches[name] = KeySearch(name, options, wanted)
             swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms, committing_alone=name not in done.unsure)
@@ -285,10 +283,7 @@ class Purge:
             for one, why in found.left
         ]
         for name in done.unborn:
-            try:
-                searches[name] = KeySearch(name, options, wanted)
-            except TableNotFoundError:  # not even a folder
-                continue
+            searches[name] = KeySearch(name, options, wanted)
             left = searches[name].look()
             why = (
                 "no table is there: a bootstrap in flight, or what a crash left of one; start it again or delete the file, and purge again"

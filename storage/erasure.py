@@ -25,7 +25,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from compaction.config_keys import DAY_MS
 from compaction.producers import Control
 from storage.commit import is_conflict
-from storage.key_search import TEXT_COLUMNS, filesystem_of
+from storage.key_search import TEXT_COLUMNS
+from storage.layout import filesystem_of
 from storage.producer_log import has_producers
 
 if TYPE_CHECKING:

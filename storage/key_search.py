@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
+
+from storage.layout import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,11 +76,6 @@ class FoundIn:
     why: str = ""
 
 
-def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
-    """Return the file system whose root is a table."""
-    return fs.PyFileSystem(DeltaStorageHandler(location, dict(storage_options)))
-
-
 class KeySearch:
     """The search through the data files of one table; a file is decoded once, as its path is never written again."""
 
@@ -98,7 +94,7 @@ class KeySearch:
         """Decode the files that lie there now and were not decoded before; return those that hold the key, by path."""
         there = [
             one
-            for one in self._files.get_file_info(fs.FileSelector("", recursive=True))
+            for one in self._files.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
             if one.type == fs.FileType.File and one.path.endswith(".parquet") and not one.path.startswith("_delta_log/")
         ]
         self._clean &= {one.path for one in there}
