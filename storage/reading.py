@@ -107,8 +107,15 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
 
     The rows are those of the view's table version, whenever they are read. `read_committed`: no record of an aborted transaction.
     """
-    begin = view.start if begin is None else tuple(map(max, begin, view.start))
-    table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+    return _seen(_table(spark, log, view), view, view.start if begin is None else tuple(map(max, begin, view.start)))
+
+
+def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+
+
+def _seen(table: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
+    """Return the rows of the view's table version that it shows from `begin` on."""
     rows = _from(table, view, begin)
     if view.end != tuple(view.snapshot.log_end_offsets(view.partitions)):
         ends = by_partition(view.end, F.col("partition"))
@@ -147,11 +154,12 @@ def latest_records(
     place = ("partition", "key", "offset")
     heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() // _BROADCAST_SHARE  # type: ignore[union-attr]  # noqa: SLF001
     dirty = view.records(view.first_dirty)
-    everything = log_records(spark, log, view)
+    table = _table(spark, log, view)  # analysed once: twice took a tenth of the time of a small answer
+    everything = _seen(table, view, view.start)
     if not dirty:
         return asked(everything).where(F.col("value").isNotNull()).select(*LATEST_COLUMNS)
     if dirty * _KEY_BYTES <= heap:
-        words = asked(log_records(spark, log, view, begin=view.first_dirty)).select(*place)
+        words = asked(_seen(table, view, view.first_dirty)).select(*place)
         newest = _newest(words.coalesce(1) if dirty <= _ONE_TASK_ROWS else words)
         newer = F.broadcast(newest.alias("newer"))
         same = (F.col("row.partition") == F.col("newer.partition")) & (F.col("row.key") == F.col("newer.key"))

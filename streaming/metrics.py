@@ -76,7 +76,7 @@ WRITTEN_BYTES: Final = _counter("lastword_log_cleaner_written_bytes_total", ("to
 REMOVED_RECORDS: Final = _counter(
     "lastword_removed_records_total",
     ("topic", "reason"),
-    "Records that went: superseded, aborted, expired_tombstone, expired_marker, keyless by cleaning; by retention its reason.",
+    "Records that went: superseded, aborted, expired_tombstone, purged_tombstone, expired_marker, keyless; by retention its reason.",
 )
 REMOVED_BYTES: Final = _counter(
     "lastword_removed_bytes_total", ("topic", "reason"), "Bytes that went: cleaning (what rewriting saved), or retention's reason."
