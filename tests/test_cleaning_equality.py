@@ -214,7 +214,7 @@ def _rows(spark: SparkSession, topic: Topic, partitions: int) -> dict[int, list[
 
 def test_forty_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir) -> None:
     """One topic of forty partitions; the same seed gives the same histories: LASTWORD_SEED."""
-    _Lives(spark, logs, random.Random(seed_of_this_run()), "lives", 40).live(16)
+    _Lives(spark, logs, random.Random(seed_of_this_run()), "lives", 40).live(12)
 
 
 @pytest.mark.torture

@@ -168,7 +168,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
 
 def test_a_minute_of_everything_at_once(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing fails, nothing dies, and the invariants hold."""
-    assert soak(spark, tmp_path, minutes=0.4, every_seconds=8)
+    assert soak(spark, tmp_path, minutes=0.2, every_seconds=5)
 
 
 @pytest.mark.torture
