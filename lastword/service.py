@@ -97,6 +97,7 @@ class Service:
             cleaner_standing=self._cleaner_standing,
         )
         self._known: dict[str, TopicLog] = {}
+        self._topics_lock = threading.Lock()
         for name, topic in settings.topics.items():
             try:
                 self.logs.create_topic(name, partitions=topic.partitions, config=topic.config)
@@ -210,14 +211,15 @@ class Service:
     def _topic_logs(self) -> list[TopicLog]:
         """Return the topics that are there now; what is known of one is kept from tick to tick."""
         known = {}
-        for name in self.logs.topics():
-            try:
-                log = self._known.get(name) or self.logs.topic(name).log
-                log.decisions()  # another topic may have taken the name since
-            except UnknownTopic:
-                continue
-            known[name] = log
-        self._known = known
+        with self._topics_lock:  # the cleaner and the watcher share the objects, and so what they know and their locks
+            for name in self.logs.topics():
+                try:
+                    log = self._known.get(name) or self.logs.topic(name).log
+                    log.decisions()  # another topic may have taken the name since
+                except UnknownTopic:
+                    continue
+                known[name] = log
+            self._known = known
         return list(known.values())
 
 
