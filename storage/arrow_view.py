@@ -97,12 +97,14 @@ class ArrowView:
         return offset >= self.first_dirty[partition]
 
     def chosen(self, begin: Sequence[int], end: Sequence[int], partitions: Iterable[int] | None = None) -> Longs:
-        """Return the numbers of the files that may hold an offset from `begin` to `end` (exclusive), in order of partition and offset."""
+        """Return the numbers of the files that may hold an offset from `begin` to `end` (exclusive), in order of partition and offset.
+
+        A partition where nothing lies between the two has none, not even the file that both of them fall into.
+        """
         files = self.files
         partition = files.partition
-        wanted = (files.last_offset >= np.asarray(begin, dtype=np.int64)[partition]) & (
-            files.first_offset < np.asarray(end, dtype=np.int64)[partition]
-        )
+        first, last = np.asarray(begin, dtype=np.int64)[partition], np.asarray(end, dtype=np.int64)[partition]
+        wanted = (first < last) & (files.last_offset >= first) & (files.first_offset < last)
         if partitions is not None:
             wanted &= np.isin(partition, list(partitions))
         return np.flatnonzero(wanted)

@@ -107,7 +107,7 @@ def check_mention(text: str) -> None:
     """Raise if a code span names a command or an option that is not there; arguments may be missing."""
     command: Any = typer.main.get_command(app)
     _, *words = text.split()
-    while words and hasattr(command, "commands"):
+    while words and hasattr(command, "commands") and not words[0].startswith("-"):
         word = words.pop(0)
         assert word in command.commands, f"`{text}`: there is no command {word}"
         command = command.commands[word]

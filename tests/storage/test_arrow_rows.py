@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import functions as F
 
 from compaction.errors import UnknownTopic, UserError
 from lastword import arrow
@@ -197,6 +198,26 @@ def test_bootstrap_and_records_meet_without_a_gap(fruit: Topic, spark: SparkSess
     assert [(row["offset"], row["key"]) for row in later.to_pylist()] == [(8, b"plum")]
     shown = arrow.records(path, include_control=True, from_offsets=words_then.offsets, columns=["offset", "control"])
     assert shown.to_pylist() == [{"offset": 6, "control": None}, {"offset": 7, "control": "ABORT"}, {"offset": 8, "control": None}]
+
+
+def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spark: SparkSession, logs: LogDir) -> None:
+    """The log start lies in the middle of a file of which no key is left.
+
+    ```
+      0 lime=1    1 COMMIT    ]   partition 0, log start 1
+      0 lime=1    1 (no key)  ]   partition 1, log start 1
+    ```
+    """
+    topic = logs.create_topic("fruit", partitions=2)
+    with topic.transaction("loader", now_ms=T0) as txn:
+        txn.append(rows(spark, "lime=1", partition=0, timestamp_ms=T0), now_ms=T0)
+    one_keyless = rows(spark, "lime=1 kiwi=1", partition=1, timestamp_ms=T0).withColumn("key", F.expr("nullif(key, 'kiwi')"))
+    topic.append(one_keyless, now_ms=T0)
+    topic.delete_records({0: 1, 1: 1}, now_ms=T0)
+
+    for isolation in ("read_committed", "read_uncommitted"):
+        assert arrow.latest(topic.log.paths.root, isolation=isolation).num_rows == 0
+        assert arrow.scan_latest(topic.log.paths.root, isolation=isolation).collect().height == 0
 
 
 def test_a_restore_that_nobody_has_looked_back_at_does_not_make_dirty_records_clean(fruit: Topic, spark: SparkSession) -> None:
