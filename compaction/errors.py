@@ -12,6 +12,10 @@ Any other exception is a bug. "Nothing to do" is a return value, never an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+_CALL_FAILED: Final = "An error occurred while calling "
+_MOST_CHARACTERS: Final = 500
 
 
 class LastwordError(Exception):
@@ -133,3 +137,14 @@ class CommitConflict(LastwordError):
 
 class CommitStateUnknown(LastwordError):
     """Nobody can say whether the commit was written. Reaction: stop; the next start finds out from the table."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error in one line: Spark's messages carry the whole stack of the JVM.
+
+    The first line of py4j's says only which of its objects was called; what went wrong stands in the second.
+    """
+    lines = str(error).splitlines()
+    if len(lines) > 1 and lines[0].startswith(_CALL_FAILED):
+        return lines[1].removeprefix(": ")[:_MOST_CHARACTERS]
+    return f"{type(error).__name__}: {next(iter(lines), '')}"[:_MOST_CHARACTERS]

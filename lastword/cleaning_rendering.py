@@ -8,7 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from lastword.rendering import instant, size
+from compaction.moments import instant
+from lastword.rendering import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

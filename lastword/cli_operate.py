@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction.errors import UserError
+from compaction.moments import instant
 from lastword import clock
 from lastword.cli_options import QUIET, Json, LogDirOption, Topic, out, tell
 from lastword.log_dir import LogDir
-from lastword.rendering import instant, printable, size
+from lastword.rendering import printable, size
 from lastword.status.drawing import draw_topic
 from lastword.status.server import status_json
 from lastword.status.standing import Looker, TopicStanding

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compaction.errors import UserError
+from compaction.moments import instant
 from lastword import requests
 from lastword.cli_options import Json, LogDirOption, Timeout, Topic, notes, out
 from lastword.cli_requests import carried_out
-from lastword.purging import PurgeReceipt, moment_ms
-from lastword.rendering import instant
+from lastword.purging import PurgeReceipt, before_as_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def purge(
 
     Example: lastword purge fruit-prices --key grape
     """
-    request = requests.Purge(topic=topic, key_base64=_key(key, key_base64), before_ms=moment_ms(before))
+    request = requests.Purge(topic=topic, key_base64=_key(key, key_base64), before_ms=before_as_ms(before))
     result = carried_out(request, log_dir, timeout)
     if as_json:
         sys.stdout.write(json.dumps(result) + "\n")

@@ -20,22 +20,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from compaction.config_keys import DAY_MS, HOUR_MS
-from compaction.errors import CommitConflict, PurgeIncomplete, UserError
+from compaction.errors import PurgeIncomplete, UserError
+from compaction.moments import instant, moment_ms
 from lastword import decisions
 from lastword.explanation import partition_reports
 from storage import crash_points
 from storage.append import Habits
+from storage.commit import past_conflicts
 from storage.crash_points import CrashPoint
-from storage.erasure import erase_dead_letters, past_conflicts, rows_of_key, sweep
+from storage.erasure import erase_dead_letters, rows_of_key, sweep
 from storage.key_search import KeySearch, WantedKey, statistics_naming
 from storage.ledger import Decision, Kind
 from storage.target import Target
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 #: How often the key may come again while it is purged.
 _ROUNDS: Final = 20
-_ATTEMPTS: Final = 20
 _LOG: Final = logger("purge")
 _INTERVAL: Final = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNORECASE)
 _UNITS_MS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
@@ -223,7 +223,7 @@ class Purge:
             if report.obstacle is not None and "paused" in report.obstacle:
                 why = ["cleaning is paused; lastword resume"]
             until = one.range.held_until_ms
-            until_text = "" if until is None else f", until {_instant(until)}"
+            until_text = "" if until is None else f", until {instant(until)}"
             remains.append(f"partition {report.partition}: the cleaner is held back ({report.bound}): {': '.join(why)}{until_text}")
         raise PurgeIncomplete(self._log.name, remains)
 
@@ -245,11 +245,13 @@ class Purge:
         if standing is None:
             self._done.unborn.append(name)
             return
-        for attempt in Retrying(retry=retry_if_exception_type(CommitConflict), stop=stop_after_attempt(_ATTEMPTS), reraise=True):
-            with attempt:
-                standing = target.standing() or standing
-                if self._lags(standing.position.offsets):
-                    target.fence(self._spark, standing, self._log.snapshot().version)
+
+        def fenced() -> None:
+            current = target.standing() or standing
+            if self._lags(current.position.offsets):
+                target.fence(self._spark, current, self._log.snapshot().version)
+
+        past_conflicts(fenced)
         self._done.target_rows[name] = past_conflicts(lambda: target.erase(self._spark, wanted))
 
     def _lags(self, offsets: Sequence[int]) -> bool:
@@ -327,17 +329,12 @@ class Purge:
         return int(found[1]) * _UNITS_MS[found[2].lower()] if found else _LOG_RETENTION_MS
 
 
-def moment_ms(before: datetime | str | int | None) -> int | None:
+def before_as_ms(before: datetime | str | int | None) -> int | None:
     """Return a moment in milliseconds: a datetime, ISO 8601 text (a date is its midnight) or milliseconds; without a zone it is UTC."""
     if before is None or (isinstance(before, int) and not isinstance(before, bool)):
         return before
     try:
-        moment = before if isinstance(before, datetime) else datetime.fromisoformat(str(before).strip().replace("Z", "+00:00"))
+        return round(moment_ms(before if isinstance(before, datetime) else str(before)))
     except ValueError:
         message = f"before = {before}: allowed is a date or a moment in ISO 8601, such as 2026-01-31 or 2026-01-31T12:00:00Z"
         raise UserError(message) from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp() * 1000)
-
-
-def _instant(moment: int) -> str:
-    return datetime.fromtimestamp(moment / 1000, timezone.utc).isoformat(timespec="seconds")

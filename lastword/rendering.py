@@ -11,6 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from compaction.moments import instant
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -188,8 +190,3 @@ def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
         expires = Text(instant(one["expires_ms"]), style="red" if one["expired"] else "")
         table.add_row(one["name"], f"{one['lag']:,}", instant(one["seen_ms"]), expires, offsets)
     return table
-
-
-def instant(time_ms: int) -> str:
-    """Return an instant as people write it, in UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

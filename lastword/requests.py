@@ -29,10 +29,10 @@ from pyarrow import fs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from compaction.config_keys import HOUR_MS
-from compaction.errors import CommitConflict, CommitStateUnknown, InvalidTopic, LastwordError, PurgeIncomplete, UserError
+from compaction.errors import CommitConflict, CommitStateUnknown, InvalidTopic, LastwordError, PurgeIncomplete, UserError, first_line
 from lastword import clock
 from storage.layout import check_topic_name, filesystem_of
-from streaming.events import first_line, logger
+from streaming.events import logger
 from streaming.ticker import CLEANER_POOL, with_pool
 
 if TYPE_CHECKING:

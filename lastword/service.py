@@ -11,10 +11,10 @@ import math
 import signal
 import threading
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import TopicExists, UnknownTopic
+from compaction.errors import TopicExists, UnknownTopic, first_line
+from compaction.moments import moment_ms
 from lastword import clock, requests
 from lastword.log_dir import LogDir
 from lastword.object_store import storage_options
@@ -24,7 +24,7 @@ from lastword.status.standing import QueryStanding
 from lastword.status.watcher import CleanerStanding, Watcher
 from streaming import metrics
 from streaming.appender import stop_append_query
-from streaming.events import first_line, logger
+from streaming.events import logger
 from streaming.sources import open_source, trigger_of
 from streaming.tending import Tending
 from streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
@@ -232,7 +232,6 @@ def _query_standing(name: str, topic: str, query: StreamingQuery) -> QueryStandi
     message = first_line(failure) if failure is not None else ""
     if progress is None:
         return QueryStanding(name=name, topic=topic, active=active, message=message)
-    began = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00"))
     return QueryStanding(
         name=name,
         topic=topic,
@@ -241,7 +240,7 @@ def _query_standing(name: str, topic: str, query: StreamingQuery) -> QueryStandi
         input_rows_per_second=_number(progress.inputRowsPerSecond),
         processed_rows_per_second=_number(progress.processedRowsPerSecond),
         batch_duration_ms=progress.batchDuration,
-        progressed_ms=round(began.timestamp() * 1000),
+        progressed_ms=round(moment_ms(progress.timestamp)),
         message=message,
     )
 

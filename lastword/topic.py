@@ -25,7 +25,7 @@ from lastword.description import TopicDescription, describe
 from lastword.explanation import PartitionReport, partition_reports
 from lastword.materializing import start_materialization
 from lastword.positions import starting_position
-from lastword.purging import Purge, PurgeReceipt, moment_ms
+from lastword.purging import Purge, PurgeReceipt, before_as_ms
 from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
@@ -470,7 +470,7 @@ class Topic:
         """
         self._log_dir.hold_with_spark()
         wanted = key.encode() if isinstance(key, str) else bytes(key)
-        return Purge(self._log_dir, self._log, wanted, before_ms=moment_ms(before), now_ms=_now(now_ms)).run()
+        return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=_now(now_ms)).run()
 
     def pause(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""

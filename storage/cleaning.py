@@ -37,7 +37,6 @@ from storage.cleaning_rows import (
     OFFSET_BITS,
     REMOVAL,
     STAMPED,
-    TRANSACTION,
     Judgement,
     blocks,
     position,
@@ -50,7 +49,7 @@ from storage.cleaning_segments import clean_segments, dirty_segments, files_of, 
 from storage.crash_points import CrashPoint
 from storage.envelope import by_partition
 from storage.ledger import Decision, Kind
-from storage.schema import LOG_COLUMNS
+from storage.schema import LOG_COLUMNS, TRANSACTION
 from storage.swap import any_of, rewrite, slice_ranges
 
 if TYPE_CHECKING:

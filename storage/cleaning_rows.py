@@ -27,13 +27,13 @@ from pyspark.sql import functions as F
 from compaction.producers import Control
 from compaction.record_retention import Removal
 from storage.envelope import LAST_TIMESTAMP_MS, by_partition
+from storage.schema import TRANSACTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
 
-TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 #: Columns that `with_fate` adds.
 REMOVAL: Final = "__removal"
 KEEPS_PLACE: Final = "__keeps_place"

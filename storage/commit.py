@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from compaction.errors import CommitConflict, CommitStateUnknown
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from compaction.errors import CommitConflict, CommitStateUnknown, LastwordError
 from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, CommitMetadata
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     #: (token, since table version) → the table version that carries the token, or None.
     Finder = Callable[[str, int], "int | None"]
+
+T = TypeVar("T")
 
 #: What Delta raises when another commit came first; the message of the Java class is all that survives the way into Python.
 _CONFLICTS: Final = (
@@ -61,6 +65,24 @@ class SliceRange:
 def is_conflict(error: BaseException) -> bool:
     """Tell whether Delta refused a commit because another one came first."""
     return any(name in str(error) for name in _CONFLICTS)
+
+
+def past_conflicts(once: Callable[[], T], *, attempts: int = 10) -> T:
+    """Do something that plans and commits, again from a fresh plan while commits of others come first."""
+    for attempt in Retrying(
+        retry=retry_if_exception(_came_second),
+        stop=stop_after_attempt(attempts),
+        wait=wait_random_exponential(multiplier=0.05, max=2),
+        reraise=True,
+    ):
+        with attempt:
+            return once()
+    raise AssertionError  # Retrying reraises
+
+
+def _came_second(error: BaseException) -> bool:
+    """Tell whether nothing was written; a `CommitStateUnknown` that quotes Delta's conflict is not that."""
+    return isinstance(error, CommitConflict) or (not isinstance(error, LastwordError) and is_conflict(error))
 
 
 def new_token() -> str:

@@ -14,32 +14,28 @@ turn, and a swap that was planned before ours is refused; on an object store suc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from compaction.config_keys import DAY_MS
-from compaction.producers import Control
-from storage.commit import is_conflict
+from storage.commit import past_conflicts
 from storage.key_search import TEXT_COLUMNS
 from storage.layout import filesystem_of
 from storage.producer_log import has_producers
+from storage.reading import ABORTED, flagged_aborted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
     from storage.key_search import FoundIn, KeySearch, WantedKey
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
-
-_ATTEMPTS: Final = 10
-_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +58,14 @@ def rows_of_key(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, key: 
     table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
     rows = table.where(F.col("control").isNull() & (F.col("key") == F.lit(key)))
     if has_producers(snapshot, (0,) * log.decisions().partitions):
-        ends = table.where((F.col("control") == Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
-        aborted = ends.select(*_TRANSACTION).distinct().withColumn("__aborted", F.lit(True))
-        rows = rows.join(F.broadcast(aborted), list(_TRANSACTION), "left")
+        rows = flagged_aborted(rows, table)
     else:
-        rows = rows.withColumn("__aborted", F.lit(None).cast("boolean"))
+        rows = rows.withColumn(ABORTED, F.lit(None).cast("boolean"))
     newest = F.struct("offset", F.col("value").isNull().alias("tombstone"), F.unix_millis("timestamp").alias("ms"))
     found = rows.groupBy("partition").agg(
         F.count(F.lit(1)).alias("rows"),
         F.max("offset").alias("last"),
-        F.max_by(newest, F.when(F.col("__aborted").isNull(), F.col("offset"))).alias("newest"),
+        F.max_by(newest, F.when(F.col(ABORTED).isNull(), F.col("offset"))).alias("newest"),
     )
     return [
         KeyRows(
@@ -109,19 +103,6 @@ def erase_dead_letters(spark: SparkSession, location: str, wanted: WantedKey) ->
 def _named(column: str) -> str:
     """Return the condition that a text names the key: every byte a character, as in `key_search`."""
     return f"decode(CAST({column} AS BINARY), 'ISO-8859-1') RLIKE gone.pattern"
-
-
-def past_conflicts(once: Callable[[], int]) -> int:
-    """Do something in a Delta table again while commits of others come between."""
-    for attempt in Retrying(
-        retry=retry_if_exception(is_conflict),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.1, max=2),
-        reraise=True,
-    ):
-        with attempt:
-            return once()
-    raise AssertionError  # Retrying reraises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

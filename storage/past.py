@@ -13,10 +13,11 @@ A version is right for an offset vector while no partition was cleaned past it. 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
+from compaction.moments import instant, moment_ms
 from compaction.read_positions import as_of_version_needed
 from storage.reading import view_of
 
@@ -41,12 +42,12 @@ def version_at(log: TopicLog, as_of: object) -> int:
             message = f"topic {log.name}: as_of = {as_of}: allowed are the table versions 0 to {newest}"
             raise UserError(message)
         return as_of
-    moment_ms = _moment_ms(log, as_of)
+    moment = _moment_ms(log, as_of)
     commits = log.commit_times()
-    found = [version for version, time_ms in commits if time_ms <= moment_ms]
+    found = [version for version, time_ms in commits if time_ms <= moment]
     if not found:
-        oldest = datetime.fromtimestamp(min(time_ms for _, time_ms in commits) / 1000, timezone.utc).isoformat()
-        message = f"topic {log.name}: as_of = {as_of}: the history of the log begins at {oldest}"
+        oldest = min(time_ms for _, time_ms in commits)
+        message = f"topic {log.name}: as_of = {as_of}: the history of the log begins at {instant(oldest)}"
         raise HistoryCleaned(message)
     return max(found)
 
@@ -120,16 +121,13 @@ def _view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str, a
 
 
 def _moment_ms(log: TopicLog, as_of: object) -> float:
-    moment = as_of
-    if isinstance(as_of, str):
-        try:
-            moment = datetime.fromisoformat(as_of.replace("Z", "+00:00"))
-        except ValueError:
-            moment = None
-    if not isinstance(moment, datetime):
-        message = (
-            f"topic {log.name}: as_of = {as_of!r}: allowed is a table version, a datetime (or its ISO 8601 text), or an offset for each "
-            "partition"
-        )
-        raise UserError(message)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp() * 1000
+    try:
+        if isinstance(as_of, (str, datetime)):
+            return moment_ms(as_of)
+    except ValueError:
+        pass
+    message = (
+        f"topic {log.name}: as_of = {as_of!r}: allowed is a table version, a datetime (or its ISO 8601 text), or an offset for each "
+        "partition"
+    )
+    raise UserError(message)

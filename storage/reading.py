@@ -24,7 +24,7 @@ from compaction.producers import Control
 from storage.cleaning_rows import position
 from storage.envelope import by_partition
 from storage.producer_log import has_producers
-from storage.schema import RECORD_COLUMNS
+from storage.schema import RECORD_COLUMNS, TRANSACTION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,12 +40,13 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 #: The columns of a last word.
 LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
 #: What an entry costs in the memory of every task when keys, or positions, are sent to it; and the share of the heap that they may take.
+#: The column that `flagged_aborted` adds.
+ABORTED: Final = "__aborted"
 _KEY_BYTES: Final = 128
 _POSITION_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
 #: Up to so many rows one task finds the newest words faster than a shuffle does.
 _ONE_TASK_ROWS: Final = 100_000
-_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +125,15 @@ def _seen(table: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
     if view.isolation == "read_uncommitted" or not has_producers(view.snapshot, undecided):
         return rows.select(*RECORD_COLUMNS)
     # Markers are looked for past the last stable offset too: that of an earlier record may lie there. None lies before its record.
-    markers = _from(table, view, undecided).where(F.col("producer_id").isNotNull())
-    markers = markers.where((F.col("control") == Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
-    aborted = markers.select(*_TRANSACTION).distinct().withColumn("__aborted", F.lit(True))
-    data = rows.join(F.broadcast(aborted), list(_TRANSACTION), "left")
-    return data.where(F.col("__aborted").isNull() | F.col("control").isNotNull()).select(*RECORD_COLUMNS)
+    data = flagged_aborted(rows, _from(table, view, undecided))
+    return data.where(F.col(ABORTED).isNull() | F.col("control").isNotNull()).select(*RECORD_COLUMNS)
+
+
+def flagged_aborted(rows: DataFrame, markers: DataFrame) -> DataFrame:
+    """Return rows with the column `ABORTED`: true for those of a transaction that a marker aborted, null for all others."""
+    ends = markers.where(F.col("producer_id").isNotNull() & F.col("txn_first_offset").isNotNull())
+    aborted = ends.where(F.col("control") == Control.ABORT.value).select(*TRANSACTION).distinct()
+    return rows.join(F.broadcast(aborted.withColumn(ABORTED, F.lit(True))), list(TRANSACTION), "left")
 
 
 def data_records(rows: DataFrame) -> DataFrame:

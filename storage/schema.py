@@ -28,6 +28,9 @@ _HEADERS = ArrayType(StructType([Field("key", _STRING), Field("value", _BINARY)]
 #: Where a record stands: the Delta partition columns of `log/`.
 PLACE_COLUMNS: Final = ("partition", "segment", "slice")
 
+#: What names a transaction of a partition: its marker carries them as its records do.
+TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
+
 #: What a record is, in the order of the log table (DESIGN §5).
 LOG_FIELDS: Final = (
     Field("partition", _INT),

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from compaction.moments import moment_ms
 from compaction.segments import NO_TIMESTAMP, Segment
 
 if TYPE_CHECKING:
@@ -339,9 +339,8 @@ def _restored_version(entry: Mapping[str, Any], entries: Sequence[Mapping[str, A
     except (KeyError, TypeError, ValueError):
         pass
     try:
-        moment = datetime.fromisoformat(str(parameters["timestamp"]).strip('"').replace("Z", "+00:00"))
+        moment = moment_ms(str(parameters["timestamp"]).strip('"'))
     except (KeyError, ValueError):
         return -1
-    moment_ms = (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp() * 1000
-    before = [one["version"] for one in entries if one.get("timestamp", math.inf) <= moment_ms and "version" in one]
+    before = [one["version"] for one in entries if one.get("timestamp", math.inf) <= moment and "version" in one]
     return max(before, default=-1)

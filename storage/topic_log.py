@@ -9,22 +9,22 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
-from compaction.errors import CommitConflict, SparkNeeded, UnknownTopic, UserError
+from compaction.errors import SparkNeeded, UnknownTopic, UserError
+from compaction.moments import instant
 from compaction.producers import OpenTransaction, ProducerSnapshot, known, last_stable_offset
 from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
 from storage.append import Append
+from storage.commit import past_conflicts
 from storage.footers import Compression, read_compression
 from storage.ledger import Decision, Decisions, Kind, Ledger, Restore
 from storage.producer_log import has_producers, read_states
@@ -217,7 +217,7 @@ class TopicLog:
         if stable != snapshot.log_end_offsets(decisions.partitions):
             for one in self.open_transactions(spark, snapshot):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
-                named += f", begun {datetime.fromtimestamp(one.since_ms / 1000, timezone.utc).isoformat(timespec='seconds')},"
+                named += f", begun {instant(one.since_ms)},"
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
         return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
 
@@ -318,16 +318,12 @@ class TopicLog:
 
     def attempts(self, once: Callable[[], T]) -> T:
         """Do something that commits, in this process's turn, again and again while others come first."""
-        retrying = Retrying(
-            retry=retry_if_exception_type(CommitConflict),
-            stop=stop_after_attempt(_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.05, max=2),
-            reraise=True,
-        )
-        for attempt in retrying:
-            with attempt, self.turn():
+
+        def in_turn() -> T:
+            with self.turn():
                 return once()
-        raise AssertionError  # Retrying reraises
+
+        return past_conflicts(in_turn, attempts=_ATTEMPTS)
 
 
 def partition_logs(

@@ -6,28 +6,36 @@ read for commits that are not ours.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from compaction.errors import first_line
 from compaction.producers import Control
 from storage.envelope import by_partition
-from storage.schema import LOG_COLUMNS
+from storage.layout import filesystem_of
+from storage.producer_log import has_producers
+from storage.schema import LOG_COLUMNS, PLACE_COLUMNS, TRANSACTION
 from storage.snapshot import CommitMetadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from storage.ledger import Decisions
+    from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
 #: Commits that change no record and so may stand in the history beside ours.
 _HARMLESS: Final = ("CREATE TABLE", "VACUUM START", "VACUUM END", "OPTIMIZE", "RESTORE")
 _KINDS: Final = ("append", "clean", "retention", "merge")
-_TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
+_SAID: Final = (*PLACE_COLUMNS, "first_offset", "last_offset", "record_count")
+_NAMED: Final = ("path", "partition", "first_offset", "last_offset")
 _SHOWN: Final = 5
 
 
@@ -46,22 +54,36 @@ class VerifyReport:
 
 
 def verify(spark: SparkSession, log: TopicLog) -> VerifyReport:
-    """Check one topic; runs a few Spark jobs over narrow columns."""
-    snapshot, decisions = log.snapshot(), log.decisions()
+    """Check one topic; runs up to three Spark jobs over narrow columns. A file that cannot be read is a problem like any other."""
+    snapshot = log.snapshot()
     rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
     log.look_back()
     decisions = log.decisions()
     problems = [
         *_check_columns(rows),
         *_check_places(snapshot.files.partition.tolist(), decisions.partitions),
-        *_check_slices(log),
-        *_check_offsets(rows),
-        *_check_files(rows),
+        *_check_slices(snapshot),
         *_check_decisions(decisions, snapshot.log_end_offsets(decisions.partitions)),
-        *_check_clean_section(rows, decisions),
         *_check_history(log),
     ]
+    try:
+        problems += _check_files(rows, snapshot)
+        problems += _check_clean_section(rows, snapshot, decisions)
+    except Exception as error:  # noqa: BLE001  whatever a broken file makes Spark raise, its reader wants to know which one
+        problems += _unreadable(log, snapshot) or [f"the records cannot be read, so they were not checked: {first_line(error)}"]
     return VerifyReport(table_version=snapshot.version, record_count=int(snapshot.files.record_count.sum()), problems=tuple(problems))
+
+
+def _unreadable(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
+    """Name the files of a snapshot that are gone or are no Parquet files."""
+    filesystem = filesystem_of(log.paths.log, log.storage_options)
+    problems = []
+    for path, partition, first, last in zip(*(getattr(snapshot.files, name) for name in _NAMED), strict=True):
+        try:
+            pq.read_metadata(str(path), filesystem=filesystem)
+        except (OSError, pa.ArrowException) as error:
+            problems.append(f"partition {partition}: offsets {first} to {last} cannot be read, in {path}: {first_line(error)}")
+    return problems
 
 
 def _check_columns(rows: DataFrame) -> list[str]:
@@ -73,9 +95,9 @@ def _check_places(found: list[int], partitions: int) -> list[str]:
     return [f"records in partitions {strange}, but the topic has partitions 0 to {partitions - 1}"] if strange else []
 
 
-def _check_slices(log: TopicLog) -> list[str]:
+def _check_slices(snapshot: LogSnapshot) -> list[str]:
     """Slices of a partition are disjoint and ordered, and no record lies below the label of its segment or slice."""
-    files = log.snapshot().files
+    files = snapshot.files
     problems = []
     for row in range(len(files.partition)):
         place = f"partition {files.partition[row]}, segment {files.segment[row]}, slice {files.slice[row]}"
@@ -88,17 +110,40 @@ def _check_slices(log: TopicLog) -> list[str]:
     return problems[:_SHOWN]
 
 
-def _check_offsets(rows: DataFrame) -> list[str]:
-    doubled = rows.groupBy("partition", "offset").count().where("count > 1").orderBy("partition", "offset").limit(_SHOWN).collect()
-    return [f"partition {row['partition']}: offset {row['offset']} stands {row['count']} times" for row in doubled]
+def _check_files(rows: DataFrame, snapshot: LogSnapshot) -> list[str]:
+    """Offsets ascend inside each file, in the order in which it is read, and are those that its statistics say.
 
-
-def _check_files(rows: DataFrame) -> list[str]:
-    """Offsets ascend inside each file, in the order in which it is read."""
-    placed = rows.select(F.input_file_name().alias("file"), F.monotonically_increasing_id().alias("row"), "partition", "offset")
+    So they are unique too, unless files overlap, which `_check_slices` says.
+    """
+    placed = rows.select(F.input_file_name().alias("file"), F.monotonically_increasing_id().alias("row"), *PLACE_COLUMNS, "offset")
     before = F.lag("offset").over(Window.partitionBy("file").orderBy("row"))
-    wrong = placed.withColumn("before", before).where(F.col("offset") <= F.col("before")).limit(_SHOWN).collect()
-    return [f"partition {row['partition']}: offset {row['offset']} stands after {row['before']} in {row['file']}" for row in wrong]
+    offset, before_it = F.col("offset"), F.col("before")
+    summaries = (
+        placed.withColumn("before", before)
+        .groupBy("file", *PLACE_COLUMNS)
+        .agg(
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+            F.count(F.lit(1)).alias("records"),
+            F.min(F.when(offset <= before_it, F.struct(offset.alias("offset"), before_it.alias("before")))).alias("fallen"),
+        )
+        .collect()
+    )
+    wrong = [
+        f"partition {row['partition']}: offset {row['fallen']['offset']} stands after {row['fallen']['before']} in {row['file']}"
+        for row in summaries
+        if row["fallen"] is not None
+    ]
+    files = snapshot.files
+    said = Counter(zip(*(getattr(files, name).tolist() for name in _SAID), strict=True))
+    found = Counter((*(row[name] for name in PLACE_COLUMNS), row["first"], row["last"], row["records"]) for row in summaries)
+    for partition, segment, label, first, last, records in said - found:
+        place = f"partition {partition}, segment {segment}, slice {label}"
+        wrong.append(f"{place}: no file holds the {records} records from offset {first} to {last} that its statistics say")
+    doubled = rows.groupBy("partition", "offset").count().where("count > 1").orderBy("partition", "offset").limit(_SHOWN)
+    if _check_slices(snapshot):
+        wrong += [f"partition {row['partition']}: offset {row['offset']} stands {row['count']} times" for row in doubled.collect()]
+    return wrong[:_SHOWN]
 
 
 def _check_decisions(decisions: Decisions, log_ends: list[int]) -> list[str]:
@@ -113,7 +158,7 @@ def _check_decisions(decisions: Decisions, log_ends: list[int]) -> list[str]:
     return problems[:_SHOWN]
 
 
-def _check_clean_section(rows: DataFrame, decisions: Decisions) -> list[str]:
+def _check_clean_section(rows: DataFrame, snapshot: LogSnapshot, decisions: Decisions) -> list[str]:
     """Below the checkpoint a key stands once, nothing is aborted, and every marker waits for its data or for its horizon."""
     checkpoints = [decisions.cleaner_checkpoint(partition) or 0 for partition in range(decisions.partitions)]
     starts = [decisions.log_start_offset(partition) for partition in range(decisions.partitions)]
@@ -129,19 +174,19 @@ def _check_clean_section(rows: DataFrame, decisions: Decisions) -> list[str]:
         f"partition {row['partition']}: the key of offset {row['at']} stands {row['count']} times below the cleaner checkpoint"
         for row in keys.where("count > 1").limit(_SHOWN).collect()
     ]
-    ends = rows.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
-    if ends.isEmpty():
+    if not has_producers(snapshot, (0,) * decisions.partitions):
         return problems
-    aborted = ends.where(F.col("control") == Control.ABORT.value).select(*_TRANSACTION).distinct()
+    ends = rows.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
+    aborted = ends.where(F.col("control") == Control.ABORT.value).select(*TRANSACTION).distinct()
     problems += [
         f"partition {row['partition']}: offset {row['offset']} of an aborted transaction stands below the cleaner checkpoint"
-        for row in data.join(aborted, list(_TRANSACTION), "left_semi").limit(_SHOWN).collect()
+        for row in data.join(aborted, list(TRANSACTION), "left_semi").limit(_SHOWN).collect()
     ]
-    pinned = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull()).select(*_TRANSACTION)
+    pinned = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull()).select(*TRANSACTION)
     marked = clean.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("delete_horizon").isNull())
     problems += [
         f"partition {row['partition']}: the marker at offset {row['offset']} has neither a record of its transaction nor a delete horizon"
-        for row in marked.join(pinned, list(_TRANSACTION), "left_anti").limit(_SHOWN).collect()
+        for row in marked.join(pinned, list(TRANSACTION), "left_anti").limit(_SHOWN).collect()
     ]
     return problems
 

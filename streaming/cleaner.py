@@ -15,21 +15,20 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
-
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from typing import TYPE_CHECKING, Final
 
 from compaction.cleaning_state import CleaningStates
-from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown
+from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, first_line
 from compaction.offset_map import map_entries, map_slots
 from compaction.planner import CleaningPlan, Obstacle, plan_cleaning
 from storage.cleaning import Cleaning
+from storage.commit import past_conflicts
 from storage.retention import merge_small_files, remove_segments
 from streaming import metrics
-from streaming.events import first_line, logger
+from streaming.events import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
-_T = TypeVar("_T")
-_ATTEMPTS: Final = 10
 _MIB: Final = 2**20
 _LOG: Final = logger("cleaner")
 
@@ -140,7 +137,7 @@ class Cleaner:
             chosen = {one.log.partition for one in plan.chosen}
             return self._execute(log, spark, plan, snapshot) if chosen else [], chosen
 
-        return _until_first(once)
+        return past_conflicts(once)
 
     def _execute(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
         """Clean the chosen partitions; when that fails, each by itself, and quarantine what fails again."""
@@ -222,7 +219,7 @@ class Cleaner:
             with self._in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
 
-        found = _until_first(once)
+        found = past_conflicts(once)
         metrics.count_deletions(log.name, found)
         for partition, one in found.items():
             if one.future_timestamp_ms is not None:
@@ -250,7 +247,7 @@ class Cleaner:
             with self._in_progress(log, [one.partition for one in logs]):
                 return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism)
 
-        return _until_first(once)
+        return past_conflicts(once)
 
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
         """Leave out the partitions that are paused, quarantined or being worked on."""
@@ -284,19 +281,6 @@ class Cleaner:
                     log_start_offset=one.log.log_start_offset,
                     log_end_offset=one.log.log_end_offset,
                 )
-
-
-def _until_first(once: Callable[[], _T]) -> _T:
-    """Do something that plans and commits, again from a fresh plan while others come first."""
-    for attempt in Retrying(
-        retry=retry_if_exception_type(CommitConflict),
-        stop=stop_after_attempt(_ATTEMPTS),
-        wait=wait_random_exponential(multiplier=0.05, max=2),
-        reraise=True,
-    ):
-        with attempt:
-            return once()
-    raise AssertionError  # Retrying reraises
 
 
 def _report(receipt: CleaningReceipt) -> None:

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from compaction.config_keys import HOUR_MS, SECOND_MS
-from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic
+from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from compaction.throttle import Throttle
 from storage import transactions
 from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
 from streaming import metrics
-from streaming.events import first_line, logger
+from streaming.events import logger
 from streaming.ticker import CLEANER_POOL, with_pool
 
 if TYPE_CHECKING:

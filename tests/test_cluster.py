@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -21,12 +20,12 @@ import pytest
 
 from examples.airports.demo import newest_release
 from lastword import arrow
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ROOT = Path(__file__).parents[1]
-_PATIENCE_SECONDS = 150
 _CONFIG = """
 log.dir = "{folder}/data"
 log.cleaner.backoff.ms = "1s"
@@ -93,13 +92,6 @@ def _json(url: str) -> Any:
         return None
 
 
-def _until(holds: Any, what: str) -> None:
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.3)
-
-
 @pytest.mark.timeout(400)
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
     """Files in, cleaned and appended on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
@@ -117,11 +109,11 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
     work = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
     with contextlib.ExitStack() as stack:
         stack.enter_context(_process([*spark, *start], tmp_path / "master.log"))
-        _until(lambda: _json(f"http://127.0.0.1:{ui}/json/"), "the master does not answer")
+        until(lambda: _json(f"http://127.0.0.1:{ui}/json/"), "the master does not answer")
         for number in range(2):
             folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
             stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log"))
-        _until(lambda: _json(f"http://127.0.0.1:{ui}/json/")["aliveworkers"] == 2, "the workers do not come")
+        until(lambda: _json(f"http://127.0.0.1:{ui}/json/")["aliveworkers"] == 2, "the workers do not come")
         run = [sys.executable, "-m", "lastword", "run", "-c", str(config)]
         service = stack.enter_context(_process(run, tmp_path / "service.log"))
 
@@ -130,15 +122,15 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
             found = _json(f"http://127.0.0.1:{http}/status.json")
             return found["topics"][0] if found and found["topics"] else {}
 
-        _until(lambda: (_json(f"http://127.0.0.1:{http}/readyz") or {}).get("ok"), "the service does not get ready")
+        until(lambda: (_json(f"http://127.0.0.1:{http}/readyz") or {}).get("ok"), "the service does not get ready")
         workers = _json(f"http://127.0.0.1:{ui}/json/")["workers"]
         assert [one["coresused"] for one in workers] == [1, 1], "an executor on each worker"
-        _until(lambda: sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ())) >= 100_000, "not all was appended")
-        _until(lambda: len({one["partition"] for one in figures()["receipts"]}) == 4, "not every partition was cleaned")
+        until(lambda: sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ())) >= 100_000, "not all was appended")
+        until(lambda: len({one["partition"] for one in figures()["receipts"]}) == 4, "not every partition was cleaned")
         with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=5) as answer:
             assert b'lastword_log_cleaner_cleanings_total{topic="airports"}' in answer.read()
         service.send_signal(signal.SIGTERM)
-        assert service.wait(_PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
+        assert service.wait(PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
     found = arrow.latest(str(tmp_path / "data" / "airports")).to_pylist()
     latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
     assert latest == newest_release()

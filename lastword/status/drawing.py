@@ -5,6 +5,7 @@ The same picture is on the status page, in `lastword plot` and in the documentat
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -23,19 +24,8 @@ _LEFT: Final = 48
 _BAR: Final = 26
 _ROW: Final = 92
 _LEAST_LABEL: Final = 56
-#: For a picture that stands alone; the status page has the same classes in its style sheet.
-STYLE: Final = """
-svg{--clean:#2f7d4f;--cleanable:#d8891c;--uncleanable:#8c8c96;--active:#3b6fb6}
-svg{--ink:#1c1c22;--soft:#6b6b76;--paper:#fff;--alarm:#b3261e}
-@media (prefers-color-scheme:dark){
-svg{--clean:#58b77f;--cleanable:#f0ad4e;--uncleanable:#85858f;--active:#79a8e8}
-svg{--ink:#ececf1;--soft:#a3a3ad;--paper:#16161a;--alarm:#ff8a80}}
-svg text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)} svg .soft{fill:var(--soft)} svg .on{fill:var(--paper)}
-svg .clean{fill:var(--clean)} svg .cleanable{fill:var(--cleanable)}
-svg .uncleanable{fill:var(--uncleanable)} svg .active{fill:var(--active)}
-svg .edge{stroke:var(--paper);stroke-width:1;opacity:.7} svg .stable{stroke:var(--alarm);stroke-width:2}
-svg .alarm{fill:var(--alarm)} svg .reader{fill:var(--ink)}
-"""
+#: For a picture that stands alone; a page links it.
+STYLE: Final = files("lastword.status").joinpath("static/picture.css").read_text(encoding="utf-8")
 
 
 def draw_topic(topic: TopicStanding, *, alone: bool = True) -> str:

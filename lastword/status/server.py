@@ -27,6 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from compaction.errors import UserError
+from compaction.moments import instant
 from lastword import rendering
 from lastword.settings import parse_listen
 from lastword.status import drawing, health
@@ -70,7 +71,7 @@ class StatusApp:
             loader=PackageLoader("lastword.status"), autoescape=select_autoescape(default=True), undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
-        self._templates.filters.update(size=rendering.size, instant=rendering.instant, duration=duration, shown=shown)
+        self._templates.filters.update(size=rendering.size, instant=instant, duration=duration, shown=shown)
 
     def asgi(self) -> Starlette:
         """Return the application."""
@@ -107,9 +108,8 @@ class StatusApp:
         return _health(self.readiness())
 
     def _json(self, _request: Request) -> Response:
-        standing = self.watcher.standing
-        found = status_json(standing, self.now_ms())
-        return Response(json.dumps(found, default=_plain), headers=_HEADERS | {"Content-Type": "application/json"})
+        found = self._kept("/status.json", lambda standing: json.dumps(status_json(standing, self.now_ms()), default=shown))
+        return Response(found, headers=_HEADERS | {"Content-Type": "application/json"})
 
     def _overview(self, _request: Request) -> Response:
         return self._page("/", "overview.html", lambda standing: {"topics": standing.topics})
@@ -143,13 +143,19 @@ class StatusApp:
         return HTMLResponse(page, status_code=404, headers=_HEADERS)
 
     def _page(self, path: str, template: str, values: Callable[[Standing], dict[str, Any]]) -> Response:
+        def rendered(standing: Standing) -> str:
+            return self._templates.get_template(template).render(self._common(standing) | values(standing))
+
+        return HTMLResponse(self._kept(path, rendered), headers=_HEADERS)
+
+    def _kept(self, path: str, made: Callable[[Standing], str]) -> str:
+        """Return what is answered at a path, made once for each standing."""
         standing = self.watcher.standing
         known = self._pages.get(path)
         if known is None or known[0] is not standing:
-            page = self._templates.get_template(template).render(self._common(standing) | values(standing))
-            self._pages = {at: one for at, one in self._pages.items() if one[0] is standing} | {path: (standing, page)}
-            known = standing, page
-        return HTMLResponse(known[1], headers=_HEADERS)
+            known = standing, made(standing)
+            self._pages = {at: one for at, one in self._pages.items() if one[0] is standing} | {path: known}
+        return known[1]
 
     def _common(self, standing: Standing) -> dict[str, Any]:
         now_ms = self.now_ms()
@@ -187,10 +193,6 @@ def _text_of(raw: bytes) -> str:
 
 def _health(found: health.Health) -> Response:
     return JSONResponse({"ok": found.ok, "reasons": list(found.reasons)}, status_code=200 if found.ok else 503, headers=_HEADERS)
-
-
-def _plain(value: object) -> object:
-    return shown(value)
 
 
 class StatusServer:

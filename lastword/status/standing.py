@@ -17,11 +17,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import LastwordError, SparkNeeded, UnknownTopic
+from compaction.errors import LastwordError, SparkNeeded, UnknownTopic, first_line
 from compaction.readers import ReaderStanding
 from lastword.explanation import PartitionReport, partition_reports
 from storage.dead_letters import DeadLetters
-from streaming.events import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from compaction.config_keys import DAY_MS, HOUR_MS, MINUTE_MS
-from lastword.rendering import instant, printable
+from compaction.moments import instant
+from lastword.rendering import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

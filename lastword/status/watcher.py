@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from compaction.config_keys import DAY_MS, MINUTE_MS
-from compaction.errors import UnknownTopic
+from compaction.errors import UnknownTopic, first_line
 from lastword.status.standing import Looker, QueryStanding, Standing, TopicStanding
-from streaming.events import first_line, logger
+from streaming.events import logger
 from streaming.ticker import CLEANER_POOL, with_pool
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
@@ -19,6 +19,7 @@ from lastword.service import Service
 from lastword.settings import Settings
 from tests.lastword.status.test_alerts import alerts_firing
 from tests.pictures import history, rows
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MINUTE_MS = 60_000
-_PATIENCE_SECONDS = 60
-
-
-def _until(holds: Any, what: str) -> None:
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
 
 
 def _get(url: str) -> str:
@@ -64,7 +57,7 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
     running = threading.Thread(target=service.run)
     running.start()
     try:
-        _until(lambda: json.loads(_get(f"{server.url}/healthz"))["ok"], "the service does not live")
+        until(lambda: json.loads(_get(f"{server.url}/healthz"))["ok"], "the service does not live")
         topic = service.logs.topic("prices")
         begun_ms = clock.now_ms() - 12 * _MINUTE_MS
         hanging = topic.transaction("loader-7", now_ms=begun_ms)
@@ -72,7 +65,7 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
         for value in (1, 2):
             topic.append(rows(spark, f"a={value} b={value}", partition=1).unionByName(rows(spark, f"c={value}", partition=0)))
         topic.roll()
-        _until(lambda: history(topic, 0) == ["1 c=2"], "partition 0 is cleaned all the same")
+        until(lambda: history(topic, 0) == ["1 c=2"], "partition 0 is cleaned all the same")
         assert len(history(topic, 1)) == 6, "partition 1 is not"
         producer = topic.open_transactions()[0].producer_id
         since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun_ms // 1000))
@@ -80,7 +73,7 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
         def told() -> list[tuple[dict[str, str], float]]:
             return _samples(server.url, "lastword_transaction_start_time_secs")
 
-        _until(told, "the metric does not come")
+        until(told, "the metric does not come")
         labels = {"topic": "prices", "partition": "1", "producer_id": str(producer), "transactional_id": "loader-7"}
         assert told() == [(labels, begun_ms / 1000)]
         fired = alerts_firing(_get(f"{server.url}/metrics"), at_ms=clock.now_ms(), folder=tmp_path)
@@ -95,16 +88,16 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
         assert f"producer {producer} (loader-7) since {since}" in trouble["text"]
 
         abort = [sys.executable, "-m", "lastword", "transactions", "abort", "prices", str(producer), "--log-dir", location]
-        done = subprocess.run(abort, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=False)  # noqa: S603
+        done = subprocess.run(abort, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)  # noqa: S603
         assert done.returncode == 0, done.stderr
-        _until(lambda: not told(), "the metric stays")
+        until(lambda: not told(), "the metric stays")
         topic.roll()
-        _until(lambda: [line.split(" @")[0] for line in history(topic, 1)][:2] == ["4 a=2", "5 b=2"], "it is cleaned now")
-        _until(lambda: "Nothing." in _get(f"{server.url}/topics/prices"), "the page clears")
+        until(lambda: [line.split(" @")[0] for line in history(topic, 1)][:2] == ["4 a=2", "5 b=2"], "it is cleaned now")
+        until(lambda: "Nothing." in _get(f"{server.url}/topics/prices"), "the page clears")
         assert alerts_firing(_get(f"{server.url}/metrics"), at_ms=clock.now_ms(), folder=tmp_path) in ({}, None)
         assert CliRunner().invoke(app, ["top", "--once", "--url", server.url, "--log-dir", location]).exit_code == 0
     finally:
         service.stop()
-        running.join(_PATIENCE_SECONDS)
+        running.join(PATIENCE_SECONDS)
         server.stop()
     assert not running.is_alive()

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 
 from compaction.errors import CommitConflict, PurgeIncomplete, UserError
 from lastword import clock, requests
-from lastword.purging import PurgeReceipt, moment_ms
+from lastword.purging import PurgeReceipt, before_as_ms
 from storage import crash_points
 from storage.crash_points import CrashPoint
 from storage.key_search import KeySearch, WantedKey
@@ -360,7 +360,7 @@ def test_a_topic_that_cannot_erase_says_what_to_do(spark: SparkSession, logs: Lo
         topic.purge("a", now_ms=T0)
     with pytest.raises(UserError, match="before = soon: allowed is a date or a moment"):
         topic.purge("a", before="soon", now_ms=T0)
-    assert [moment_ms(one) for one in ("1970-01-02", "1970-01-01T01:00:00Z", 7, None)] == [DAY_MS, HOUR_MS, 7, None]
+    assert [before_as_ms(one) for one in ("1970-01-02", "1970-01-01T01:00:00Z", 7, None)] == [DAY_MS, HOUR_MS, 7, None]
 
 
 def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:

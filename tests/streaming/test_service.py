@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,22 +18,12 @@ from lastword.settings import Settings
 from tests.kill_app import PARTITIONS, TOPIC
 from tests.pictures import history, latest, rows
 from tests.streaming.test_exactly_once import application, write_input
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-_PATIENCE_SECONDS = 60
-
-
-def _until(holds: Callable[[], Any]) -> None:
-    """Wait for something that the service does by itself."""
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, "the service did not do it"
-        time.sleep(0.1)
 
 
 def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(
@@ -62,16 +51,16 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         old.append(rows(spark, "a=1", timestamp_ms=1_000))
         topic.append(rows(spark, "a=1 a=2", partition=0))
         topic.roll()
-        _until(lambda: history(topic, 0) == ["1 a=2"])
-        _until(lambda: old.records().count() == 0)
+        until(lambda: history(topic, 0) == ["1 a=2"])
+        until(lambda: old.records().count() == 0)
 
         topic.pause(1)
         topic.append(rows(spark, "b=1 b=2", partition=1).unionByName(rows(spark, "a=3", partition=0)))
         topic.roll()
-        _until(lambda: history(topic, 0) == ["2 a=3"])
+        until(lambda: history(topic, 0) == ["2 a=3"])
         assert len(history(topic, 1)) == 2
         topic.resume(1)
-        _until(lambda: history(topic, 1) == ["1 b=2"])
+        until(lambda: history(topic, 1) == ["1 b=2"])
 
         tick, times = type(service.tending)._tick, itertools.count()  # noqa: SLF001  what a running query calls by its name
 
@@ -82,16 +71,16 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
             tick(tending)
 
         monkeypatch.setattr(type(service.tending), "_tick", dying)
-        _until(lambda: service.dead_cleaners == 1)
+        until(lambda: service.dead_cleaners == 1)
         topic.append(rows(spark, "a=4", partition=0))
         topic.roll()
-        _until(lambda: history(topic, 0) == ["3 a=4"])
+        until(lambda: history(topic, 0) == ["3 a=4"])
         assert service.tending.tended.failures == 0
         service.logs.delete_topic("compacted")
-        _until(lambda: len(service.tending.topics()) == 1)
+        until(lambda: len(service.tending.topics()) == 1)
     finally:
         service.stop()
-        running.join(_PATIENCE_SECONDS)
+        running.join(PATIENCE_SECONDS)
     assert not running.is_alive()
 
 

@@ -1,8 +1,8 @@
-"""Events: what an operator reads."""
+"""Errors in one line, as an operator reads them."""
 
 from __future__ import annotations
 
-from streaming.events import first_line
+from compaction.errors import first_line
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
