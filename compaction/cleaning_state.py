@@ -34,6 +34,10 @@ class CleaningStates:
     pauses: dict[Place, int] = field(default_factory=dict)
     uncleanable: dict[Place, str] = field(default_factory=dict)
 
+    def working_on(self, root: str) -> set[int]:
+        """Return the partitions of a topic's folder that somebody works on."""
+        return {partition for place_root, partition in (*self.in_progress, *self.aborted) if place_root == root}
+
     def obstacle(self, place: Place) -> Obstacle | None:
         """Return what keeps a partition from being cleaned or shortened; None when nothing does."""
         if place in self.in_progress or place in self.aborted:

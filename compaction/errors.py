@@ -26,6 +26,10 @@ class UserError(LastwordError):
     """A request that cannot be carried out as it stands; nothing was changed by it."""
 
 
+class LogDirUnreachable(UserError):
+    """The log.dir that a service works on went away (Kafka takes such a log dir offline, and ends when none is left)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """One thing that is wrong with one setting: its key, the value given and what is allowed."""

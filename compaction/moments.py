@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 def instant(time_ms: float) -> str:
-    """Return a moment as people write it: `2026-01-31T12:00:00.000Z`."""
-    return datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return a moment as people write it: `2026-01-31T12:00:00.000Z`; "never" when it is past the year 9999."""
+    if time_ms >= _YEAR_10000_MS:
+        return "never"
+    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def moment_ms(moment: datetime | str) -> float:

@@ -35,12 +35,14 @@ class Position:
     """The offset vector of a reader, and the table versions that it comes from.
 
     `offsets[partition]` is the next offset to read. `table_version` is the version of the log that was read last. `since_version` is the
-    version at which the reader began: what was removed before that was never there for it. Both are -1 when nobody knows.
+    version at which the reader began: what was removed before that was never there for it. Both are -1 when nobody knows. `topic_id` is
+    the topic's, empty when nobody knows: another topic may have the same name today.
     """
 
     offsets: tuple[int, ...]
     table_version: int = -1
     since_version: int = -1
+    topic_id: str = ""
 
     def to_json(self) -> str:
         """Return it as one line of JSON, as it stands in a query checkpoint."""
@@ -48,6 +50,7 @@ class Position:
             "offsets": {str(partition): offset for partition, offset in enumerate(self.offsets)},
             "table_version": self.table_version,
             "since_version": self.since_version,
+            "topic_id": self.topic_id,
         }
         return json.dumps(body, separators=(",", ":"))
 
@@ -63,6 +66,7 @@ class Position:
             offsets=tuple(int(body["offsets"][str(partition)]) for partition in range(len(body["offsets"]))),
             table_version=int(body["table_version"]),
             since_version=int(body["since_version"]),
+            topic_id=str(body.get("topic_id", "")),
         )
 
     def vector(self) -> dict[int, int]:
@@ -140,6 +144,7 @@ def advance(begin: Sequence[int], end: Sequence[int], limit: int | None) -> tupl
 class Loss(str, Enum):
     """What a reader may have missed without noticing."""
 
+    RECREATED = "recreated"
     DELETED = "deleted"
     TRUNCATED = "truncated"
     TOMBSTONE = "tombstone"
@@ -176,6 +181,32 @@ class TakenBack:
     table_version: int
     restored_version: int
     log_end_offsets: Sequence[int] | None
+
+
+def recreated(position: Position, *, topic_id: str, table_version: int, log_start_offsets: Sequence[int]) -> list[Missed]:
+    """Return the whole log, partition by partition, as missed when `position` is of a topic that had this name before; else nothing.
+
+    A topic's table version never falls and its partitions stay as many, which tells it of positions without a topic id.
+    """
+    partitions = len(log_start_offsets)
+    same = position.topic_id in {"", topic_id} and position.table_version <= table_version and len(position.offsets) == partitions
+    return [
+        Missed(
+            loss=Loss.RECREATED,
+            partition=partition,
+            offset=dict(enumerate(position.offsets)).get(partition, 0),
+            resume_at=start,
+            detail=f"the topic was deleted, and another was created under its name; its log starts at {start}",
+        )
+        for partition, start in enumerate(log_start_offsets)
+        if not same
+    ]
+
+
+def resumed(position: Position, found: Iterable[Missed], partitions: int) -> tuple[int, ...]:
+    """Return where a reader at `position` goes on that accepts what it missed."""
+    offsets = dict(enumerate(position.offsets)) | {one.partition: one.resume_at for one in found}
+    return tuple(offsets[partition] for partition in range(partitions))
 
 
 def missed(

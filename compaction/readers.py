@@ -102,7 +102,7 @@ def check_reader(name: str, expiration_ms: int) -> str:
 
 def unread_offsets(readers: Iterable[Reader], partitions: int, now_ms: int) -> list[int | None]:
     """Return for each partition the lowest offset that a reader has not read yet, None where nobody pins anything."""
-    positions = [one.position.offsets for one in readers if not one.is_expired(now_ms)]
+    positions = [one.position.offsets for one in readers if not one.is_expired(now_ms) and len(one.position.offsets) == partitions]
     return [min((offsets[partition] for offsets in positions), default=None) for partition in range(partitions)]
 
 

@@ -54,11 +54,13 @@ class Bootstrap(NamedTuple):
     table: pa.Table
     offsets: dict[int, int]
     table_version: int
+    topic_id: str
 
     @property
     def position(self) -> Position:
         """The same as `Topic.tail` takes it."""
-        return Position(offsets=tuple(self.offsets.values()), table_version=self.table_version, since_version=self.table_version)
+        offsets, version = tuple(self.offsets.values()), self.table_version
+        return Position(offsets=offsets, table_version=version, since_version=version, topic_id=self.topic_id)
 
 
 def latest(
@@ -162,7 +164,9 @@ def bootstrap(path: str | Path, *, isolation: str = "read_committed", storage_op
     """
 
     def read(view: ArrowView) -> Bootstrap:
-        return Bootstrap(table=arrow_frames.latest(view), offsets=dict(enumerate(view.end)), table_version=view.version)
+        return Bootstrap(
+            table=arrow_frames.latest(view), offsets=dict(enumerate(view.end)), table_version=view.version, topic_id=view.topic_id
+        )
 
     return _reading(path, isolation, storage_options, read)
 

@@ -56,7 +56,7 @@ def top(
     look = _looking(url, log_dir)
     found = look()
     if as_json:
-        sys.stdout.write(json.dumps(found, default=str) + "\n")
+        sys.stdout.write(json.dumps(found) + "\n")
     elif once:
         out.print(_screen(found))
     else:
@@ -116,7 +116,8 @@ def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:
         if watcher.spark is None and any(one.needs_spark for one in standing.topics):
             watcher.spark = logs.spark
             standing = watcher.look()
-        return status_json(standing, clock.now_ms())
+        found: dict[str, Any] = json.loads(status_json(standing, clock.now_ms()))
+        return found
 
     return look
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from compaction.errors import InvalidRecords
+from compaction.errors import InvalidRecords, UserError
 from storage.envelope import ORDER_PREFIX
 
 if TYPE_CHECKING:
@@ -18,13 +18,20 @@ def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_m
     """Create `target` with the configuration of `source` and append all its data records, hashed anew, in one commit.
 
     Records keep key, value, headers and timestamp; offsets begin at 0. A key had one partition in `source`, so its records keep their
-    order. Tombstones come along. Raises `TopicExists` when there is a topic `target`, and `InvalidRecords` when the log holds records
-    that today's configuration refuses (keyless ones from before the policy was compact, say); there is no topic `target` then.
+    order. Tombstones come along; what was aborted does not. Raises `UserError` while a transaction is open, whose records nobody can
+    judge yet, `TopicExists` when there is a topic `target`, and `InvalidRecords` when the log holds records that today's configuration
+    refuses (keyless ones from before the policy was compact, say); there is no topic `target` then.
     """
     origin = logs.topic(source)
     logs.hold_lock()
+    undecided = ", ".join(
+        f"producer {one.producer_id} ({one.transactional_id or 'no transactional.id'})" for one in origin.open_transactions()
+    )
+    if undecided:
+        message = f"topic {source}: open transactions of {undecided}: commit or abort them first (lastword transactions list {source})"
+        raise UserError(message)
     copy = logs.create_topic(target, partitions=partitions, config=origin.log.decisions().overrides, now_ms=now_ms)
-    rows = origin.records().select(
+    rows = origin.records(isolation="read_committed").select(
         "key",
         "value",
         "headers",

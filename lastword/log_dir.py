@@ -149,6 +149,10 @@ class LogDir:
             known = ", ".join(self.topics()) or "none"
             message = f"topic {name} does not exist in {self.location}; existing: {known}"
             raise UnknownTopic(message)
+        return Topic(self, self.log(name))
+
+    def log(self, name: str) -> TopicLog:
+        """Return the log of topic `name`, which exists; nothing is read yet."""
         paths = self._files.topic(name)
         log = TopicLog(
             name,
@@ -157,7 +161,11 @@ class LogDir:
             storage_options=self._storage_options,
             producer_cache=ProducerSnapshots(filesystem_of(paths.root, self._storage_options), lambda: log.decisions().topic_id),
         )
-        return Topic(self, log)
+        return log
+
+    def check_reachable(self) -> None:
+        """Raise `LogDirUnreachable` when the log.dir that this process holds is not there any more."""
+        self._files.check_reachable()
 
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""

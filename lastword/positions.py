@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from compaction.errors import OffsetOutOfRange, UserError
 from compaction.read_positions import Position, parse_offsets
-from storage.reading import log_records, view_of
+from storage.reading import data_records, log_records, view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +29,10 @@ def starting_position(
     `OffsetOutOfRange` for one past the log end.
     """
     view = view_of(log, spark, log.snapshot(), isolation)
-    version = view.snapshot.version
+    version, topic_id = view.snapshot.version, log.decisions().topic_id
     if starting_timestamp is not None:
-        return Position(offsets=_offsets_at(log, spark, view, _millis(starting_timestamp)), table_version=version, since_version=version)
+        offsets = _offsets_at(log, spark, view, _millis(starting_timestamp))
+        return Position(offsets=offsets, table_version=version, since_version=version, topic_id=topic_id)
     if isinstance(starting_offsets, Position):
         offsets, seen = starting_offsets.offsets, starting_offsets
         if len(offsets) != view.partitions:
@@ -41,7 +42,7 @@ def starting_position(
         option = "starting_offsets"
         offsets = parse_offsets(starting_offsets, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
         new = all(at <= first or at >= last for at, first, last in zip(offsets, view.start, view.end, strict=True))
-        seen = Position(offsets=offsets, table_version=version, since_version=version if new else -1)
+        seen = Position(offsets=offsets, table_version=version, since_version=version if new else -1, topic_id=topic_id)
         ends = view.snapshot.log_end_offsets(view.partitions)
         past = {one: offset for one, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
         if past:
@@ -52,27 +53,28 @@ def starting_position(
 
 
 def _offsets_at(log: TopicLog, spark: SparkSession, view: View, moment_ms: int) -> tuple[int, ...]:
-    """Return for each partition the first offset whose timestamp is not older than a moment, its end where there is none.
+    """Return for each partition the first offset seen whose timestamp is not older than a moment, its end where there is none.
 
     Kafka's offsetsForTimes, and `startingOffsetsByTimestampStrategy=latest` of Spark's Kafka source. Of each partition one file is read:
-    the first whose statistics reach that far.
+    the first whose statistics reach that far; all behind it only when what reaches that far there is not seen (aborted, say).
     """
     files = view.snapshot.files
-    reached = np.flatnonzero(files.max_timestamp_ms >= moment_ms)
-    firsts = reached[np.unique(files.partition[reached], return_index=True)[1]]
-    if not len(firsts):
-        return view.end
-    begin, end = list(view.end), [0] * view.partitions
-    for file in firsts.tolist():
-        partition = int(files.partition[file])
-        begin[partition], end[partition] = int(files.first_offset[file]), int(files.last_offset[file]) + 1
-    rows = log_records(spark, log, view, begin=begin).where(F.unix_millis("timestamp") >= moment_ms)
-    ends = F.get(F.array(*[F.lit(one).cast("bigint") for one in end]), F.col("partition"))
-    found = rows.where(F.col("offset") < ends).groupBy("partition").agg(F.min("offset").alias("offset")).collect()
-    offsets = list(view.end)
-    for row in found:
-        offsets[row["partition"]] = row["offset"]
-    return tuple(offsets)
+    reached = np.flatnonzero((files.max_timestamp_ms >= moment_ms) & (files.last_offset >= np.asarray(view.start)[files.partition]))
+    found: dict[int, int] = {}
+    for only_first in (True, False):
+        begin, end = list(view.end), list(view.end)
+        for file in reached[::-1].tolist():  # the first of a partition comes last
+            partition = int(files.partition[file])
+            if partition not in found:
+                begin[partition] = max(int(files.first_offset[file]), view.start[partition])
+                end[partition] = int(files.last_offset[file]) + 1 if only_first else view.end[partition]
+        if all(map(int.__ge__, begin, view.end)):
+            break
+        rows = log_records(spark, log, view, begin=begin).where(F.unix_millis("timestamp") >= moment_ms)
+        ends = F.get(F.array(*[F.lit(one).cast("bigint") for one in end]), F.col("partition"))
+        firsts = data_records(rows).where(F.col("offset") < ends).groupBy("partition").agg(F.min("offset").alias("offset"))
+        found |= {row["partition"]: row["offset"] for row in firsts.collect()}
+    return tuple(found.get(partition, end) for partition, end in enumerate(view.end))
 
 
 def _millis(moment: int | datetime) -> int:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 #: How often the key may come again while it is purged.
 _ROUNDS: Final = 20
+_TRIES: Final = 3
 _LOG: Final = logger("purge")
 _INTERVAL: Final = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNORECASE)
 _UNITS_MS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
@@ -180,7 +181,8 @@ class Purge:
             for one in going:
                 decisions.roll(self._log, one.partition, now_ms=self._now_ms)
             self._clean([one.partition for one in going])
-        raise PurgeIncomplete(self._log.name, [f"it was appended again {_ROUNDS} times meanwhile: stop its producer first"])
+        remains = f"{_ROUNDS} rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again"
+        raise PurgeIncomplete(self._log.name, [remains])
 
     def _stays(self, one: KeyRows) -> bool:
         return self._before_ms is not None and one.newest_offset is not None and one.newest_ms >= self._before_ms
@@ -210,9 +212,11 @@ class Purge:
     def _clean(self, partitions: Sequence[int]) -> None:
         """Clean some partitions now; raise `PurgeIncomplete` naming the bounds when nothing can be done."""
         cleaner = self._log_dir.cleaner
-        receipts = cleaner.clean(self._log, self._spark, now_ms=self._now_ms, force=True, partitions=partitions)
-        if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
-            return
+        for _ in range(_TRIES):
+            cleaner.wait_idle(self._log, partitions)
+            receipts = cleaner.clean(self._log, self._spark, now_ms=self._now_ms, force=True, partitions=partitions)
+            if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
+                return
         plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)
         remains = []
         reports = partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
@@ -253,6 +257,7 @@ class Purge:
 
         past_conflicts(fenced)
         self._done.target_rows[name] = past_conflicts(lambda: target.erase(self._spark, wanted))
+        past_conflicts(lambda: target.fence(self._spark, target.standing() or standing, self._log.snapshot().version))
 
     def _lags(self, offsets: Sequence[int]) -> bool:
         """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""
@@ -271,12 +276,12 @@ class Purge:
         for search in searches.values():
             search.look()  # the most of it before the turn, which keeps appends waiting
         swept: dict[str, Swept] = {}
-        with log.turn():
+        with self._log_dir.cleaner.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
                 swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=self._log_dir.is_local)
         for name in (*done.target_rows, *done.unsure):
             searches[name] = KeySearch(name, options, wanted)
-            swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms, committing_alone=name not in done.unsure)
+            swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms, committing_alone=False)
         crash_points.reached(CrashPoint.PURGE_SWEPT)
         remains = [
             f"{location}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; the file {why}"

@@ -85,6 +85,7 @@ class Service:
         )
         self.dead_cleaners = 0
         self._cleaner_dead = False
+        self._failure: Exception | None = None
         self._queries: dict[str, tuple[str, StreamingQuery]] = {}
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(
@@ -111,20 +112,25 @@ class Service:
     def run(self) -> None:
         """Start every source and the cleaner; return when all sources have ended by themselves, or after `stop`.
 
-        Raises what an append query died of. Without a source it runs until `stop`: the cleaner has work.
+        Raises what an append query died of, and `LogDirUnreachable` when the log.dir goes away. Without a source it runs until `stop`:
+        the cleaner has work.
         """
         with_pool(self.logs.spark, APPEND_POOL)
         self.watcher.start()
+        serving = threading.Thread(target=self._serve_requests, name="requests", daemon=True)
         queries = [self._start(number) for number in range(len(self._settings.sources))]
+        serving.start()
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
             while not self._stop.is_set() and (queries or not self._settings.sources):
                 self._heartbeat_ms = clock.now_ms()
+                self.logs.check_reachable()
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
                     self.logs.purge_deleted()
                     tidied = time.monotonic()
-                requests.serve(self.logs, clock.now_ms)
+                if self._failure is not None:
+                    raise self._failure
                 for query in list(queries):
                     if not query.isActive:
                         queries.remove(query)
@@ -139,10 +145,22 @@ class Service:
                     self._cleaner_dead = False
                 self._stop.wait(_POLL_SECONDS)
         finally:
+            self._stop.set()
             for query in queries:
                 stop_append_query(query)
+            serving.join()
             self._stop_cleaner(cleaner)
             self.watcher.stop()
+
+    def _serve_requests(self) -> None:
+        """Carry out requests, which may take minutes, in a thread of its own: queries are watched meanwhile."""
+        while not self._stop.is_set():
+            try:
+                requests.serve(self.logs, clock.now_ms)
+            except Exception as error:  # noqa: BLE001  raised where the service can be stopped
+                self._failure = error
+                return
+            self._stop.wait(_POLL_SECONDS)
 
     def serve(self) -> StatusServer | None:
         """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""
@@ -212,12 +230,15 @@ class Service:
         """Return the topics that are there now; what is known of one is kept from tick to tick."""
         known = {}
         with self._topics_lock:  # the cleaner and the watcher share the objects, and so what they know and their locks
+            self.logs.check_reachable()
             for name in self.logs.topics():
+                log = self._known.get(name) or self.logs.log(name)
                 try:
-                    log = self._known.get(name) or self.logs.topic(name).log
                     log.decisions()  # another topic may have taken the name since
                 except UnknownTopic:
                     continue
+                except Exception as error:  # noqa: BLE001  whoever works on the topic meets it again, and the others go on
+                    _LOG.warning("topic cannot be read", topic=name, error=first_line(error))
                 known[name] = log
             self._known = known
         return list(known.values())

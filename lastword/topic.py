@@ -283,8 +283,9 @@ class Topic:
         """
         view = self._view(isolation, None)
         rows = latest_records(self._log_dir.spark, self._log, view)
-        version = view.snapshot.version
-        return Bootstrap(rows=rows, position=Position(offsets=view.end, table_version=version, since_version=version))
+        version, topic_id = view.snapshot.version, self._log.decisions().topic_id
+        position = Position(offsets=view.end, table_version=version, since_version=version, topic_id=topic_id)
+        return Bootstrap(rows=rows, position=position)
 
     def tail(
         self,

@@ -151,10 +151,17 @@ def _newest(view: ArrowView, dirty: Sequence[FileRange], keys: pl.Series | None)
 
 def _scan(view: ArrowView, ranges: Sequence[FileRange], *, control: bool = False) -> pl.LazyFrame:
     """Return the rows of file ranges, all columns, without aborted data and without control rows unless `control`."""
+    whole: dict[int, list[str]] = {}
+    for one in ranges:
+        if one.whole:
+            whole.setdefault(one.partition, []).append(one.path)
     inside = [
-        _scanned(view, [one.path]).filter(pl.col("offset").is_between(one.begin, one.end, closed="left")) for one in ranges if not one.whole
+        _scanned(view, one.partition, [one.path]).filter(pl.col("offset").is_between(one.begin, one.end, closed="left"))
+        for one in ranges
+        if not one.whole
     ]
-    rows = pl.concat([_scanned(view, [one.path for one in ranges if one.whole]), *inside])
+    nothing = pl.LazyFrame(pl.from_arrow(schema_of(list(TYPES)).empty_table()))
+    rows = pl.concat([nothing, *(_scanned(view, partition, paths) for partition, paths in whole.items()), *inside])
     data = pl.col("control").is_null()
     gone = [partition << _OFFSET_BITS | first for partition, firsts in enumerate(view.aborted) for first in firsts.tolist()]
     if gone:
@@ -163,14 +170,12 @@ def _scan(view: ArrowView, ranges: Sequence[FileRange], *, control: bool = False
     return rows if control else rows.filter(data)
 
 
-def _scanned(view: ArrowView, paths: Sequence[str]) -> pl.LazyFrame:
-    if not paths:
-        return pl.LazyFrame(pl.from_arrow(schema_of(list(TYPES)).empty_table()))
+def _scanned(view: ArrowView, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
+    """Return the rows of files of one partition, which is not read from their paths: a log.dir may lie below a folder `name=value`."""
     rows = pl.scan_parquet(
         [f"{view.location}/{path}" for path in paths],
-        hive_partitioning=True,
-        hive_schema={"partition": pl.Int32, "segment": pl.Int64, "slice": pl.Int64},
+        hive_partitioning=False,
         glob=False,
         storage_options=dict(view.storage_options) or None,
     )
-    return rows.select(list(TYPES))
+    return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))

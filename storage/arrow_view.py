@@ -15,7 +15,7 @@ past the cleaner checkpoint and hold rows of producers are looked at, and of the
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ from pyarrow import fs
 from compaction.errors import UnknownTopic, UserError
 from compaction.producers import Control
 from storage.layout import TopicPaths
-from storage.ledger import Ledger
+from storage.ledger import Ledger, Restore
 from storage.snapshot import Files, commits_since
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class ArrowView:
     """
 
     topic: str
+    topic_id: str
     location: str
     storage_options: Mapping[str, str]
     version: int
@@ -122,7 +123,7 @@ class ArrowLog:
         self._table: DeltaTable | None = None
         self._files: tuple[int, Files] | None = None
         self._known: dict[str, FileTransactions] = {}
-        self._restores: dict[int, int] = {}
+        self._restores: dict[int, Restore] = {}
         self._looked_at = -1
 
     @cached_property
@@ -152,13 +153,15 @@ class ArrowLog:
         files, partitions = self._read(table), decisions.partitions
         ends = np.zeros(partitions, dtype=np.int64)
         np.maximum.at(ends, files.partition, files.last_offset + 1)
+        decisions = self._without_restored(table, decisions)
         start = [decisions.log_start_offset(one) for one in range(partitions)]
-        checkpoints = self._checkpoints(table, decisions)
+        checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=table.version()) or 0 for one in range(partitions)]
         stable, aborted = ends, [NOTHING] * partitions
         if isolation == "read_committed" and (files.producer_rows > 0).any():
             stable, aborted = self._transactions(files, checkpoints, ends)
         return ArrowView(
             topic=self.topic,
+            topic_id=decisions.topic_id,
             location=self.paths.log,
             storage_options=self.storage_options,
             version=table.version(),
@@ -176,30 +179,16 @@ class ArrowLog:
             self._files = table.version(), Files.of(table)
         return self._files[1]
 
-    def _checkpoints(self, table: DeltaTable, decisions: Decisions) -> list[int]:
-        """Return the first dirty offset of each partition that the table version in hand really has.
-
-        A receipt may be younger than that version, or a RESTORE that the ledger does not know of yet may have taken its swap back.
-        """
-        if not decisions.cleanings:
-            return [0] * decisions.partitions
+    def _without_restored(self, table: DeltaTable, decisions: Decisions) -> Decisions:
+        """Return the decisions without those that a RESTORE made void which the ledger does not know of yet."""
+        if not decisions.cleanings and not decisions.starts:
+            return decisions
         seen = max(self._looked_at, decisions.looked_at_version)
         for commit in commits_since(table, seen):
             if commit.restored_version is not None:
-                self._restores[commit.version] = commit.restored_version
+                self._restores[commit.version] = Restore(version=commit.version, restored_version=commit.restored_version)
         self._looked_at = max(seen, table.version())
-
-        def newest(partition: int) -> int:
-            held = [
-                row.offset or 0
-                for row in decisions.cleanings.get(partition, ())
-                if decisions.contains(row)
-                and (row.table_version or 0) <= table.version()
-                and not any(to < (row.table_version or 0) < at for at, to in self._restores.items())
-            ]
-            return held[-1] if held else 0
-
-        return [newest(partition) for partition in range(decisions.partitions)]
+        return replace(decisions, restores=(*decisions.restores, *self._restores.values()))
 
     def _transactions(self, files: Files, checkpoints: Sequence[int], ends: Longs) -> tuple[Longs, list[Longs]]:
         """Return the last stable offset and the aborted transactions of every partition."""

@@ -7,8 +7,9 @@
 ```
 
 VACUUM at a retention of 0 would take every old file, and those of commits in flight. Here a file goes for what is in it. One that no commit
-names is what a crash left, or what a commit in flight is about to name: on a local disk this process alone commits and holds the topic's
-turn, and a swap that was planned before ours is refused; on an object store such a file is left alone for 24 h.
+names is what a crash left, or what a commit in flight is about to name: where this process alone commits (a log on a local disk), it holds
+the topic's turn and keeps its cleaner away meanwhile; anywhere else, and in targets, such a file is left alone for 24 h. A file that cannot
+be decoded is nobody's to delete if a commit ever named it.
 """
 
 from __future__ import annotations
@@ -123,12 +124,14 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
         found = search.look()
         table = DeltaTable(location, storage_options=dict(storage_options))  # after the look: what was in flight then is in it
         current = set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
-        named = set() if committing_alone else set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
+        named = set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
         left = []
         going = []
         for one in found:
             if one.path in current:
                 left.append((one, f"cannot be decoded: {one.why}" if one.rows is None else "is in the newest table version"))
+            elif one.rows is None and one.path in named:
+                left.append((one, f"cannot be decoded: {one.why}; older table versions name it"))
             elif committing_alone or one.path in named or one.written_ms < now_ms - DAY_MS:
                 going.append(one.path)
             else:

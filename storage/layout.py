@@ -20,13 +20,15 @@ import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from compaction.errors import InvalidTopic
+from compaction.errors import InvalidTopic, LogDirUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DELETED: Final = ".deleted"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: Held by the one committing process of a local log.dir.
+LOCK_FILE: Final = ".lock"
 _TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
 
 
@@ -127,16 +129,21 @@ class LogDirFiles:
         return TopicPaths(f"{self.uri}/{check_topic_name(name)}")
 
     def topics(self) -> list[str]:
-        """Return the names of the folders that hold a ledger, sorted."""
+        """Return the names of the folders that hold a ledger, sorted; none when there is no log.dir yet (`check_reachable`)."""
         return sorted(name for name in self._folders("") if not name.startswith(".") and self.has_ledger(name))
 
     def has_ledger(self, name: str) -> bool:
         """Tell whether topic `name` has a ledger, which is what makes it a topic."""
         return self._exists(f"{name}/ledger/_delta_log")
 
-    def exists(self) -> bool:
-        """Tell whether the log.dir itself can be reached."""
-        return self._exists("")
+    def check_reachable(self) -> None:
+        """Raise `LogDirUnreachable` when a local log.dir that this process has locked is not there any more: a volume that went away.
+
+        The lock file tells it from an empty mount point. An object store has neither; what it says about a folder is its own answer.
+        """
+        if self.local is not None and not self._exists(LOCK_FILE):
+            message = f"log.dir {self.uri} is not there any more: it has no {LOCK_FILE}, which this process holds; is the volume mounted?"
+            raise LogDirUnreachable(message)
 
     def retire(self, name: str, due_ms: int) -> None:
         """Take topic `name` out of sight at once; its files are due at `due_ms`.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -109,6 +109,11 @@ class Restore:
     version: int
     restored_version: int
 
+    @staticmethod
+    def of(row: Decision) -> Restore:
+        """Return the RESTORE that a decision records."""
+        return Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
+
     def undoes(self, table_version: int) -> bool:
         """Tell whether it took back what was committed as `table_version`."""
         return self.restored_version < table_version < self.version
@@ -148,6 +153,12 @@ class Decisions:
             if self.contains(one) and (as_of_version is None or (one.table_version or 0) <= as_of_version)
         )
         return next(found, None)
+
+    def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
+        """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
+        restores = (Restore.of(row) for row in rows if row.kind is Kind.RESTORE)
+        cleanings = {partition: [*self.cleanings.get(partition, ()), *more] for partition, more in _by_partition(rows, Kind.CLEAN).items()}
+        return replace(self, restores=(*self.restores, *restores), cleanings={**self.cleanings, **cleanings})
 
     def holds(self, row: Decision) -> bool:
         """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
@@ -252,11 +263,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
             for partition, rows in _by_partition(ordered, Kind.PAUSE).items()
             if rows[-1].details["count"]
         },
-        restores=tuple(
-            Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
-            for row in ordered
-            if row.kind is Kind.RESTORE
-        ),
+        restores=tuple(Restore.of(row) for row in ordered if row.kind is Kind.RESTORE),
         looked_at_version=max((row.table_version or 0 for row in ordered if row.kind in {Kind.CLEAN, Kind.RESTORE}), default=0),
         sequence=ordered[-1].sequence,
     )

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from compaction.errors import LogDirLocked
+from storage.layout import LOCK_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ def hold(log_dir: Path | None, spark: SparkSession | None) -> None:
 
 def _hold_python(log_dir: Path, path: str) -> None:
     log_dir.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(log_dir / ".lock")
+    lock = FileLock(log_dir / LOCK_FILE)
     try:
         lock.acquire(timeout=0)
     except Timeout:

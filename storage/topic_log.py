@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -26,7 +25,7 @@ from compaction.segments import is_closed
 from storage.append import Append
 from storage.commit import past_conflicts
 from storage.footers import Compression, read_compression
-from storage.ledger import Decision, Decisions, Kind, Ledger, Restore
+from storage.ledger import Decision, Decisions, Kind, Ledger
 from storage.producer_log import has_producers, read_states
 from storage.snapshot import LogSnapshot, commits_since, find_token
 
@@ -76,7 +75,7 @@ class TopicLog:
         self._producer_cache = producer_cache
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._looked_at = 0
-        self._restores: tuple[tuple[int, int], tuple[Restore, ...]] | None = None
+        self._seen: tuple[tuple[int, int, int], list[Decision]] | None = None
         self._lock = threading.RLock()
 
     @property
@@ -175,33 +174,40 @@ class TopicLog:
             since = max(self._looked_at, today.looked_at_version)
             if snapshot.maintenance_txn < 0 or snapshot.version <= since:
                 return
-            found = []
-            known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows}
-            known_restores = {one.version for one in today.restores}
-            now_ms = max((row.time_ms for rows in today.cleanings.values() for row in rows), default=today.created_ms)
-            for commit in reversed(commits_since(self._refreshed(), since)):
-                if commit.restored_version is not None and commit.version not in known_restores:
-                    details = {"restored_version": commit.restored_version}
-                    found.append(Decision(kind=Kind.RESTORE, time_ms=now_ms, table_version=commit.version, details=details))
-                elif commit.metadata is not None and commit.version not in known_receipts:
-                    found += [_recovered(receipt, commit.version) for receipt in commit.metadata.receipts]
+            found = self._unrecorded(today, since)
             if found:
                 self.ledger.append(found)
             self._looked_at = snapshot.version
 
     def decisions_seen(self, snapshot: LogSnapshot) -> Decisions:
-        """Return today's decisions without those that a RESTORE up to `snapshot` made void, whether anybody has looked back or not."""
+        """Return today's decisions and those that the log's history up to `snapshot` says besides, whether anybody has looked back or not.
+
+        A RESTORE makes decisions void at once, and a swap counts from its commit on: its receipt may be about to be written.
+        """
         today = self.decisions()
         with self._lock:
             since = max(self._looked_at, today.looked_at_version)
             if snapshot.version <= since:
                 return today
-            if self._restores is None or self._restores[0] != (since, snapshot.version):
-                restored = (one for one in commits_since(self._refreshed(), since) if one.restored_version is not None)
-                found = tuple(Restore(version=one.version, restored_version=one.restored_version or 0) for one in restored)
-                self._restores = (since, snapshot.version), found
-            unknown = [one for one in self._restores[1] if one not in today.restores and one.version <= snapshot.version]
-        return replace(today, restores=(*today.restores, *unknown)) if unknown else today
+            if self._seen is None or self._seen[0] != (since, snapshot.version, today.sequence):
+                found = [one for one in self._unrecorded(today, since) if (one.table_version or 0) <= snapshot.version]
+                self._seen = (since, snapshot.version, today.sequence), found
+            unknown = self._seen[1]
+        return today.with_unrecorded(unknown) if unknown else today
+
+    def _unrecorded(self, today: Decisions, since: int) -> list[Decision]:
+        """Return what the history of the log says after a version and the ledger does not, oldest first."""
+        found = []
+        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows}
+        known_restores = {one.version for one in today.restores}
+        now_ms = max((row.time_ms for rows in today.cleanings.values() for row in rows), default=today.created_ms)
+        for commit in reversed(commits_since(self._refreshed(), since)):
+            if commit.restored_version is not None and commit.version not in known_restores:
+                details = {"restored_version": commit.restored_version}
+                found.append(Decision(kind=Kind.RESTORE, time_ms=now_ms, table_version=commit.version, details=details))
+            elif commit.metadata is not None and commit.version not in known_receipts:
+                found += [_recovered(receipt, commit.version) for receipt in commit.metadata.receipts]
+        return found
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, of one partition or of all, oldest first."""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from storage.topic_log import TopicLog
 
 _MIB: Final = 2**20
+_LONGEST_ROUND_SECONDS: Final = 600
+_POLL_SECONDS: Final = 0.05
 _LOG: Final = logger("cleaner")
 
 
@@ -60,6 +62,7 @@ class Cleaner:
         self.config = config
         self._parallelism = parallelism
         self._states = CleaningStates()
+        self._kept_away: set[str] = set()
         self._lock = threading.Lock()
 
     # --- what is planned ----------------------------------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ class Cleaner:
             if one.partition in done:
                 return Obstacle.IN_PROGRESS
             with self._lock:
-                found = self._states.obstacle((log.paths.root, one.partition))
+                found = self._obstacle((log.paths.root, one.partition))
             return Obstacle.PAUSED if one.partition in paused and found is None else found
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
@@ -194,7 +197,7 @@ class Cleaner:
         begun = []
         try:
             with self._lock:
-                busy = [place[1] for place in places if self._states.obstacle(place) is Obstacle.IN_PROGRESS]
+                busy = [place[1] for place in places if self._obstacle(place) is Obstacle.IN_PROGRESS]
                 if busy:
                     message = f"topic {log.name}: another thread works on partitions {busy}"
                     raise CommitConflict(message)
@@ -206,6 +209,37 @@ class Cleaner:
             with self._lock:
                 for place in begun:
                     self._states.done(place)
+
+    def _obstacle(self, place: tuple[str, int]) -> Obstacle | None:
+        return Obstacle.IN_PROGRESS if place[0] in self._kept_away else self._states.obstacle(place)
+
+    def wait_idle(self, log: TopicLog, partitions: Collection[int] | None = None) -> None:
+        """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long."""
+        end = time.monotonic() + _LONGEST_ROUND_SECONDS
+        while True:
+            with self._lock:
+                busy = self._states.working_on(log.paths.root)
+            if not (busy if partitions is None else busy & set(partitions)):
+                return
+            if time.monotonic() >= end:
+                message = f"topic {log.name}: another thread works on partitions {sorted(busy)}"
+                raise CommitConflict(message)
+            time.sleep(_POLL_SECONDS)
+
+    @contextmanager
+    def kept_away(self, log: TopicLog) -> Iterator[None]:
+        """Let nobody clean, retain or merge in a topic, after what is being done there; errors as `wait_idle`."""
+        with self._lock:
+            if log.paths.root in self._kept_away:
+                message = f"topic {log.name}: the cleaner is kept away already"
+                raise CommitConflict(message)
+            self._kept_away.add(log.paths.root)
+        try:
+            self.wait_idle(log)
+            yield
+        finally:
+            with self._lock:
+                self._kept_away.discard(log.paths.root)
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
@@ -253,7 +287,7 @@ class Cleaner:
         """Leave out the partitions that are paused, quarantined or being worked on."""
         paused = log.decisions().pauses
         with self._lock:
-            return [one for one in logs if one.partition not in paused and self._states.obstacle((log.paths.root, one.partition)) is None]
+            return [one for one in logs if one.partition not in paused and self._obstacle((log.paths.root, one.partition)) is None]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""

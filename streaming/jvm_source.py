@@ -77,8 +77,8 @@ class _Source:
         """
         after = self._first if start is None else Span.from_json(start.json())
         self._processed = after.end
-        self._tail.tell(after.end)
         span = self._tail.plan(after.end, until=self._until.get(self._query()))
+        self._tail.tell(after.end)
         unmoved = span.is_empty and span.end == after.end
         return self._offset(after if unmoved else span)
 

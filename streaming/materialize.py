@@ -120,7 +120,7 @@ def materialize_table(
         view = view_of(log, spark, log.snapshot(), options.isolation)
         rows = shape.of(latest_records(spark, log, view)).drop("live")
         version = view.snapshot.version
-        position = Position(offsets=view.end, table_version=version, since_version=version)
+        position = Position(offsets=view.end, table_version=version, since_version=version, topic_id=log.decisions().topic_id)
         crash_points.reached(CrashPoint.TARGET_PLANNED)
         target.create(rows, position, after=standing)
         crash_points.reached(CrashPoint.TARGET_MADE)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from compaction.errors import InvalidConfiguration, ReaderBehind, Violation
-from compaction.read_positions import Loss, Position, advance, missed
+from compaction.read_positions import Loss, Position, advance, missed, recreated, resumed
 from compaction.readers import EXPIRATION_MS, Reader, check_reader
 from storage.ledger import Decision, Kind
 from storage.reader_history import HistoryWatch
@@ -122,9 +122,12 @@ class Tail:
             return
         now_ms, (told_ms, told) = self._clock_ms(), self._seen
         pause_ms = _MOVED_MS if position != told else max(_UNMOVED_MS, expiration_ms // _SIGHTS)
-        early = told is not None and now_ms - told_ms < min(pause_ms, expiration_ms // 2)
+        early = told is not None and 0 <= now_ms - told_ms < min(pause_ms, expiration_ms // 2)
         if early and not (stopping and position != told):
             return
+        today = self.log.decisions()
+        if position.topic_id not in {"", today.topic_id} or len(position.offsets) != today.partitions:
+            return  # of a topic that had this name before
         self._seen = now_ms, position
         reader = Reader(name=name, position=position, seen_ms=now_ms, expiration_ms=expiration_ms)
         self.log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name=name, details=reader.to_details())])
@@ -139,13 +142,21 @@ class Tail:
         bounds = view.end if until is None else tuple(map(min, view.end, until))
         offsets = advance(begin, bounds, self.options.max_offsets_per_trigger)
         if self.options.consistent:
-            offsets = tuple(max(at, min(dirty, end)) for at, dirty, end in zip(offsets, view.first_dirty, bounds, strict=True))
+            # A partition that has come as far as `until` stays there; any other leaves the clean section first, however far that reaches.
+            clean = tuple(map(min, view.first_dirty, view.end))
+            moves = zip(begin, bounds, offsets, clean, strict=True)
+            offsets = tuple(max(at, end) if first < bound else at for first, bound, at, end in moves)
         if offsets == after.offsets and not accepted:
             return Span(begin=after.offsets, end=after)
         version = view.snapshot.version
         return Span(
             begin=begin,
-            end=Position(offsets=offsets, table_version=version, since_version=version if accepted else after.since_version),
+            end=Position(
+                offsets=offsets,
+                table_version=version,
+                since_version=version if accepted else after.since_version,
+                topic_id=self.log.decisions().topic_id,
+            ),
         )
 
     def bounds(self) -> tuple[int, ...]:
@@ -162,7 +173,7 @@ class Tail:
         Rows of a partition are in no order inside of a span; every row of a span comes before those of the next. Raises as `plan`.
         """
         view = self._view(span.end.table_version if self.options.consistent else None)
-        if view.snapshot.version > span.end.table_version:
+        if view.snapshot.version != span.end.table_version:
             self._checked(replace(span.end, offsets=span.begin), view)
         rows = log_records(self.spark, self.log, replace(view, end=span.end.offsets), begin=span.begin)
         return data_records(rows).select(*TAIL_COLUMNS)
@@ -174,27 +185,28 @@ class Tail:
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""
-        looked_at = position.since_version >= 0 and view.snapshot.version <= position.table_version
+        version = view.snapshot.version
+        found = recreated(position, topic_id=self.log.decisions().topic_id, table_version=version, log_start_offsets=view.start)
+        looked_at = not found and position.since_version >= 0 and version <= position.table_version
         if looked_at and all(map(int.__ge__, position.offsets, view.start)):
             return position.offsets, False
-        history = self.log.history(self._history, min(position.since_version, position.table_version))
-        found = missed(
-            position,
-            log_start_offsets=view.start,
-            log_end_offsets=view.snapshot.log_end_offsets(view.partitions),
-            tombstones=history.tombstones,
-            restores=history.restores,
-        )
+        if not found:
+            history = self.log.history(self._history, min(position.since_version, position.table_version))
+            found = missed(
+                position,
+                log_start_offsets=view.start,
+                log_end_offsets=view.snapshot.log_end_offsets(view.partitions),
+                tombstones=history.tombstones,
+                restores=history.restores,
+            )
         if not found:
             return position.offsets, False
         refused = [one for one in found if self._refuses(one)]
         if refused:
             raise ReaderBehind(self._told(refused))
-        offsets = list(position.offsets)
         for one in found:
             _LOG.warning("reader missed", topic=self.log.name, partition=one.partition, offset=one.offset, loss=one.loss.value)
-            offsets[one.partition] = one.resume_at
-        return tuple(offsets), True
+        return resumed(position, found, view.partitions), True
 
     def _refuses(self, one: Missed) -> bool:
         if one.loss is Loss.TOMBSTONE:

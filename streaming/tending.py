@@ -56,11 +56,19 @@ class Tended:
 
 @dataclass(slots=True)
 class _Due:
-    """When something is done again for a topic, in milliseconds."""
+    """When something is done again for a topic, in milliseconds; `delay_ms` is how long a topic that is new here waits."""
 
+    delay_ms: int
     hanging_ms: int = 0
     retention_ms: int = 0
     upkeep_ms: int = 0
+
+    def passed(self, what: str, now_ms: int, interval_ms: int) -> bool:
+        """Tell whether something is due, and see to it that it is due again after an interval; a clock put back puts nothing off."""
+        if 0 < getattr(self, what) - now_ms <= max(interval_ms, self.delay_ms):
+            return False
+        setattr(self, what, now_ms + interval_ms)
+        return True
 
 
 @dataclass(slots=True)
@@ -102,8 +110,9 @@ class Tending:
         metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
 
     def _first_due(self) -> _Due:
-        now_ms = self.clock_ms()
-        return _Due(retention_ms=now_ms + self.config.log_initial_task_delay_ms, upkeep_ms=now_ms + self.config.log_initial_task_delay_ms)
+        delay_ms = self.config.log_initial_task_delay_ms
+        first_ms = self.clock_ms() + delay_ms
+        return _Due(delay_ms=delay_ms, retention_ms=first_ms, upkeep_ms=first_ms)
 
     def _tend(self, log: TopicLog) -> Exception | None:
         """Tend one topic; return what went wrong."""
@@ -130,9 +139,8 @@ class Tending:
     def _end_hanging_transactions(self, log: TopicLog) -> None:
         """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if now_ms < due.hanging_ms:
+        if not due.passed("hanging_ms", now_ms, _HANGING_MS):
             return
-        due.hanging_ms = now_ms + _HANGING_MS
         for one in log.open_transactions(self.spark):
             if one.hangs(now_ms):
                 transactions.end_for_others(log, self.spark, one, now_ms=now_ms)
@@ -178,19 +186,18 @@ class Tending:
     def _retain(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         compacted = log.config().compacted
-        if self.stop.is_set() or (not compacted and now_ms < due.retention_ms):
+        if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
-        due.retention_ms = now_ms + self.config.log_retention_check_interval_ms
         self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
         if not compacted:
             self.cleaner.merge(log, self.spark, now_ms=now_ms)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if self.stop.is_set() or now_ms < due.upkeep_ms:
+        if self.stop.is_set() or not due.passed("upkeep_ms", now_ms, HOUR_MS):
             return
-        due.upkeep_ms = now_ms + HOUR_MS
-        expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
+        with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
+            expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
         with metrics.VACUUM_SECONDS.labels(log.name).time():
             vacuum(log, self.spark, now_ms=now_ms)
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)

@@ -108,7 +108,7 @@ class StatusApp:
         return _health(self.readiness())
 
     def _json(self, _request: Request) -> Response:
-        found = self._kept("/status.json", lambda standing: json.dumps(status_json(standing, self.now_ms()), default=shown))
+        found = self._kept("/status.json", lambda standing: status_json(standing, self.now_ms()))
         return Response(found, headers=_HEADERS | {"Content-Type": "application/json"})
 
     def _overview(self, _request: Request) -> Response:
@@ -169,9 +169,14 @@ class StatusApp:
         }
 
 
-def status_json(standing: Standing, now_ms: int) -> dict[str, Any]:
-    """Return a standing with JSON's types, and what needs a person."""
-    return {**dataclasses.asdict(standing), "troubles": [dataclasses.asdict(one) for one in troubles(standing, now_ms)]}
+def status_json(standing: Standing, now_ms: int) -> str:
+    """Return a standing as JSON, and what needs a person; bytes as a page shows them."""
+    found = {**_fields(standing), "troubles": troubles(standing, now_ms)}
+    return json.dumps(found, default=lambda value: _fields(value) if dataclasses.is_dataclass(value) else shown(value))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
 
 
 def shown(value: object) -> str:

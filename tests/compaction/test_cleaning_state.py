@@ -121,6 +121,13 @@ def test_only_an_idle_partition_may_be_cleaned_or_shortened(state: str, obstacle
     assert _states(state).obstacle(_PLACE) is obstacle
 
 
+def test_a_partition_is_worked_on_until_what_was_begun_ends() -> None:
+    """Also while it was asked to stop; a pause or a quarantine alone is no work, and another topic's is not ours."""
+    found = {name: _states(name).working_on("logs/fruit") for name in ("none", "in progress", "aborted", "paused 1")}
+    assert found == {"none": set(), "in progress": {3}, "aborted": {3}, "paused 1": set()}
+    assert _states("in progress").working_on("logs/vegetables") == set()
+
+
 def test_an_uncleanable_partition_is_kept_out_until_a_cleaning_succeeds() -> None:
     """Quarantine stands beside the states: whoever forces it may begin."""
     states = CleaningStates()

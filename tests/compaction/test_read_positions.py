@@ -14,6 +14,8 @@ from compaction.read_positions import (
     as_of_version_needed,
     missed,
     parse_offsets,
+    recreated,
+    resumed,
 )
 
 _EARLIEST, _LATEST = (3, 0), (10, 20)
@@ -106,6 +108,31 @@ def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
     assert _missed(position, restores=[TakenBack(table_version=9, restored_version=7, log_end_offsets=(0, 0))]) == []
     forgotten = TakenBack(table_version=12, restored_version=7, log_end_offsets=None)
     assert _missed(position, restores=[back, forgotten]) == [(Loss.TRUNCATED, 0, 40, 100), (Loss.TRUNCATED, 1, 60, 100)]
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        Position(offsets=(5, 9), table_version=3, topic_id="old"),
+        Position(offsets=(5, 9), table_version=8),
+        Position(offsets=(5,), table_version=3),
+        Position(offsets=(5, 9, 1), table_version=3, topic_id="new"),
+    ],
+    ids=["another id", "a version that is not there yet", "fewer partitions", "more partitions"],
+)
+def test_a_reader_of_a_topic_that_had_the_name_before_has_missed_all_of_the_new_one(position: Position) -> None:
+    """It can only begin at the new log's start."""
+    found = recreated(position, topic_id="new", table_version=7, log_start_offsets=(0, 2))
+    assert [(one.loss, one.partition, one.resume_at) for one in found] == [(Loss.RECREATED, 0, 0), (Loss.RECREATED, 1, 2)]
+    assert str(found[0]) == "partition 0, offset 5: the topic was deleted, and another was created under its name; its log starts at 0"
+    assert resumed(position, found, 2) == (0, 2)
+
+
+def test_a_reader_of_the_same_topic_has_not() -> None:
+    """Nor has one that does not know whose offsets it holds."""
+    for position in (Position(offsets=(5, 9), table_version=7, topic_id="new"), Position(offsets=(5, 9))):
+        assert recreated(position, topic_id="new", table_version=7, log_start_offsets=(0, 2)) == []
+        assert resumed(position, [], 2) == (5, 9)
 
 
 def test_the_past_of_a_vector_is_whole_up_to_the_first_cleaning_past_it() -> None:

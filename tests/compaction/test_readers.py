@@ -25,6 +25,7 @@ def test_a_partition_is_unread_from_the_slowest_reader_on() -> None:
     assert unread_offsets(readers, 2, now_ms=50) == [5, 2]
     assert unread_offsets(readers, 2, now_ms=100) == [None, None]
     assert unread_offsets([], 2, now_ms=0) == [None, None]
+    assert unread_offsets([reader("of a topic with one partition", 0)], 2, now_ms=0) == [None, None]
 
 
 def test_files_are_kept_since_the_reader_that_was_not_seen_for_longest() -> None:

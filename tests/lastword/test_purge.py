@@ -349,6 +349,28 @@ def test_what_remains_is_named(spark: SparkSession, logs: LogDir, tmp_path: Path
     assert receipt.absent_targets == tuple(sorted(str(tmp_path / name) for name in ("theirs", "unborn", "gone")))
 
 
+def test_a_file_that_cannot_be_decoded_is_nobody_s_to_delete_unless_a_crash_left_it(spark: SparkSession, logs: LogDir) -> None:
+    """An old file may be there for time travel alone; half a file that no commit names was never more."""
+    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    closed(topic, spark, f"{_KEY}=1 lime=1")
+    [old] = (Path(topic.log.paths.log, str(path)) for path in topic.log.snapshot().files.path)
+    closed(topic, spark, f"{_KEY}=2")
+    topic.clean(T0, force=True)
+    whole, half = old.read_bytes(), old.with_name("half.parquet")
+    old.write_bytes(whole[:-1])
+    half.write_bytes(whole[:100])
+    with pytest.raises(PurgeIncomplete) as incomplete:
+        topic.purge(_KEY, now_ms=T0)
+    [remains] = incomplete.value.remains
+    assert remains.startswith(f"{topic.log.paths.log}/partition=0/segment=0/slice=0/")
+    assert "older table versions name it" in remains
+    assert [old.exists(), half.exists()] == [True, False]
+    old.write_bytes(whole)
+    topic.purge(_KEY, now_ms=T0)
+    assert not old.exists()
+    assert holders(topic.log.paths.root) == []
+
+
 def test_a_topic_that_cannot_erase_says_what_to_do(spark: SparkSession, logs: LogDir) -> None:
     """A mirror keeps another's offsets; without compaction nothing supersedes; a moment has to be one."""
     topic = logs.create_topic("plain", now_ms=T0)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic, TopicExists, UnknownTopic
+from compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword import LogDir
 from lastword.copying import copy_topic
 from storage import lock
 from storage.ledger import Decision, Kind, Ledger
-from tests.pictures import log, rows
+from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -449,6 +449,24 @@ def test_a_copy_into_one_partition_an_empty_topic_and_a_taken_name(spark: SparkS
     with pytest.raises(UnknownTopic):
         copy_topic(logs, "frut", "new", partitions=1)
     assert logs.topics() == ["also-empty", "empty", "one"]
+
+
+def test_a_copy_takes_what_was_committed_and_waits_for_what_is_open(spark: SparkSession, logs: LogDir) -> None:
+    """What was aborted stays aborted: it does not come along."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    topic.append(rows(spark, "lime=1"))
+    aborted = topic.transaction("loader")
+    aborted.append(rows(spark, "lime=9 fig=9"))
+    with pytest.raises(UserError, match=r"topic fruit: open transactions of producer 0 \(loader\): commit or abort them first"):
+        copy_topic(logs, "fruit", "copy", partitions=2)
+    assert logs.topics() == ["fruit"]
+    aborted.abort()
+    with topic.transaction("loader") as committed:
+        committed.append(rows(spark, "kiwi=1"))
+
+    copied = copy_topic(logs, "fruit", "copy", partitions=2)
+    assert copied.record_count == 2
+    assert latest(logs.topic("copy")) == {"lime": "1", "kiwi": "1"}
 
 
 def test_a_copy_that_is_refused_leaves_no_topic_behind(spark: SparkSession, logs: LogDir) -> None:

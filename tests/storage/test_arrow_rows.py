@@ -11,9 +11,10 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from compaction.errors import UnknownTopic, UserError
-from lastword import arrow
+from lastword import LogDir, arrow
+from storage import lock
 from storage.arrow_view import ArrowLog
-from tests.pictures import T0, rows, text
+from tests.pictures import T0, latest, rows, text
 from tests.test_cleaning_equality import _Lives
 from tests.test_model_equality import seed_of_this_run
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import Topic
 
 Words = dict[tuple[int, bytes], tuple[int, bytes]]
 
@@ -228,6 +229,32 @@ def test_a_restore_that_nobody_has_looked_back_at_does_not_make_dirty_records_cl
 
     assert ArrowLog(fruit.log.paths.root).view("read_committed").first_dirty == (0,)
     assert said(arrow.latest(fruit.log.paths.root)) == {"grape": "2", "lime": "2", "kiwi": "1"}
+
+
+def test_a_restore_that_nobody_has_looked_back_at_brings_deleted_records_back(fruit: Topic, spark: SparkSession) -> None:
+    """As Spark's readers see it: a log start that was decided since is void."""
+    fruit.abort_transaction(fruit.open_transactions()[0].producer_id, now_ms=T0)
+    version = fruit.log.snapshot().version
+    fruit.delete_records({0: 6}, now_ms=T0)
+    path = fruit.log.paths.root
+    log = ArrowLog(path)
+    assert (log.view("read_committed").start, said(arrow.latest(path))) == ((6,), {})
+    spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version}")
+
+    assert log.view("read_committed").start == ArrowLog(path).view("read_committed").start == (0,)
+    assert said(arrow.latest(path)) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert latest(fruit) == {"grape": "2", "lime": "2", "kiwi": "1"}
+
+
+def test_a_log_dir_may_lie_below_folders_that_look_like_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    """`name=value` in a path is a column for whoever reads Hive's layout."""
+    topic = LogDir(spark, str(tmp_path / "env=prod" / "partition=7")).create_topic("fruit", partitions=2)
+    topic.append(rows(spark, "lime=1 kiwi=2", partition=1, timestamp_ms=T0), now_ms=T0)
+
+    assert said(arrow.latest(topic.log.paths.root)) == {"lime": "1", "kiwi": "2"}
+    found = arrow.scan_records(topic.log.paths.root).select("partition", "offset", "value").collect()
+    assert sorted(found.rows()) == [(1, 0, b"1"), (1, 1, b"2")]
+    lock.release_all()
 
 
 def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fruit: Topic, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,6 +303,33 @@ def test_a_spoilt_ledger_is_named_with_the_ways_out(spark: SparkSession, logs: L
     assert history(logs.create_topic("spoilt", partitions=2, config=_COMPACT), 1) == ["0 a=1"]
 
 
+def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSession, logs: LogDir) -> None:
+    """Whoever keeps it away waits for the round in hand; other topics are cleaned meanwhile."""
+    topic, other = (logs.create_topic(name, config=_EAGER) for name in ("fruit", "other"))
+    for one in (topic, other):
+        one.append(rows(spark, "a=1 a=2"), now_ms=T0)
+        one.roll(now_ms=T0)
+    cleaner = logs.cleaner
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with cleaner._in_progress(topic.log, [0]):  # noqa: SLF001  a round that takes as long as we like
+            begun.set()
+            over.wait(60)
+
+    with ThreadPoolExecutor() as threads:
+        working = threads.submit(work)
+        begun.wait(60)
+        threading.Timer(0.3, over.set).start()
+        with cleaner.kept_away(topic.log):
+            assert working.done() or over.is_set()
+            assert topic.clean(T0, force=True) == []
+            assert len(other.clean(T0, force=True)) == 1
+            with pytest.raises(CommitConflict, match="kept away already"), cleaner.kept_away(topic.log):
+                pass
+    assert len(topic.clean(T0, force=True)) == 1
+
+
 def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession, logs: LogDir) -> None:
     """Each with states of its own, as two processes would have: whoever comes second plans anew; appends go on meanwhile."""
     topic = logs.create_topic("race", partitions=2, config=_EAGER)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compaction.errors import CommitStateUnknown
+from compaction.errors import CommitStateUnknown, LogDirUnreachable, UserError
 from lastword import LogDir
 from lastword.service import Service
 from lastword.settings import Settings
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 
 
 def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(
@@ -82,6 +84,44 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         service.stop()
         running.join(PATIENCE_SECONDS)
     assert not running.is_alive()
+
+
+def test_a_topic_that_cannot_be_read_holds_up_no_other_and_a_log_dir_that_goes_away_ends_the_service(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A spoilt ledger is that topic's trouble; without the log.dir there is nothing left to do."""
+    folder = tmp_path / "logs"
+    settings = {"log_dir": str(folder), "broker": {"log.cleaner.backoff.ms": 100}, "topics": {"good": {"config": _EAGER}, "spoilt": {}}}
+    service = Service(Settings.model_validate(settings))
+    for file in (folder / "spoilt" / "ledger").glob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+    service = Service(Settings.model_validate(settings))
+    ended: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            service.run()
+        except UserError as error:
+            ended.append(error)
+
+    running = threading.Thread(target=run)
+    running.start()
+    try:
+        topic = service.logs.topic("good")
+        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.roll()
+        until(lambda: history(topic, 0) == ["1 a=2"])
+        until(lambda: [one.name for one in service.watcher.standing.topics if one.error is not None] == ["spoilt"])
+        assert service.watcher.standing.offline is None
+        assert service.dead_cleaners == 0
+        folder.rename(tmp_path / "elsewhere")
+        running.join(PATIENCE_SECONDS)
+        assert not running.is_alive()
+        assert isinstance(ended[0], LogDirUnreachable)
+        assert f"log.dir {folder} is not there any more" in str(ended[0])
+    finally:
+        service.stop()
+        running.join(PATIENCE_SECONDS)
 
 
 _KILLS = [("CLEANING_PLANNED", 1, "group"), ("SWAPPING", 1, "group"), ("SWAP_COMMITTED", 2, "python"), ("RECEIPT_WRITTEN", 1, "group")]

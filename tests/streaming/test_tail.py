@@ -88,6 +88,49 @@ def test_starting_points_are_those_of_the_kafka_source(topic: Topic, spark: Spar
     assert first(topic.tail(starting_timestamp=T0 + DAY_MS), "none so young") == []
 
 
+def test_a_moment_is_found_behind_records_that_are_not_seen(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """The first file that reaches so far was deleted, or holds nothing but what was aborted: Kafka's offsetsForTimes goes on."""
+    for offset, picture in enumerate(("a=1 a=2", "b=1", "c=1")):
+        topic.append(rows(spark, picture, timestamp_ms=T0 + offset), now_ms=T0)
+    topic.delete_records({0: 1}, now_ms=T0)
+    aborted = topic.transaction("loader-1", now_ms=T0)
+    aborted.append(rows(spark, "d=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
+    aborted.abort(now_ms=T0)
+    topic.append(rows(spark, "e=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
+
+    def first(moment_ms: int) -> str:
+        [[record, *_]] = Reader(topic.tail(starting_timestamp=moment_ms), tmp_path / str(moment_ms)).catch_up()
+        return record
+
+    assert [first(T0), first(T0 + 1), first(T0 + HOUR_MS)] == ["1 a=2", "2 b=1", "6 e=1"]
+    topic.delete_records({0: 2}, now_ms=T0)
+    assert first(T0 - 1) == "2 b=1"
+
+
+def test_a_reader_of_a_topic_that_was_created_anew_is_told_and_pins_nothing_there(
+    topic: Topic, logs: LogDir, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its offsets mean nothing in the new log, whatever that has by then; it begins there when it accepts the loss."""
+    append(topic, spark, "a=1 b=1")
+    reader = Reader(topic.tail(reader="loader"), tmp_path / "checkpoint")
+    plain = Reader(spark.readStream.format("lastword").load(topic.log.paths.root), tmp_path / "source")
+    assert [reader.catch_up(), len(plain.catch_up())] == [[["0 a=1", "1 b=1"]], 1]
+
+    logs.delete_topic("fruit-prices", now_ms=T0)
+    anew = logs.create_topic("fruit-prices", partitions=2, now_ms=T0)
+    for key in "cde":
+        anew.append(rows(spark, f"{key}=1", partition=0), now_ms=T0)
+    for tail in (anew.tail(reader="loader"), spark.readStream.format("lastword").load(anew.log.paths.root)):
+        with pytest.raises(StreamingQueryException, match="the topic was deleted, and another was created under its name"):
+            (reader if tail.columns == reader.tail.columns else plain).catch_up(tail)
+    assert [anew.readers(), anew.explain(now_ms=T0)[0].partition] == [[], 0]
+
+    accepting = anew.tail(reader="loader", fail_on_data_loss=False)
+    assert reader.catch_up(accepting) == [["0 c=1", "1 d=1", "2 e=1"]]
+    [known] = anew.readers()
+    assert known.offsets == (3, 0)
+
+
 def test_a_micro_batch_has_no_more_offsets_than_it_may(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
     """Three offsets at a time; the order of a partition holds from one micro-batch to the next."""
     append(topic, spark, "a=1 b=2 c=3 d=4 e=5 f=6 g=7")
