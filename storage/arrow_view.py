@@ -125,6 +125,7 @@ class ArrowLog:
         self._known: dict[str, FileTransactions] = {}
         self._restores: dict[int, Restore] = {}
         self._looked_at = -1
+        self._topic_id = ""
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
@@ -149,6 +150,9 @@ class ArrowLog:
             message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
             raise UserError(message)
         decisions = self.ledger.read()
+        if decisions.topic_id != self._topic_id:  # another topic has the name now: nothing that is known holds
+            self._table, self._files, self._known, self._restores, self._looked_at = None, None, {}, {}, -1
+            self._topic_id = decisions.topic_id
         table = self.table()
         files, partitions = self._read(table), decisions.partitions
         ends = np.zeros(partitions, dtype=np.int64)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _APP_ID: Final = "lastword-ledger"
+_FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 _TOLD: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
 _ARROW: Final = pa.schema(
     [
@@ -322,7 +323,7 @@ class Ledger:
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._version = -1
-        self._opened: int | None = None
+        self._opened: tuple[int, int] | None = None
         self._rows: dict[str, list[Decision]] = {}
         self._decisions: Decisions | None = None
 
@@ -448,12 +449,19 @@ class Ledger:
             )
             raise LedgerUnreadable(message) from error
 
-    def _identity(self) -> int | None:
-        """Return what tells a ledger from another at the same local path (its folder's inode); None on an object store."""
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what tells a ledger from another at the same local path; None on an object store.
+
+        The folder's inode may be given to the next folder of that name, so the time of the first commit counts too.
+        """
         try:
-            return Path(self._uri).stat().st_ino
+            inode = Path(self._uri).stat().st_ino
         except OSError:
             return None
+        try:
+            return inode, Path(self._uri, _FIRST_COMMIT).stat().st_mtime_ns
+        except OSError:
+            return inode, 0
 
 
 def _to_arrow(numbered: list[tuple[int, Decision]]) -> pa.Table:

@@ -236,7 +236,7 @@ def test_a_time_is_milliseconds_or_has_a_unit(raw: object, time_ms: int) -> None
             "1e999",
         ),
     ],
-    ids=lambda raw: str(type(raw)) + (str(raw) if not isinstance(raw, int) else hex(raw)[:8]),
+    ids=lambda raw: f"{type(raw).__name__} {hex(raw)[:8] if isinstance(raw, int) else '' if type(raw) is object else raw}",
 )
 def test_what_is_no_time_is_refused(raw: object) -> None:
     """Booleans, NaN, fractions of a millisecond, a unit of another kind, a negative time with a unit."""

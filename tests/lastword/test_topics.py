@@ -313,6 +313,19 @@ def test_a_handle_of_a_deleted_topic_does_not_touch_its_namesake(dry: LogDir) ->
     assert dict(new.describe().overrides) == {}
 
 
+def test_a_handle_notices_a_namesake_whose_folder_took_the_place_of_the_old_one(dry: LogDir) -> None:
+    """The file system gives the inode of a deleted folder to the next one."""
+    for partitions in range(1, 5):
+        held = dry.create_topic("fruit", partitions=partitions)
+        assert held.partitions == partitions
+        dry.delete_topic("fruit")
+        dry.purge_deleted(now_ms=2**62)
+        dry.create_topic("fruit", partitions=9)
+        with pytest.raises(UnknownTopic, match="was deleted and another one created under its name"):
+            held.describe()
+        dry.delete_topic("fruit")
+
+
 def test_two_deleted_topics_of_one_name_are_purged_each_in_its_time(dry: LogDir) -> None:
     """Delays of 100 and 1000 from the same moment."""
     for delay_ms in (1_000, 100):
