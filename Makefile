@@ -23,7 +23,7 @@ demo: .jars/.spark ## the airports of the world as a compacted changelog
 	@$(WITH_JAVA) $(PY) -m examples.airports.demo
 
 test: lint types layers .jars/.broker ## style, types, layers, then the tests (not the torture)
-	@$(WITH_JAVA) $(PY) -m pytest
+	@$(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile
 
 torture: .jars/.broker ## random histories, crashes, restarts: minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m torture

@@ -132,7 +132,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
     number = 0
     try:
         topic = service.logs.topic("kept")
-        while time.monotonic() - begun < 60 * minutes:
+        while time.monotonic() - begun < 60 * minutes or not topic.receipts():
             assert running.is_alive(), "the service died"
             _write(topic, spark, draw, number)
             number += 1

@@ -7,7 +7,6 @@ import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pytest
 from delta.tables import DeltaTable
 
 from compaction.errors import CommitConflict, UserError
+from compaction.moments import instant
 from lastword import LogDir
 from storage import crash_points
 from storage.cleaning import Cleaning
@@ -189,8 +189,7 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
     topic.append(both(2, old), now_ms=T0)
     reports = {one.partition: one for one in topic.explain(T0)}
     assert (reports[0].bound, reports[0].first_uncleanable_offset, reports[0].eligible) == ("last stable offset", 3, True)
-    begun = datetime.fromtimestamp(T0 / 1000, timezone.utc).isoformat(timespec="seconds")
-    assert reports[0].bound_detail == f"open transaction of producer 0 (loader), begun {begun}, since offset 3"
+    assert reports[0].bound_detail == f"open transaction of producer 0 (loader), begun {instant(T0)}, since offset 3"
     assert (reports[1].bound, reports[1].first_uncleanable_offset) == ("min.compaction.lag.ms", 2)
     assert (reports[2].bound, reports[2].obstacle) == ("active segment", "nothing cleanable")
     assert sorted(one.partition for one in topic.clean(T0)) == [0, 1, 3]

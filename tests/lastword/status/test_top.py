@@ -59,7 +59,7 @@ def test_a_service_that_answers_is_asked_and_critical_things_are_an_exit_code(tm
         assert "open transaction of producer 7 (loader)" in done.output
         other = _run("top", "--once", "--url", server.url, "--log-dir", str(tmp_path / "other"))
         assert other.exit_code == 0
-        assert "0 topics" in other.output
+        assert "0 topics" in " ".join(other.output.split())  # however long the path is
     finally:
         server.stop()
     with pytest.raises(UserError, match="allowed is http"):
