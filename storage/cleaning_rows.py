@@ -48,9 +48,9 @@ _PLACE: Final = "__place"
 OFFSET_BITS: Final = 48
 
 
-def position() -> Column:
+def position(partition: str = "partition", offset: str = "offset") -> Column:
     """Return the row's position: partition and offset in one long."""
-    return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
+    return F.shiftleft(F.col(partition).cast("bigint"), OFFSET_BITS).bitwiseOR(F.col(offset))
 
 
 def blocks(positions: DataFrame) -> DataFrame:

@@ -108,7 +108,8 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
 
     The rows are those of the view's table version, whenever they are read. `read_committed`: no record of an aborted transaction.
     """
-    return _seen(_table(spark, log, view), view, view.start if begin is None else tuple(map(max, begin, view.start)))
+    seen = _seen(_table(spark, log, view), view, view.start if begin is None else tuple(map(max, begin, view.start)))
+    return seen.select(*RECORD_COLUMNS)
 
 
 def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
@@ -116,17 +117,17 @@ def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
 
 
 def _seen(table: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
-    """Return the rows of the view's table version that it shows from `begin` on."""
+    """Return the rows of the view's table version that it shows from `begin` on, all columns of the log and maybe others."""
     rows = _from(table, view, begin)
     if view.end != tuple(view.snapshot.log_end_offsets(view.partitions)):
         ends = by_partition(view.end, F.col("partition"))
         rows = rows.where((F.col("slice") < ends) & (F.col("offset") < ends))
     undecided = tuple(map(max, begin, view.first_dirty))
     if view.isolation == "read_uncommitted" or not has_producers(view.snapshot, undecided):
-        return rows.select(*RECORD_COLUMNS)
+        return rows
     # Markers are looked for past the last stable offset too: that of an earlier record may lie there. None lies before its record.
     data = flagged_aborted(rows, _from(table, view, undecided))
-    return data.where(F.col(ABORTED).isNull() | F.col("control").isNotNull()).select(*RECORD_COLUMNS)
+    return data.where(F.col(ABORTED).isNull() | F.col("control").isNotNull())
 
 
 def flagged_aborted(rows: DataFrame, markers: DataFrame) -> DataFrame:
@@ -149,36 +150,37 @@ def latest_records(
     Columns: `LATEST_COLUMNS`. Identity is (partition, key), as in Kafka; keyless rows have no last word. The clean section is read once
     and never shuffled while the dirty one is small enough to send its keys to every task; otherwise keys and offsets alone are.
     """
-
-    def asked(rows: DataFrame) -> DataFrame:
-        chosen = data_records(rows).where(F.col("key").isNotNull())
-        if partitions is not None:
-            chosen = chosen.where(F.col("partition").isin(list(partitions)))
-        return chosen if keys is None else chosen.where(F.col("key").isin(list(keys)))
-
+    # Every step of a DataFrame is analysed when it is taken: few steps, as a small answer takes little more than that.
+    asked = F.col("control").isNull() & F.col("key").isNotNull()
+    if partitions is not None:
+        asked &= F.col("partition").isin(list(partitions))
+    if keys is not None:
+        asked &= F.col("key").isin(list(keys))
+    living = asked & F.col("value").isNotNull()
     place = ("partition", "key", "offset")
     heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() // _BROADCAST_SHARE  # type: ignore[union-attr]  # noqa: SLF001
     dirty = view.records(view.first_dirty)
-    table = _table(spark, log, view)  # analysed once: twice took a tenth of the time of a small answer
+    table = _table(spark, log, view)
     everything = _seen(table, view, view.start)
     if not dirty:
-        return asked(everything).where(F.col("value").isNotNull()).select(*LATEST_COLUMNS)
-    if dirty * _KEY_BYTES <= heap:
-        words = asked(_seen(table, view, view.first_dirty)).select(*place)
-        newest = _newest(words.coalesce(1) if dirty <= _ONE_TASK_ROWS else words)
-        newer = F.broadcast(newest.alias("newer"))
-        same = (F.col("row.partition") == F.col("newer.partition")) & (F.col("row.key") == F.col("newer.key"))
-        last = asked(everything).alias("row").join(newer, same & (F.col("row.offset") < F.col("newer.offset")), "left_anti")
+        last = everything.where(living)
+    elif dirty * _KEY_BYTES <= heap:
+        words = _seen(table, view, view.first_dirty).where(asked).select(*place)
+        newer = _newest(words.coalesce(1) if dirty <= _ONE_TASK_ROWS else words)
+        same = (F.col("partition") == F.col("__partition")) & (F.col("key") == F.col("__key"))
+        last = everything.where(living).join(F.broadcast(newer), same & (F.col("offset") < F.col("__offset")), "left_anti")
     else:
-        newest = _newest(asked(everything).select(*place)).select(position().alias("__position"))
+        newest = _newest(everything.where(asked).select(*place)).select(position("__partition", "__offset").alias("__position"))
         if view.records(view.start) * _POSITION_BYTES <= heap:
             newest = F.broadcast(newest)
-        last = asked(everything).withColumn("__position", position()).join(newest, "__position", "left_semi")
-    return last.where(F.col("value").isNotNull()).select(*LATEST_COLUMNS)
+        last = everything.where(living).withColumn("__position", position()).join(newest, "__position", "left_semi")
+    return last.select(*LATEST_COLUMNS)
 
 
 def _newest(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("partition", "key").agg(F.max("offset").alias("offset"))
+    """Return the newest offset of each key, under names that no column of the log has."""
+    named = (F.col("partition").alias("__partition"), F.col("key").alias("__key"))
+    return rows.groupBy(*named).agg(F.max("offset").alias("__offset"))
 
 
 def _from(rows: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:

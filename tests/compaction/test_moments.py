@@ -23,8 +23,8 @@ def test_a_moment_without_a_zone_is_utc() -> None:
     east = timezone(timedelta(hours=2))
     for given in ("2026-01-31T12:00:00", " 2026-01-31T12:00:00Z ", "2026-01-31T14:00:00+02:00"):
         assert moment_ms(given) == noon
-    for given in (datetime(2026, 1, 31, 12), datetime(2026, 1, 31, 14, tzinfo=east)):  # noqa: DTZ001  the point of it
-        assert moment_ms(given) == noon
+    for at in (datetime(2026, 1, 31, 12), datetime(2026, 1, 31, 14, tzinfo=east)):  # noqa: DTZ001  the point of it
+        assert moment_ms(at) == noon
     assert moment_ms("2026-01-31") == noon - 12 * 3_600_000
     with pytest.raises(ValueError, match="noon"):
         moment_ms("noon")
