@@ -59,15 +59,17 @@ def verify(spark: SparkSession, log: TopicLog) -> VerifyReport:
     rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
     log.look_back()
     decisions = log.decisions()
+    overlapping = _check_slices(snapshot)
     problems = [
         *_check_columns(rows),
         *_check_places(snapshot.files.partition.tolist(), decisions.partitions),
-        *_check_slices(snapshot),
+        *overlapping,
         *_check_decisions(decisions, snapshot.log_end_offsets(decisions.partitions)),
         *_check_history(log),
     ]
     try:
         problems += _check_files(rows, snapshot)
+        problems += _check_unique(rows) if overlapping else []
         problems += _check_clean_section(rows, snapshot, decisions)
     except Exception as error:  # noqa: BLE001  whatever a broken file makes Spark raise, its reader wants to know which one
         problems += _unreadable(log, snapshot) or [f"the records cannot be read, so they were not checked: {first_line(error)}"]
@@ -140,10 +142,12 @@ def _check_files(rows: DataFrame, snapshot: LogSnapshot) -> list[str]:
     for partition, segment, label, first, last, records in said - found:
         place = f"partition {partition}, segment {segment}, slice {label}"
         wrong.append(f"{place}: no file holds the {records} records from offset {first} to {last} that its statistics say")
-    doubled = rows.groupBy("partition", "offset").count().where("count > 1").orderBy("partition", "offset").limit(_SHOWN)
-    if _check_slices(snapshot):
-        wrong += [f"partition {row['partition']}: offset {row['offset']} stands {row['count']} times" for row in doubled.collect()]
     return wrong[:_SHOWN]
+
+
+def _check_unique(rows: DataFrame) -> list[str]:
+    doubled = rows.groupBy("partition", "offset").count().where("count > 1").orderBy("partition", "offset").limit(_SHOWN).collect()
+    return [f"partition {row['partition']}: offset {row['offset']} stands {row['count']} times" for row in doubled]
 
 
 def _check_decisions(decisions: Decisions, log_ends: list[int]) -> list[str]:
