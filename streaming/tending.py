@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from compaction.config_keys import HOUR_MS, SECOND_MS
+from compaction.config_keys import DAY_MS, HOUR_MS, SECOND_MS
 from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from compaction.throttle import Throttle
 from storage import transactions
@@ -62,6 +62,7 @@ class _Due:
     hanging_ms: int = 0
     retention_ms: int = 0
     upkeep_ms: int = 0
+    orphans_ms: int = 0
 
     def passed(self, what: str, now_ms: int, interval_ms: int) -> bool:
         """Tell whether something is due, and see to it that it is due again after an interval; a clock put back puts nothing off."""
@@ -199,6 +200,6 @@ class Tending:
         with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
             expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
         with metrics.VACUUM_SECONDS.labels(log.name).time():
-            vacuum(log, self.spark, now_ms=now_ms)
+            vacuum(log, self.spark, now_ms=now_ms, orphans=due.passed("orphans_ms", now_ms, DAY_MS))
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
         compact_ledger(log, now_ms=now_ms)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lastword import arrow
 from storage.arrow_ranges import read_split, split_range
 from storage.arrow_view import ArrowLog
-from storage.upkeep import _vacuum_lite
+from storage.upkeep import _vacuum
 from tests.pictures import DAY_MS, T0, rows, text
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fru
     fruit.roll(now_ms=T0)
     fruit.append(rows(spark, "plum=1", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
-    _vacuum_lite(spark, fruit.log.paths.log, 0)
+    _vacuum(spark, fruit.log.paths.log, "LITE", 0)
     assert reader.catch_up() == ["6 fig=2", "7 lime=3", "8 plum=1"]
     assert reader.catch_up() == []
 
@@ -133,7 +133,7 @@ def test_a_micro_batch_that_comes_again_after_a_cleaning_reads_what_survives_of_
         writer.foreachBatch(fail).start().awaitTermination()
     fruit.append(rows(spark, "fig=1", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
-    _vacuum_lite(spark, fruit.log.paths.log, 0)
+    _vacuum(spark, fruit.log.paths.log, "LITE", 0)
 
     reader = Reader(spark, fruit, tmp_path / "query")
     reader.catch_up()
@@ -213,7 +213,7 @@ def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(
     monkeypatch.setattr("storage.arrow_rows._BATCH_ROWS", 1)
     first = next(started).to_pylist()
     fruit.clean(T0, force=True)
-    _vacuum_lite(spark, fruit.log.paths.log, 0)
+    _vacuum(spark, fruit.log.paths.log, "LITE", 0)
 
     def left(split: RangeSplit) -> list[int]:
         return [row["offset"] for batch in read_split(split, ["offset"]) for row in batch.to_pylist()]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from compaction.errors import OffsetOutOfRange, UserError
-from lastword import LogDir
+from lastword import LogDir, clock
 from storage import crash_points
 from storage.crash_points import CrashPoint
 from storage.ledger import Decision, Kind
@@ -170,6 +174,34 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     assert topic.dead_letters().count() == 2
     expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS + 1, retention_ms=2 * DAY_MS)
     assert topic.dead_letters().count() == 1
+
+
+def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(spark: SparkSession, logs: LogDir) -> None:
+    """FULL takes files that no commit named, once they are a day old; it also stands in where LITE finds its commits gone."""
+    topic = logs.create_topic("gaps")
+    for text in ("a=1", "a=2", "a=3"):
+        topic.append(rows(spark, text, timestamp_ms=T0), now_ms=T0)
+    folder = Path(topic.log.paths.log)
+    (named,) = sorted(folder.glob("partition=0/**/*.parquet"))[:1]
+    old, young = named.with_name("part-00000-old.parquet"), named.with_name("part-00000-young.parquet")
+    for orphan in (old, young):
+        shutil.copyfile(named, orphan)
+    two_days_ago = time.time() - 2 * DAY_MS / 1000
+    os.utime(old, (two_days_ago, two_days_ago))
+    vacuum(topic.log, spark, now_ms=clock.now_ms())
+    assert old.exists(), "LITE knows of no such file"
+    vacuum(topic.log, spark, now_ms=clock.now_ms(), orphans=True)
+    assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
+
+    shutil.copyfile(named, old)
+    os.utime(old, (two_days_ago, two_days_ago))
+    DeltaTable(topic.log.paths.log).create_checkpoint()
+    (folder / "_delta_log" / f"{0:020}.json").unlink()
+    for commit in (folder / "_delta_log").glob("*.json"):
+        os.utime(commit, (two_days_ago, two_days_ago))
+    vacuum(topic.log, spark, now_ms=clock.now_ms())
+    assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
+    assert history(topic) == ["0 a=1", "1 a=2", "2 a=3"]
 
 
 def test_a_mirror_deletes_nothing_of_its_own(spark: SparkSession, logs: LogDir) -> None:
