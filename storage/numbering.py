@@ -87,12 +87,14 @@ def numbered(
     """
     has_offsets = "offset" in given
     order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
+    log_end = by_partition([active.log_end_offset for active in actives], F.col("partition"), fold=False)
+    label = by_partition([active.label for active in actives], F.col("partition"), fold=False)
     placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")
-    by_order = Window.partitionBy("partition").orderBy(*order)
+    # Without a split a partition's rows share a segment and a slice: numbered in that order, they are in the order that Delta writes in.
+    placed = placed if split else placed.withColumns({"segment": label, "slice": log_end})
+    by_order = Window.partitionBy(*(("partition",) if split else PLACE_COLUMNS)).orderBy(*order)
     running = by_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
-    log_end = by_partition([active.log_end_offset for active in actives], F.col("partition"))
-    label = by_partition([active.label for active in actives], F.col("partition"))
     fill = by_partition([active.size_bytes for active in actives], F.col("partition"))
     first_ms = by_partition(
         [_NO_TIMESTAMP if active.first_timestamp_ms is None else active.first_timestamp_ms for active in actives], F.col("partition")
@@ -131,7 +133,7 @@ def numbered(
             "*", F.coalesce("__base", label).alias("segment"), F.coalesce("__base", log_end).alias("slice")
         )
     else:
-        located = measured.withColumn("offset", offset).select("*", label.alias("segment"), log_end.alias("slice"))
+        located = measured.withColumn("offset", offset)
     if stamped is not None:
         located = _stamped(located, stamped)
     elif "producer_id" in located.columns:
@@ -150,7 +152,8 @@ def numbered(
         F.timestamp_millis(F.lit(now_ms)).alias("appended_at"),
         *(F.lit(None).cast(data_type).alias(name) for name, data_type in nothing.items() if name not in located.columns),
     )
-    return filled.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
+    log_rows = filled.select(*LOG_COLUMNS)
+    return log_rows.sortWithinPartitions(*PLACE_COLUMNS, "offset") if split else log_rows
 
 
 def _stamped(rows: DataFrame, stamped: Stamped) -> DataFrame:
