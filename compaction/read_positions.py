@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from compaction.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Kafka's names for the two ends of a log, and the numbers that stand for them in an offset vector.
 EARLIEST: Final = "earliest"
@@ -181,6 +181,46 @@ class TakenBack:
     table_version: int
     restored_version: int
     log_end_offsets: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """The log as a reader finds it: whose it is, at which version, and from where to where it reaches."""
+
+    topic_id: str
+    table_version: int
+    log_start_offsets: Sequence[int]
+    log_end_offsets: Sequence[int]
+
+
+class History(Protocol):
+    """What happened after a version that a reader cannot see in the rows."""
+
+    @property
+    def tombstones(self) -> Sequence[RemovedTombstone]:
+        """The tombstones that cleanings removed."""
+
+    @property
+    def restores(self) -> Sequence[TakenBack]:
+        """The RESTOREs."""
+
+
+def overtaken(position: Position, log: Extent, history: Callable[[int], History]) -> list[Missed]:
+    """Return all that a reader at `position` missed of `log`; `history(version)`, which costs a look, is asked only where it can matter."""
+    found = recreated(position, topic_id=log.topic_id, table_version=log.table_version, log_start_offsets=log.log_start_offsets)
+    if found:
+        return found
+    nothing_new = position.since_version >= 0 and log.table_version <= position.table_version
+    if nothing_new and all(at >= start for at, start in zip(position.offsets, log.log_start_offsets, strict=True)):
+        return []
+    past = history(min(position.since_version, position.table_version))
+    return missed(
+        position,
+        log_start_offsets=log.log_start_offsets,
+        log_end_offsets=log.log_end_offsets,
+        tombstones=past.tombstones,
+        restores=past.restores,
+    )
 
 
 def recreated(position: Position, *, topic_id: str, table_version: int, log_start_offsets: Sequence[int]) -> list[Missed]:

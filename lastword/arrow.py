@@ -49,18 +49,20 @@ class PartitionOffsets(NamedTuple):
 
 
 class Bootstrap(NamedTuple):
-    """The last words at `table_version`, and for each partition the next offset to read from there."""
+    """The last words at one table version, and the position from which a reader goes on there, as `Topic.tail` takes it."""
 
     table: pa.Table
-    offsets: dict[int, int]
-    table_version: int
-    topic_id: str
+    position: Position
 
     @property
-    def position(self) -> Position:
-        """The same as `Topic.tail` takes it."""
-        offsets, version = tuple(self.offsets.values()), self.table_version
-        return Position(offsets=offsets, table_version=version, since_version=version, topic_id=self.topic_id)
+    def offsets(self) -> dict[int, int]:
+        """For each partition the next offset to read."""
+        return self.position.vector()
+
+    @property
+    def table_version(self) -> int:
+        """The version of the log that the words are of."""
+        return self.position.table_version
 
 
 def latest(
@@ -164,9 +166,7 @@ def bootstrap(path: str | Path, *, isolation: str = "read_committed", storage_op
     """
 
     def read(view: ArrowView) -> Bootstrap:
-        return Bootstrap(
-            table=arrow_frames.latest(view), offsets=dict(enumerate(view.end)), table_version=view.version, topic_id=view.topic_id
-        )
+        return Bootstrap(table=arrow_frames.latest(view), position=view.position)
 
     return _reading(path, isolation, storage_options, read)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,8 @@ def starting_position(
     `OffsetOutOfRange` for one past the log end.
     """
     view = view_of(log, spark, log.snapshot(), isolation)
-    version, topic_id = view.snapshot.version, log.decisions().topic_id
     if starting_timestamp is not None:
-        offsets = _offsets_at(log, spark, view, _millis(starting_timestamp))
-        return Position(offsets=offsets, table_version=version, since_version=version, topic_id=topic_id)
+        return replace(view.position, offsets=_offsets_at(log, spark, view, _millis(starting_timestamp)))
     if isinstance(starting_offsets, Position):
         offsets, seen = starting_offsets.offsets, starting_offsets
         if len(offsets) != view.partitions:
@@ -42,7 +41,7 @@ def starting_position(
         option = "starting_offsets"
         offsets = parse_offsets(starting_offsets, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
         new = all(at <= first or at >= last for at, first, last in zip(offsets, view.start, view.end, strict=True))
-        seen = Position(offsets=offsets, table_version=version, since_version=version if new else -1, topic_id=topic_id)
+        seen = replace(view.position, offsets=offsets, since_version=view.snapshot.version if new else -1)
         ends = view.snapshot.log_end_offsets(view.partitions)
         past = {one: offset for one, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
         if past:

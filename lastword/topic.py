@@ -283,9 +283,7 @@ class Topic:
         """
         view = self._view(isolation, None)
         rows = latest_records(self._log_dir.spark, self._log, view)
-        version, topic_id = view.snapshot.version, self._log.decisions().topic_id
-        position = Position(offsets=view.end, table_version=version, since_version=version, topic_id=topic_id)
-        return Bootstrap(rows=rows, position=position)
+        return Bootstrap(rows=rows, position=view.position)
 
     def tail(
         self,

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from compaction.errors import OffsetOutOfRange, ReaderBehind
-from compaction.read_positions import Loss, Position, advance, missed, parse_offsets, recreated, resumed
+from compaction.read_positions import Loss, Position, advance, overtaken, parse_offsets, resumed
 from storage.arrow_ranges import read_split, split_range
 from storage.arrow_rows import offsets_at
 from storage.arrow_view import ArrowLog
@@ -99,7 +99,7 @@ class RangeReader:
         Raises `UserError` for what is no position, `OffsetOutOfRange` for one past the log end.
         """
         options = self.options
-        newest = _at_end(view)
+        newest = view.position
         if options.starting_timestamp_ms is not None:
             return replace(newest, offsets=offsets_at(view, options.starting_timestamp_ms))
         offsets = self._parsed(view, "startingOffsets", options.starting_offsets)
@@ -129,19 +129,9 @@ class Watch:
 
         Raises `ReaderBehind` when something was missed that the options do not accept; else a warning says what.
         """
-        found = recreated(position, topic_id=view.topic_id, table_version=view.version, log_start_offsets=view.start)
-        unmoved = not found and view.version <= position.table_version and position.since_version >= 0
-        if unmoved and all(map(int.__ge__, position.offsets, view.start)):
-            return position.offsets, False
-        if not found:
-            history = self._history.look(self._log.table(), self._log.ledger.read(), min(position.since_version, position.table_version))
-            found = missed(
-                position,
-                log_start_offsets=view.start,
-                log_end_offsets=view.log_end,
-                tombstones=history.tombstones,
-                restores=history.restores,
-            )
+        found = overtaken(
+            position, view.extent, lambda since_version: self._history.look(self._log.table(), self._log.ledger.read(), since_version)
+        )
         refused = [one for one in found if self._refuses(one)]
         if refused:
             raise ReaderBehind(_told(view.topic, refused))
@@ -190,7 +180,7 @@ class TopicStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         if offsets == after.offsets and begin == after.offsets and not accepted:
             return start
         since = view.version if accepted else after.since_version
-        found = _to_dict(replace(_at_end(view), offsets=offsets, since_version=since))
+        found = _to_dict(replace(view.position, offsets=offsets, since_version=since))
         return found if begin == after.offsets else {**found, "begin": {str(one): offset for one, offset in enumerate(begin)}}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -204,7 +194,7 @@ class TopicStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the end of the log as the reader sees it."""
-        return _to_dict(_at_end(self.view()))
+        return _to_dict(self.view().position)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
         """Return the splits of a micro-batch, at the newest version; raises as `latestOffset`."""
@@ -219,11 +209,6 @@ class TopicStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         if self._watch is None:
             self._watch = Watch(self.log, self.options)
         return self._watch.check(position, view)
-
-
-def _at_end(view: ArrowView) -> Position:
-    """Return the position of a reader that begins at the end of a view."""
-    return Position(offsets=view.end, table_version=view.version, since_version=view.version, topic_id=view.topic_id)
 
 
 def _to_dict(position: Position) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from pyarrow import fs
 
 from compaction.errors import UnknownTopic, UserError
 from compaction.producers import Control
+from compaction.read_positions import Extent, Position
 from storage.layout import TopicPaths
 from storage.ledger import Ledger, Restore
 from storage.snapshot import Files, commits_since
@@ -92,6 +93,16 @@ class ArrowView:
     def end(self) -> tuple[int, ...]:
         """Where the reader's log ends: the last stable offsets, or the log ends."""
         return self.stable if self.isolation == "read_committed" else self.log_end
+
+    @property
+    def position(self) -> Position:
+        """Where a reader goes on that knows all that is seen here."""
+        return Position(offsets=self.end, table_version=self.version, since_version=self.version, topic_id=self.topic_id)
+
+    @property
+    def extent(self) -> Extent:
+        """The log as a reader finds it; it reaches to the log end offsets, whatever is seen."""
+        return Extent(topic_id=self.topic_id, table_version=self.version, log_start_offsets=self.start, log_end_offsets=self.log_end)
 
     def is_dirty(self, partition: int, offset: int) -> bool:
         """Tell whether an offset lies in the dirty section."""

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from compaction.errors import UserError
 from compaction.producers import Control
+from compaction.read_positions import Extent, Position
 from storage.cleaning_rows import position
 from storage.envelope import by_partition
 from storage.producer_log import has_producers
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 #: The columns of a last word.
 LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
-#: What an entry costs in the memory of every task when keys, or positions, are sent to it; and the share of the heap that they may take.
 #: The column that `flagged_aborted` adds.
 ABORTED: Final = "__aborted"
+#: What an entry costs in the memory of every task when keys, or positions, are sent to it; and the share of the heap that they may take.
 _KEY_BYTES: Final = 128
 _POSITION_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
@@ -57,6 +58,7 @@ class View:
     record, and no data of an aborted transaction is left.
     """
 
+    topic_id: str
     snapshot: LogSnapshot
     isolation: str
     start: tuple[int, ...]
@@ -67,6 +69,18 @@ class View:
     def partitions(self) -> int:
         """The number of partitions."""
         return len(self.start)
+
+    @property
+    def position(self) -> Position:
+        """Where a reader goes on that knows all that is seen here."""
+        version = self.snapshot.version
+        return Position(offsets=self.end, table_version=version, since_version=version, topic_id=self.topic_id)
+
+    @property
+    def extent(self) -> Extent:
+        """The log as a reader finds it; it reaches to the log end offsets, whatever is seen."""
+        ends = self.snapshot.log_end_offsets(self.partitions)
+        return Extent(topic_id=self.topic_id, table_version=self.snapshot.version, log_start_offsets=self.start, log_end_offsets=ends)
 
     def records(self, begin: Sequence[int]) -> int:
         """Return how many rows the files that reach past `begin` hold: at least as many as are seen from there on."""
@@ -100,7 +114,9 @@ def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation
     start = [decisions.log_start_offset(partition) for partition in range(decisions.partitions)]
     checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=snapshot.version) or 0 for one in range(decisions.partitions)]
     dirty = [max(*bounds) for bounds in zip(start, checkpoints, strict=True)]
-    return View(snapshot=snapshot, isolation=isolation, start=tuple(start), first_dirty=tuple(dirty), end=tuple(ends))
+    return View(
+        topic_id=decisions.topic_id, snapshot=snapshot, isolation=isolation, start=tuple(start), first_dirty=tuple(dirty), end=tuple(ends)
+    )
 
 
 def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequence[int] | None = None) -> DataFrame:

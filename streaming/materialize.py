@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from compaction.errors import CommitConflict, UserError
-from compaction.read_positions import Position
 from storage import crash_points
 from storage.crash_points import CrashPoint
 from storage.decoding import decoded
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+    from compaction.read_positions import Position
     from storage.target import Target
     from storage.topic_log import TopicLog
     from streaming.tail import Span, TailOptions
@@ -119,12 +119,10 @@ def materialize_table(
     if standing is None or rebuild:
         view = view_of(log, spark, log.snapshot(), options.isolation)
         rows = shape.of(latest_records(spark, log, view)).drop("live")
-        version = view.snapshot.version
-        position = Position(offsets=view.end, table_version=version, since_version=version, topic_id=log.decisions().topic_id)
         crash_points.reached(CrashPoint.TARGET_PLANNED)
-        target.create(rows, position, after=standing)
+        target.create(rows, view.position, after=standing)
         crash_points.reached(CrashPoint.TARGET_MADE)
-        standing = Standing(position=position, steps=0 if standing is None else standing.steps + 1)
+        standing = Standing(position=view.position, steps=0 if standing is None else standing.steps + 1)
     run = Materialization(log, target, standing, shape)
     frame = streaming_frame(Tail(log, spark, replace(options, consistent=True), clock_ms), standing.position, on_span=run.reading)
     return _started(frame, run.apply, trigger, {})

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from compaction.errors import InvalidConfiguration, ReaderBehind, Violation
-from compaction.read_positions import Loss, Position, advance, missed, recreated, resumed
+from compaction.read_positions import Loss, Position, advance, overtaken, resumed
 from compaction.readers import EXPIRATION_MS, Reader, check_reader
 from storage.ledger import Decision, Kind
 from storage.reader_history import HistoryWatch
@@ -155,7 +156,7 @@ class Tail:
                 offsets=offsets,
                 table_version=version,
                 since_version=version if accepted else after.since_version,
-                topic_id=self.log.decisions().topic_id,
+                topic_id=view.topic_id,
             ),
         )
 
@@ -185,28 +186,13 @@ class Tail:
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""
-        version = view.snapshot.version
-        found = recreated(position, topic_id=self.log.decisions().topic_id, table_version=version, log_start_offsets=view.start)
-        looked_at = not found and position.since_version >= 0 and version <= position.table_version
-        if looked_at and all(map(int.__ge__, position.offsets, view.start)):
-            return position.offsets, False
-        if not found:
-            history = self.log.history(self._history, min(position.since_version, position.table_version))
-            found = missed(
-                position,
-                log_start_offsets=view.start,
-                log_end_offsets=view.snapshot.log_end_offsets(view.partitions),
-                tombstones=history.tombstones,
-                restores=history.restores,
-            )
-        if not found:
-            return position.offsets, False
+        found = overtaken(position, view.extent, partial(self.log.history, self._history))
         refused = [one for one in found if self._refuses(one)]
         if refused:
             raise ReaderBehind(self._told(refused))
         for one in found:
             _LOG.warning("reader missed", topic=self.log.name, partition=one.partition, offset=one.offset, loss=one.loss.value)
-        return resumed(position, found, view.partitions), True
+        return resumed(position, found, view.partitions), bool(found)
 
     def _refuses(self, one: Missed) -> bool:
         if one.loss is Loss.TOMBSTONE:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
 
 from compaction.errors import UserError
 from compaction.read_positions import (
+    Extent,
     Loss,
     Position,
     RemovedTombstone,
@@ -13,6 +16,7 @@ from compaction.read_positions import (
     advance,
     as_of_version_needed,
     missed,
+    overtaken,
     parse_offsets,
     recreated,
     resumed,
@@ -126,6 +130,34 @@ def test_a_reader_of_a_topic_that_had_the_name_before_has_missed_all_of_the_new_
     assert [(one.loss, one.partition, one.resume_at) for one in found] == [(Loss.RECREATED, 0, 0), (Loss.RECREATED, 1, 2)]
     assert str(found[0]) == "partition 0, offset 5: the topic was deleted, and another was created under its name; its log starts at 0"
     assert resumed(position, found, 2) == (0, 2)
+
+
+@dataclass(frozen=True)
+class _History:
+    tombstones: tuple[RemovedTombstone, ...] = ()
+    restores: tuple[TakenBack, ...] = ()
+
+
+def test_the_history_of_a_log_is_asked_for_only_where_it_can_matter() -> None:
+    """Not at a version that was read, not of another topic; from the older of the two versions on, else."""
+    asked: list[int] = []
+
+    def history(since_version: int) -> _History:
+        asked.append(since_version)
+        return _History(tombstones=(RemovedTombstone(table_version=8, partition=1, offset=12),))
+
+    def losses(position: Position, version: int, start: int = 0) -> list[Loss]:
+        log = Extent(topic_id="new", table_version=version, log_start_offsets=(start, start), log_end_offsets=(50, 50))
+        return [one.loss for one in overtaken(position, log, history)]
+
+    at_seven = Position(offsets=(5, 9), table_version=7, since_version=6, topic_id="new")
+    assert losses(at_seven, 7) == []
+    assert losses(replace(at_seven, topic_id="old"), 7) == [Loss.RECREATED, Loss.RECREATED]
+    assert asked == []
+    assert losses(at_seven, 8) == [Loss.TOMBSTONE]
+    assert losses(at_seven, 7, start=9) == [Loss.DELETED, Loss.TOMBSTONE], "the log start moves without a commit"
+    assert losses(replace(at_seven, since_version=-1), 7) == [Loss.TOMBSTONE]
+    assert asked == [6, 6, -1]
 
 
 def test_a_reader_of_the_same_topic_has_not() -> None:
