@@ -7,8 +7,9 @@
 ```
 
 Registration is optional. A reader that names itself pins tombstones that it has not read, beyond `delete.retention.ms`, and the files of
-the table version that it read last, beyond VACUUM's retention; until it has moved on, or has not been seen for its expiration, or is
-dropped. Kafka has no such thing: a consumer that sleeps past `delete.retention.ms` may miss a delete.
+the table version that it read last, beyond VACUUM's retention (7 days at the most, as long as that version can be read at all); until it
+has moved on, or has not been seen for its expiration, or is dropped. Kafka has no such thing: a consumer that sleeps past
+`delete.retention.ms` may miss a delete.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ SETTINGS: Final[dict[str, str]] = {
     # A second start of a query would otherwise silently stop the first.
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     # Each table that is broadcast takes at least a page, and a page of a 3 GiB heap on 2 cores is 64 MiB.
-    "spark.buffer.pageSize": "4m",
+    "spark.buffer.pageSize": "8m",
     # zstd's first level makes files as small as its third (Spark's own), in four fifths of the time that an append takes.
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     # The cleaner and the appenders share one application: neither may hold up the other.

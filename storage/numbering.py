@@ -87,6 +87,9 @@ def numbered(
     """
     has_offsets = "offset" in given
     order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
+    # A partition that is one constant (there is one, or the input names one) is no column to sort by: Delta would sort by it once more,
+    # and where that sort spills it keeps no order among equals. No row's place is negative, which Spark does not know.
+    rows = rows.withColumn("partition", F.when(F.col(order[-1]) >= 0, F.col("partition")))
     log_end = by_partition([active.log_end_offset for active in actives], F.col("partition"), fold=False)
     label = by_partition([active.label for active in actives], F.col("partition"), fold=False)
     placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")

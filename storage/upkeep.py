@@ -2,17 +2,18 @@
 
 | what | kept | how |
 |---|---|---|
-| files that left the log | max(file.delete.delay.ms, 24 h), what readers pin | VACUUM LITE, which does not list the files |
+| files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | VACUUM LITE, which lists no files |
 | files that no commit ever named (a crash left them) | as long | VACUUM FULL, once a day |
 | Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`schema.log_properties`) |
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | query checkpoints | the last 100 micro-batches | Spark (`spark.sql.streaming.minBatchesToRetain`) |
+
+Older table versions than 7 days cannot be read, whatever files are there: their commits are gone. So nothing is kept longer for them.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
 
 #: Files of the log stay at least so long, whatever file.delete.delay.ms says: a reader may hold a snapshot of yesterday.
 LEAST_FILE_RETENTION_MS: Final = DAY_MS
+#: As long Delta knows its commits (`schema.log_properties`), and when a file left (its own default, delta.deletedFileRetentionDuration).
+_LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
+#: A file that no commit names may be one of a commit in flight; none takes a day.
+_ORPHANS_KEPT_MS: Final = DAY_MS
 _LEDGER_FILES: Final = 100
-#: As long Delta knows when a file left (`delta.deletedFileRetentionDuration`, which the log leaves at its default). FULL needs that: what
-#: a reader of an older version pins is no orphan.
-_TOMBSTONES_KEPT_MS: Final = 7 * DAY_MS
 #: That no less than 7 days may be asked for, and that (from Delta 4.1 on) what is asked for does not count.
 _CHECKS: Final = ("spark.databricks.delta.retentionDurationCheck.enabled", "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled")
-#: They are settings of the whole session, which the cleaner's threads share.
-_CHECKING: Final = threading.Lock()
 
 
 def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = False) -> None:
@@ -43,18 +43,44 @@ def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = F
     seen_ms = oldest_seen_ms(log.decisions().readers.values(), now_ms)
     if seen_ms is not None:
         kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
+    session = spark.newSession()  # for the settings: they are a session's, and the cleaner's threads share theirs
+    for check in _CHECKS:
+        session.conf.set(check, "false")
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
-        if not orphans or retention_ms > _TOMBSTONES_KEPT_MS:
-            try:
-                _vacuum(spark, location, "LITE", retention_ms)
-                continue
-            except Py4JJavaError as error:
-                # LITE learns from commits which files left since the VACUUM before. After a week without one those commits are gone, and
-                # while more than a week is asked for it finds none and forgets where it stood.
-                if "[DELTA_CANNOT_VACUUM_LITE]" not in str(error.java_exception):
-                    raise
-        if retention_ms <= _TOMBSTONES_KEPT_MS:
-            _vacuum(spark, location, "FULL", retention_ms)
+        retention_ms = min(retention_ms, _LONGEST_FILE_RETENTION_MS)  # noqa: PLW2901
+        if orphans or not vacuum_lite(session, location, retention_ms):
+            _vacuum_full(session, location, max(retention_ms, _ORPHANS_KEPT_MS))
+
+
+def vacuum_lite(session: SparkSession, location: str, retention_ms: int) -> bool:
+    """Delete the files that left a table more than `retention_ms` ago; return False when the commits that would name them are gone."""
+    try:
+        _run(session, location, "LITE", retention_ms)
+    except Py4JJavaError as error:
+        if "[DELTA_CANNOT_VACUUM_LITE]" not in str(error.java_exception):
+            raise
+        return False
+    return True
+
+
+def _vacuum_full(session: SparkSession, location: str, retention_ms: int) -> None:
+    """Delete every file that no version of the last `retention_ms` needs, and let the next LITE go on from there.
+
+    A FULL makes Delta forget up to which commit the last LITE had come, and from then on it refuses a LITE (Delta 4.4, `VacuumCommand`).
+    """
+    jvm = session._jvm  # noqa: SLF001  no public way
+    assert jvm is not None  # noqa: S101  only Spark Connect has none
+    delta = jvm.org.apache.spark.sql.delta
+    delta_log = delta.DeltaLog.forTable(session._jsparkSession, location)  # noqa: SLF001
+    before = delta.commands.LastVacuumInfo.getLastVacuumInfo(delta_log)
+    version = before.get().latestCommitVersionOutsideOfRetentionWindow() if before.isDefined() else before
+    _run(session, location, "FULL", retention_ms)
+    reached = max(delta.DeltaHistoryManager.getEarliestDeltaFile(delta_log), version.get() if version.isDefined() else 0)
+    delta.commands.LastVacuumInfo.persistLastVacuumInfo(delta.commands.LastVacuumInfo(jvm.scala.Some(reached)), delta_log)
+
+
+def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> None:
+    session.sql(f"VACUUM delta.`{location.replace('`', '``')}` {kind} RETAIN {-(-retention_ms // HOUR_MS)} HOURS")
 
 
 def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, retention_ms: int) -> None:
@@ -69,17 +95,3 @@ def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, rete
 def compact_ledger(log: TopicLog, *, now_ms: int, least_files: int = _LEDGER_FILES) -> int:
     """Write the ledger again without the decisions that no longer hold and are older than 7 days; return how many rows went."""
     return log.ledger.compact(before_ms=now_ms - 7 * DAY_MS, least_files=least_files)
-
-
-def _vacuum(spark: SparkSession, location: str, kind: str, retention_ms: int) -> None:
-    """Run VACUUM with a retention of our own, rounded up to hours; it is ours to answer for."""
-    sql = f"VACUUM delta.`{location.replace('`', '``')}` {kind} RETAIN {-(-retention_ms // HOUR_MS)} HOURS"
-    with _CHECKING:
-        before = {name: spark.conf.get(name, "true") for name in _CHECKS}
-        for name in _CHECKS:
-            spark.conf.set(name, "false")
-        try:
-            spark.sql(sql)
-        finally:
-            for name, value in before.items():
-                spark.conf.set(name, value or "true")

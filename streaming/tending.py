@@ -199,7 +199,12 @@ class Tending:
             return
         with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
             expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
-        with metrics.VACUUM_SECONDS.labels(log.name).time():
-            vacuum(log, self.spark, now_ms=now_ms, orphans=due.passed("orphans_ms", now_ms, DAY_MS))
+        orphans = due.passed("orphans_ms", now_ms, DAY_MS)
+        try:
+            with metrics.VACUUM_SECONDS.labels(log.name).time():
+                vacuum(log, self.spark, now_ms=now_ms, orphans=orphans)
+        except Exception:
+            due.orphans_ms = 0 if orphans else due.orphans_ms
+            raise
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
         compact_ledger(log, now_ms=now_ms)

@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 from lastword import arrow
 from storage.arrow_ranges import read_split, split_range
 from storage.arrow_view import ArrowLog
-from storage.upkeep import _vacuum
-from tests.pictures import DAY_MS, T0, rows, text
+from tests.pictures import DAY_MS, T0, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +113,7 @@ def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fru
     fruit.roll(now_ms=T0)
     fruit.append(rows(spark, "plum=1", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
-    _vacuum(spark, fruit.log.paths.log, "LITE", 0)
+    vacuum(fruit, spark)
     assert reader.catch_up() == ["6 fig=2", "7 lime=3", "8 plum=1"]
     assert reader.catch_up() == []
 
@@ -133,7 +132,7 @@ def test_a_micro_batch_that_comes_again_after_a_cleaning_reads_what_survives_of_
         writer.foreachBatch(fail).start().awaitTermination()
     fruit.append(rows(spark, "fig=1", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
-    _vacuum(spark, fruit.log.paths.log, "LITE", 0)
+    vacuum(fruit, spark)
 
     reader = Reader(spark, fruit, tmp_path / "query")
     reader.catch_up()
@@ -213,7 +212,7 @@ def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(
     monkeypatch.setattr("storage.arrow_rows._BATCH_ROWS", 1)
     first = next(started).to_pylist()
     fruit.clean(T0, force=True)
-    _vacuum(spark, fruit.log.paths.log, "LITE", 0)
+    vacuum(fruit, spark)
 
     def left(split: RangeSplit) -> list[int]:
         return [row["offset"] for batch in read_split(split, ["offset"]) for row in batch.to_pylist()]

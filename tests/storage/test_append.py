@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,12 +10,13 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
+from storage import append
 from storage.append import Habits, MicroBatch
 from storage.commit import commit_append
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lastword import LogDir
 
@@ -193,3 +195,32 @@ def _query_decision(name: str, query_id: str) -> Any:
     from storage.ledger import Decision, Kind  # noqa: PLC0415
 
     return Decision(kind=Kind.QUERY, time_ms=0, name=name, details={"query_id": query_id})
+
+
+@pytest.mark.parametrize(
+    ("partitions", "named"), [(1, False), (3, False), (3, True)], ids=["one partition", "three", "one of three, named"]
+)
+def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch, partitions: int, *, named: bool
+) -> None:
+    """Delta sorts by partition, segment and slice again what is not sorted by them, and keeps no order among equals where that spills."""
+    written: list[DataFrame] = []
+
+    def commit(rows: DataFrame, *given: Any, **more: Any) -> int:
+        written.append(rows)
+        return commit_append(rows, *given, **more)
+
+    monkeypatch.setattr(append, "commit_append", commit)
+    topic = logs.create_topic(f"sorted-{partitions}-{named}", partitions=partitions)
+    for _ in range(2):  # with care, then without
+        changes = spark.range(9).select(F.col("id").cast("string").alias("key"), F.lit("1").alias("value"))
+        topic.append(changes.withColumn("partition", F.lit(0)) if named else changes)
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan says nothing of its order before it runs
+    try:
+        orders = [rows._jdf.queryExecution().executedPlan().outputOrdering().mkString(" ") for rows in written]  # noqa: SLF001
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    for order in orders:
+        assert re.match(r"partition#\d+ ASC NULLS FIRST segment#\d+L ASC NULLS FIRST slice#\d+L ASC NULLS FIRST", order), order
+    assert "offset#" in orders[0], "the split way"
+    assert "offset#" not in orders[-1], "the common way: ordered by what numbers it"
