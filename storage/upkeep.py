@@ -48,11 +48,11 @@ def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = F
         session.conf.set(check, "false")
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
         retention_ms = min(retention_ms, _LONGEST_FILE_RETENTION_MS)  # noqa: PLW2901
-        if orphans or not vacuum_lite(session, location, retention_ms):
+        if orphans or not _vacuum_lite(session, location, retention_ms):
             _vacuum_full(session, location, max(retention_ms, _ORPHANS_KEPT_MS))
 
 
-def vacuum_lite(session: SparkSession, location: str, retention_ms: int) -> bool:
+def _vacuum_lite(session: SparkSession, location: str, retention_ms: int) -> bool:
     """Delete the files that left a table more than `retention_ms` ago; return False when the commits that would name them are gone."""
     try:
         _run(session, location, "LITE", retention_ms)
