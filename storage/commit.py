@@ -1,13 +1,13 @@
 """Every commit of records goes through here (the ledger's, which Spark never writes, are in `ledger`).
 
-A commit is *one Delta commit*, by compare-and-set: the writer names the application id that all its peers share and the version that
-follows the one in the snapshot it planned with. Delta gives three answers, and only one of them can be believed at once:
+A commit is *one Delta commit*, by compare-and-set: it begins at the table version that it was planned with, names the application id that
+all its peers share, and another commit of that id since then is a conflict (`delta_transaction`). Delta gives three answers:
 
+* it returns the version: written;
 * it raises a conflict: nothing was written → `CommitConflict`;
-* it returns: the commit was written, **or silently skipped** because the version was stale;
 * it raises anything else: written or not, nobody knows yet.
 
-So the newest commits are asked for our token. Found: ours. Not found: not ours. Cannot be asked: `CommitStateUnknown`.
+So after an error the newest commits are asked for our token. Found: ours. Not found: not ours. Cannot be asked: `CommitStateUnknown`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from compaction.errors import CommitConflict, CommitStateUnknown, LastwordError
+from storage import delta_transaction
 from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, CommitMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, DataFrameWriter
+    from pyspark.sql import DataFrame
 
     from storage.snapshot import LogSnapshot
 
@@ -98,8 +99,8 @@ def commit_append(rows: DataFrame, location: str, snapshot: LogSnapshot, *, find
     table cannot be asked. Any other error of the write is raised as it came, after the table was asked and did not have the commit.
     """
     metadata = CommitMetadata(token=new_token(), kind="append", queries=queries, append_txn=snapshot.append_txn + 1)
-    options = {"txnAppId": APPEND_APP_ID, "txnVersion": snapshot.append_txn + 1, "compression": codec}
-    return _commit(rows.write.mode("append"), options, metadata, location, snapshot, find=find, peer="append")
+    options = {"txnAppId": APPEND_APP_ID, "txnVersion": str(snapshot.append_txn + 1), "compression": codec}
+    return _commit(rows, options, metadata, mode="append", location=location, snapshot=snapshot, find=find)
 
 
 def commit_swap(
@@ -123,37 +124,37 @@ def commit_swap(
     )
     options = {
         "txnAppId": MAINTENANCE_APP_ID,
-        "txnVersion": snapshot.maintenance_txn + 1,
+        "txnVersion": str(snapshot.maintenance_txn + 1),
         "replaceWhere": " OR ".join(one.predicate for one in slices),
         "dataChange": "false",
         "compression": codec,
     }
-    return _commit(rows.write.mode("overwrite"), options, metadata, location, snapshot, find=find, peer="swap of segments")
+    return _commit(rows, options, metadata, mode="overwrite", location=location, snapshot=snapshot, find=find)
 
 
 def _commit(
-    writer: DataFrameWriter,
-    options: Mapping[str, Any],
+    rows: DataFrame,
+    options: Mapping[str, str],
     metadata: CommitMetadata,
+    *,
+    mode: str,
     location: str,
     snapshot: LogSnapshot,
-    *,
     find: Finder,
-    peer: str,
 ) -> int:
-    """Write, then ask the table whether the commit is there, whatever Delta said."""
-    failure: Exception | None = None
+    """Write; after an error ask the table whether the commit is there, whatever Delta said."""
+    given = {**options, "userMetadata": metadata.to_json()}
     try:
-        writer.format("delta").options(**options).option("userMetadata", metadata.to_json()).save(location)
-    except Exception as error:  # noqa: BLE001  whatever it was, the table is asked whether the commit is there
-        failure = error
-    version = _find(find, location, metadata.token, snapshot.version)
-    if version is not None:
-        return version
-    if failure is None or is_conflict(failure):
-        message = f"{location}: another {peer} was committed after table version {snapshot.version}; nothing of this one was written"
-        raise CommitConflict(message) from failure
-    raise failure
+        return delta_transaction.write(rows, location, mode=mode, options=given, planned_version=snapshot.version)
+    except Exception as failure:
+        version = _find(find, location, metadata.token, snapshot.version)
+        if version is not None:
+            return version
+        if is_conflict(failure):
+            peer = "append" if mode == "append" else "swap of segments"
+            message = f"{location}: another {peer} was committed after table version {snapshot.version}; nothing of this one was written"
+            raise CommitConflict(message) from failure
+        raise
 
 
 def _find(find: Finder, location: str, token: str, since_version: int) -> int | None:

@@ -167,8 +167,8 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 kiwi=1"]
 
 
-def test_a_commit_planned_from_an_old_snapshot_is_refused_although_delta_says_nothing(spark: SparkSession, logs: LogDir) -> None:
-    """Delta skips a stale txnVersion silently; two appenders would number from the same log end."""
+def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, logs: LogDir) -> None:
+    """Appends do not conflict in Delta, and a stale txnVersion is skipped silently; two appenders would number from the same log end."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(rows(spark, "grape=1"))
     stale = topic.log.snapshot()
@@ -217,7 +217,8 @@ def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
         topic.append(changes.withColumn("partition", F.lit(0)) if named else changes)
     spark.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan says nothing of its order before it runs
     try:
-        orders = [rows._jdf.queryExecution().executedPlan().outputOrdering().mkString(" ") for rows in written]  # noqa: SLF001
+        plans = [rows.select("*")._jdf.queryExecution().executedPlan() for rows in written]  # noqa: SLF001  what was written has its plan
+        orders = [plan.outputOrdering().mkString(" ") for plan in plans]
     finally:
         spark.conf.unset("spark.sql.adaptive.enabled")
     for order in orders:

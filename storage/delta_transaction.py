@@ -1,0 +1,56 @@
+"""A Delta write in a transaction that begins at the table version that it was planned with.
+
+`DataFrameWriter` begins its transaction when the write starts, whatever the plan had read, and for a `txnVersion` it computes the whole
+state of the table first: four Spark jobs, a third of a small append. What its command does besides (Delta 4.4, `WriteIntoDelta.run`)
+happens here too, but
+
+* the transaction begins at the version of the plan, so that Delta compares it with *every* commit since then;
+* it depends on the application id that it is going to set, so that another commit of that id since then is a conflict, and nothing else
+  has to be looked up.
+
+```
+ version   7      8       9      10
+           plan   append  swap   ← ours: 8 and 9 are compared with it; the one of our application id is a conflict
+```
+
+Delta's classes are those of the release that is pinned; there is no public way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+
+def write(rows: DataFrame, location: str, *, mode: str, options: Mapping[str, str], planned_version: int) -> int:
+    """Write `rows` into the Delta table at `location` in one commit and return its version.
+
+    `mode` is append or overwrite, `options` are those of a Delta write with txnAppId among them, `planned_version` is the table version
+    that the write was planned with. Raises Delta's conflicts when a commit since then contradicts this one.
+    """
+    session = rows.sparkSession
+    jvm: Any = session._jvm  # noqa: SLF001
+    delta, option, java_session = jvm.org.apache.spark.sql.delta, jvm.scala.Option, session._jsparkSession  # noqa: SLF001
+    none = option.empty()
+
+    log = delta.DeltaLog.forTable(java_session, location)
+    snapshot = log.update(False, none, none)  # noqa: FBT003  as Delta's own writes do
+    if snapshot.version() != planned_version:
+        snapshot = log.getSnapshotAt(planned_version, none, none, False)  # noqa: FBT003
+    transaction = log.startTransaction(none, option.apply(snapshot))
+    transaction.readTxn().addOne(options["txnAppId"])
+
+    to_scala = jvm.org.apache.spark.api.python.PythonUtils
+    delta_options = delta.DeltaOptions(to_scala.toScalaMap(dict(options)), java_session.sessionState().conf())
+    save_mode = jvm.org.apache.spark.sql.SaveMode.valueOf(mode.capitalize())
+    nothing = to_scala.toSeq([]), to_scala.toScalaMap({})  # partition columns and properties are those of the table
+    command = delta.commands.WriteIntoDelta(log, save_mode, delta_options, *nothing, rows._jdf, none, none, False)  # noqa: FBT003, SLF001
+    written = command.writeAndReturnCommitData(transaction, java_session, none, False)  # noqa: FBT003
+    operation = delta.DeltaOperations.Write(
+        save_mode, none, delta_options.replaceWhere(), delta_options.userMetadata(), none, none, none, none, none
+    )
+    return int(transaction.commit(written.actions(), operation, written.stringTags()))
