@@ -241,12 +241,12 @@ def _producer_rules(rows: DataFrame) -> dict[Reason, tuple[Column, Column]]:
     return {Reason.INVALID_PRODUCER: (holds, shown)}
 
 
-def by_partition(values: Sequence[int], partition: Column, *, fold: bool = True) -> Column:
+def by_partition(values: Sequence[int], partition: Column) -> Column:
     """Return the value (bigint) that belongs to a row's partition, from a list with one number a partition; null outside of it.
 
-    Equal numbers fold into a constant, which Spark can push down to files, unless `fold` is False: a constant is no column to sort by.
+    Equal numbers fold into a constant, which Spark can push down to files.
     """
-    if fold and len(set(values)) == 1:
+    if len(set(values)) == 1:
         return F.lit(values[0]).cast("bigint")
     return F.get(F.expr(f"array({','.join(f'{value}L' for value in values)})"), partition)
 

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from compaction.producers import SEQUENCES
-from storage.envelope import ORDER_PREFIX, REASON, by_partition, record_bytes
+from storage.envelope import ORDER_PREFIX, REASON, record_bytes
 from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 #: A micro-batch of up to this many rows is numbered by one task: a shuffle costs more than it saves.
 SMALL_ROWS: Final = 20_000
-_NO_TIMESTAMP: Final = -1
 
 
 class Guard(str, Enum):
@@ -86,62 +84,62 @@ def numbered(
     `stamped` gives all rows one producer.
     """
     has_offsets = "offset" in given
-    order = ["offset"] if has_offsets else [name for name in rows.columns if name.startswith(ORDER_PREFIX)]
+    order = ["offset"] if has_offsets else [f"`{name}`" for name in rows.columns if name.startswith(ORDER_PREFIX)]
+    log_end = _by_partition([active.log_end_offset for active in actives])
+    label = _by_partition([active.label for active in actives])
     # A partition that is one constant (there is one, or the input names one) is no column to sort by: Delta would sort by it once more,
     # and where that sort spills it keeps no order among equals. No row's place is negative, which Spark does not know.
-    rows = rows.withColumn("partition", F.when(F.col(order[-1]) >= 0, F.col("partition")))
-    log_end = by_partition([active.log_end_offset for active in actives], F.col("partition"), fold=False)
-    label = by_partition([active.label for active in actives], F.col("partition"), fold=False)
-    placed = rows.coalesce(1) if spark_partitions == 1 else rows.repartition(spark_partitions, "partition")
-    # Without a split a partition's rows share a segment and a slice: numbered in that order, they are in the order that Delta writes in.
-    placed = placed if split else placed.withColumns({"segment": label, "slice": log_end})
-    by_order = Window.partitionBy(*(("partition",) if split else PLACE_COLUMNS)).orderBy(*order)
-    running = by_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-
-    fill = by_partition([active.size_bytes for active in actives], F.col("partition"))
-    first_ms = by_partition(
-        [_NO_TIMESTAMP if active.first_timestamp_ms is None else active.first_timestamp_ms for active in actives], F.col("partition")
-    )
-
-    key_bytes = F.coalesce(F.octet_length("key"), F.lit(0))
+    spread = rows.withColumn("partition", F.expr(f"CASE WHEN {order[-1]} >= 0 THEN partition END"))
+    # By number: a hash sends three of four partitions into one of two tasks.
+    task = ["__task"] if spark_partitions > 1 else []
+    if task:
+        spread = spread.withColumn("__task", F.expr(f"coalesce(pmod(partition, {spark_partitions}), 0)"))
+    spread = spread.repartitionById(spark_partitions, F.col("__task")) if task else spread.coalesce(1)
     rest_bytes = record_bytes(F.lit(None), F.col("value"), F.col("headers") if "headers" in given else None)
-    weight = key_bytes * F.lit(compression.key) + rest_bytes * F.lit(compression.rest) + F.lit(compression.overhead)
-    stamp = F.unix_millis("timestamp") if "timestamp" in given else None  # else all rows have the time of the append
-    measured = placed.select(
-        "*",
-        F.row_number().over(by_order).alias("__rank"),
-        F.sum(weight).over(running).alias("__sum"),
-        (F.lit(now_ms) if stamp is None else F.max(stamp).over(running)).alias("__latest"),
-        (F.lit(now_ms) if stamp is None else F.first(stamp).over(running)).alias("__first"),
-        *([F.lag("offset").over(by_order).alias("__previous")] if has_offsets else []),
-    )
-    begun = F.when(first_ms == _NO_TIMESTAMP, F.col("__first")).otherwise(first_ms)
-    run_by_bytes = F.floor((fill + F.col("__sum") - 1) / F.lit(config.segment_bytes))
-    run_by_time = F.floor(F.greatest(F.lit(0), F.col("__latest") - begun - 1) / F.lit(config.max_segment_ms))
-    run = F.greatest(F.lit(0), run_by_bytes) + run_by_time
+    # Without a split a partition's rows share a segment and a slice: numbered in that order, they are in the order that Delta writes in.
+    place = [] if split else [F.expr(f"{label} AS segment"), F.expr(f"{log_end} AS slice")]
+    placed = spread.select("*", rest_bytes.alias("__rest"), *place)
 
-    offset = F.col("offset") if has_offsets else log_end + F.col("__rank") - 1
-    guards = F.when(F.col(REASON).isNotNull(), F.lit(Guard.INVALID.value))
+    by_order = f"PARTITION BY {', '.join([*(['partition'] if split else PLACE_COLUMNS), *task])} ORDER BY {', '.join(order)}"
+    running = f"{by_order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+    weight = f"coalesce(octet_length(key), 0) * {compression.key}D + __rest * {compression.rest}D + {compression.overhead}D"
+    # Without times of their own all rows have that of the append.
+    stamps = [f"{name}(unix_millis(timestamp)) OVER ({running})" if "timestamp" in given else f"{now_ms}L" for name in ("max", "first")]
+    measured = placed.selectExpr(
+        "*",
+        f"row_number() OVER ({by_order}) AS __rank",
+        f"sum({weight}) OVER ({running}) AS __sum",
+        f"{stamps[0]} AS __latest",
+        f"{stamps[1]} AS __first",
+        *([f"lag(offset) OVER ({by_order}) AS __previous"] if has_offsets else []),
+    )
+
+    fill = _by_partition([active.size_bytes for active in actives])
+    begun = _by_partition([active.first_timestamp_ms for active in actives])
+    run_by_bytes = f"floor(({fill} + __sum - 1) / {config.segment_bytes})"
+    run_by_time = f"floor(greatest(0, __latest - coalesce({begun}, __first) - 1) / {config.max_segment_ms})"
+    run = f"(greatest(0, {run_by_bytes}) + {run_by_time})"
+    guards = {f"{REASON} IS NOT NULL": Guard.INVALID}
     if has_offsets:
-        guards = guards.when(F.col("__previous") == F.col("offset"), F.lit(Guard.DOUBLE.value))
+        guards["__previous = offset"] = Guard.DOUBLE
     if not split:
-        guards = guards.when((run > 0) & ((fill > 0) | (F.col("__rank") > 1)), F.lit(Guard.SPLIT.value))
-    offset = F.when(guards.isNotNull(), F.raise_error(guards).cast("bigint")).otherwise(offset)
+        guards[f"{run} > 0 AND ({fill} > 0 OR __rank > 1)"] = Guard.SPLIT
+    cases = " ".join(f"WHEN {when} THEN CAST(raise_error('{guard.value}') AS BIGINT)" for when, guard in guards.items())
+    offset = f"CASE {cases} ELSE {'offset' if has_offsets else f'{log_end} + __rank - 1'} END"
 
     if split:
-        runs = measured.withColumn("__run", run).withColumn("offset", offset)
-        starts = runs.withColumn("__start", F.when(F.col("__run") != F.coalesce(F.lag("__run").over(by_order), F.lit(0)), F.col("offset")))
-        base = F.max("__start").over(running)
-        located = starts.withColumn("__base", base).select(
-            "*", F.coalesce("__base", label).alias("segment"), F.coalesce("__base", log_end).alias("slice")
-        )
+        runs = measured.withColumns({"offset": F.expr(offset), "__run": F.expr(run)})
+        begins = f"__run != coalesce(lag(__run) OVER ({by_order}), 0)"
+        starts = runs.selectExpr("*", f"CASE WHEN {begins} THEN offset END AS __start")
+        based = starts.selectExpr("*", f"max(__start) OVER ({running}) AS __base")
+        located = based.selectExpr("*", f"coalesce(__base, {label}) AS segment", f"coalesce(__base, {log_end}) AS slice")
     else:
-        located = measured.withColumn("offset", offset)
+        located = measured.withColumn("offset", F.expr(offset))
     if stamped is not None:
-        located = _stamped(located, stamped)
+        located = located.selectExpr("*", *_stamped(stamped))
     elif "producer_id" in located.columns:
         located = with_first_offsets(located)
-    nothing = {
+    absent = {
         "producer_id": "bigint",
         "producer_epoch": "int",
         "sequence": "int",
@@ -150,23 +148,22 @@ def numbered(
         "headers": HEADERS_TYPE,
         "delete_horizon": "timestamp",
     }
-    filled = located.select(
-        "*",
-        F.timestamp_millis(F.lit(now_ms)).alias("appended_at"),
-        *(F.lit(None).cast(data_type).alias(name) for name, data_type in nothing.items() if name not in located.columns),
-    )
-    log_rows = filled.select(*LOG_COLUMNS)
+    values = {name: f"CAST(NULL AS {kind}) AS {name}" for name, kind in absent.items() if name not in located.columns}
+    values["appended_at"] = f"timestamp_millis({now_ms}) AS appended_at"
+    log_rows = located.selectExpr(*(values.get(name, name) for name in LOG_COLUMNS))
     return log_rows.sortWithinPartitions(*PLACE_COLUMNS, "offset") if split else log_rows
 
 
-def _stamped(rows: DataFrame, stamped: Stamped) -> DataFrame:
-    partition = F.col("partition")
-    sequence = F.pmod(by_partition(stamped.next_sequences, partition) + F.col("__rank") - 1, F.lit(SEQUENCES))
-    return rows.withColumns(
-        {
-            "producer_id": F.lit(stamped.stamp.producer_id).cast("bigint"),
-            "producer_epoch": F.lit(stamped.stamp.epoch).cast("int"),
-            "sequence": sequence.cast("int"),
-            "txn_first_offset": by_partition(stamped.first_offsets, partition),
-        }
-    )
+def _by_partition(numbers: Sequence[int | None]) -> str:
+    """Return the SQL of the number (bigint) that belongs to a row's partition, from a list with one number a partition."""
+    return f"get(array({', '.join('CAST(NULL AS BIGINT)' if one is None else f'{one}L' for one in numbers)}), partition)"
+
+
+def _stamped(stamped: Stamped) -> list[str]:
+    """Return the SQL of the columns that one producer gives to all rows."""
+    return [
+        f"{stamped.stamp.producer_id}L AS producer_id",
+        f"CAST({stamped.stamp.epoch} AS INT) AS producer_epoch",
+        f"CAST(pmod({_by_partition(stamped.next_sequences)} + __rank - 1, {SEQUENCES}L) AS INT) AS sequence",
+        f"{_by_partition(stamped.first_offsets)} AS txn_first_offset",
+    ]
