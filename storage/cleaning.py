@@ -2,8 +2,8 @@
 
 ```
  plan      which partitions, dirty ranges, segments (compaction.planner)         metadata
- index     newest offset of each key of the dirty ranges: the offset map         key, offset, txn columns; one shuffle
-           which rows of the clean section they supersede                        key, offset of the clean section; broadcast join
+ index     newest offset of each key of the dirty ranges: the offset map;        key, offset, txn columns; one shuffle
+           which rows of the clean section they supersede                        its key, offset (storage.cleaning_index)
  census    what goes beside: aborted, expired, EMPTY rows                        only files that may hold such rows
  group     segments that change or are worth joining (compaction.grouping)       metadata
  rewrite   only those groups; a filter on position; one file a group             all columns
@@ -18,12 +18,11 @@ A crash before the swap leaves files that VACUUM removes; one between swap and r
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from compaction.errors import CleaningAborted, UnknownTopic
@@ -32,28 +31,25 @@ from compaction.producers import Control, known
 from compaction.receipt import CleaningReceipt
 from compaction.record_retention import Removal
 from storage import crash_points
+from storage.cleaning_index import Found, Index
+from storage.cleaning_reads import RoundReads
 from storage.cleaning_rows import (
     KEEPS_PLACE,
     OFFSET_BITS,
     REMOVAL,
     STAMPED,
     Judgement,
-    blocks,
-    position,
     survivors,
     with_fate,
-    with_newer,
-    without_aborted,
 )
-from storage.cleaning_segments import clean_segments, dirty_segments, files_of, files_with, leaves_nothing, span_bits
+from storage.cleaning_segments import dirty_segments, files_left, files_of, files_with
 from storage.crash_points import CrashPoint
-from storage.envelope import by_partition
 from storage.ledger import Decision, Kind
 from storage.schema import LOG_COLUMNS, TRANSACTION
-from storage.swap import any_of, rewrite, slice_ranges
+from storage.swap import rewrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -64,37 +60,7 @@ if TYPE_CHECKING:
     from storage.snapshot import Files, LogSnapshot
     from storage.topic_log import TopicLog
 
-#: What one judged position may cost in memory when it is sent to every task, and the share of the driver's memory that they may take.
-_BROADCAST_BYTES: Final = 64
-_BROADCAST_SHARE: Final = 6
 _SPECIAL: Final = "control IS NOT NULL OR delete_horizon IS NOT NULL OR txn_first_offset IS NOT NULL"
-
-
-@dataclass(slots=True)
-class _Found:
-    """What the index and the census say of one partition.
-
-    `newest` are ranges that hold the newest offsets of the dirty range; `places` are the offsets that must stay.
-    """
-
-    keys: int = 0
-    newest: list[tuple[int, int]] = field(default_factory=list)
-    changed: set[int] = field(default_factory=set)
-    removed: dict[str, dict[int, int]] = field(default_factory=dict)
-    emptied: int = 0
-    highest_tombstones: dict[str, int] = field(default_factory=dict)
-    places: list[int] = field(default_factory=list)
-
-    def count(self, reason: str, label: int, rows: int) -> None:
-        """Count rows that go from the segment `label`."""
-        if rows:
-            by_label = self.removed.setdefault(reason, {})
-            by_label[label] = by_label.get(label, 0) + rows
-            self.changed.add(label)
-
-    def totals(self) -> dict[str, int]:
-        """Return the rows that go, by reason."""
-        return {reason: sum(by_label.values()) for reason, by_label in sorted(self.removed.items())}
 
 
 class Cleaning:
@@ -109,9 +75,8 @@ class Cleaning:
         self.config = log.config(self.decisions)
         self.chosen = {one.log.partition: one for one in plan.chosen}
         self.parallelism = parallelism
-        self.found: dict[int, _Found] = {partition: _Found() for partition in self.chosen}
-        self.held: list[DataFrame] = []
-        self.read_bytes: dict[int, int] = dict.fromkeys(self.chosen, 0)
+        self.reads = RoundReads(spark, log.paths.log, snapshot, self.chosen, parallelism)
+        self.found: dict[int, Found] = {partition: Found() for partition in self.chosen}
         self.judgement: Judgement | None = None
         self.released = [(one << OFFSET_BITS) | offset for one in self.chosen for offset in self.decisions.released_offsets(one)]
 
@@ -127,8 +92,7 @@ class Cleaning:
             receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
             version = self._swap(judgement, groups, receipts)
         finally:
-            for one in self.held:
-                one.unpersist()
+            self.reads.release()
         if version is None:
             return []
         crash_points.reached(CrashPoint.SWAP_COMMITTED)
@@ -148,8 +112,7 @@ class Cleaning:
             receipts = [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
             return [one for one in receipts if one.groups]
         finally:
-            for one in self.held:
-                one.unpersist()
+            self.reads.release()
 
     # --- pass 1 -------------------------------------------------------------------------------------------------------------------------
 
@@ -158,9 +121,10 @@ class Cleaning:
         first_dirty, end = self._bounds()
         transactional = self._holds_producers()
         aborted = self._aborted() if transactional else None
-        judged = self._index(aborted)
+        index = Index(self.reads, self.chosen, self.found, first_dirty=first_dirty, end=end)
+        judged = index.judged(aborted)
         if judged is not None and transactional:
-            judged = self._hold(judged)  # asked for by the pinned transactions, the census and the rewrite
+            judged = self.reads.hold(judged)  # asked for by the pinned transactions, the census and the rewrite
         judgement = Judgement(
             now_ms=self.plan.now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
@@ -172,7 +136,7 @@ class Cleaning:
             places=self._places(),
             unread=self.plan.unread_offsets(self.decisions.partitions),
             released=self.released,
-            broadcast=self._broadcasts(),
+            broadcast=index.broadcasts(),
         )
         if transactional:
             judgement = replace(judgement, pinned=self._pinned(judgement))
@@ -188,82 +152,6 @@ class Cleaning:
             end[partition] = max(plan.dirty.end_offset, plan.dirty.first_offset)
         return first_dirty, end
 
-    def _broadcasts(self) -> bool:
-        """Tell whether the judged positions are few enough to be sent to every task: two for each key that was mapped, at the most."""
-        most = self.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]  # noqa: SLF001
-        positions = 2 * sum(one.keys for one in self.found.values())
-        return bool(positions * _BROADCAST_BYTES <= most // _BROADCAST_SHARE)
-
-    def _index(self, aborted: DataFrame | None) -> DataFrame | None:
-        """Build the offset map and return the judged positions; None when the dirty ranges hold nothing."""
-        dirty = [segment for plan in self.chosen.values() for segment in dirty_segments(plan)]
-        if not dirty:
-            return None
-        rows = self._dirty_data(dirty, aborted)
-        newest = self._hold(rows.groupBy("partition", "key").agg(F.max("offset").alias("offset")))
-        keyed = F.when(F.col("key").isNotNull(), F.col("offset"))
-        spans = newest.groupBy("partition", F.shiftright("offset", span_bits(self.chosen.values()))).agg(
-            F.count(keyed).alias("keys"), F.count(F.lit(1)).alias("groups"), F.min(keyed).alias("first"), F.max(keyed).alias("last")
-        )
-        keyless = False
-        for row in spans.collect():
-            found = self.found[row["partition"]]
-            found.keys += row["keys"]
-            found.newest += [(row["first"], row["last"])] if row["keys"] else []
-            keyless = keyless or row["groups"] > row["keys"]
-        self._count_superseded(rows, keyless=keyless)
-        crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
-        newest = newest.where(F.col("key").isNotNull())
-        judged = newest.select(position().alias("position"))
-        superseded = self._superseded_in_clean_section(newest)
-        return blocks(judged if superseded is None else judged.unionByName(superseded))
-
-    def _dirty_data(self, dirty: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
-        """Return partition, offset and key of the data rows in the dirty ranges, without those of aborted transactions."""
-        first, end = (by_partition(offsets, F.col("partition")) for offsets in self._bounds())
-        columns = ("partition", "offset", "key", "control", "producer_id", "txn_first_offset")
-        rows = without_aborted(self._scan(dirty, columns), aborted)
-        rows = rows.where(F.col("control").isNull() & (F.col("offset") >= first) & (F.col("offset") < end))
-        return rows.select("partition", "offset", "key")
-
-    def _count_superseded(self, rows: DataFrame, *, keyless: bool) -> None:
-        """Count the rows of the dirty ranges that are not the newest of their key: from metadata where it says how many rows there are."""
-        totals: dict[int, int] = {}
-        without_key: dict[int, int] = {}
-        files = self.snapshot.files
-        special = files_of(files, self.chosen) & ((files.producer_rows > 0) | (files.empty_rows > 0))
-        partial = [
-            one
-            for plan in self.chosen.values()
-            for one in dirty_segments(plan)
-            if one.first_offset < plan.dirty.first_offset or one.last_offset >= plan.dirty.end_offset
-        ]
-        if keyless or partial or special.any():
-            counted = rows.groupBy("partition").agg(F.count(F.lit(1)).alias("rows"), F.count("key").alias("keyed"))
-            for row in counted.collect():
-                totals[row["partition"]], without_key[row["partition"]] = row["rows"], row["rows"] - row["keyed"]
-        else:
-            totals = {at: sum(one.record_count for one in dirty_segments(plan)) for at, plan in self.chosen.items()}
-        for partition, total in totals.items():
-            dirty, found = dirty_segments(self.chosen[partition]), self.found[partition]
-            if dirty:
-                found.count(Removal.KEYLESS.value, dirty[0].label, without_key.get(partition, 0))
-                found.count(Removal.SUPERSEDED.value, dirty[0].label, total - without_key.get(partition, 0) - found.keys)
-
-    def _superseded_in_clean_section(self, newest: DataFrame) -> DataFrame | None:
-        """Return the positions of clean rows whose key came again; None when there is no clean section."""
-        clean = [one for partition, plan in self.chosen.items() if self.found[partition].keys for one in clean_segments(plan)]
-        if not clean:
-            return None
-        rows = self._scan(clean, ("partition", "segment", "offset", "key", "control"))
-        first = by_partition(self._bounds()[0], F.col("partition"))
-        rows = rows.where(F.col("control").isNull() & F.col("key").isNotNull() & (F.col("offset") < first)).drop("control")
-        newer = with_newer(rows, newest, broadcast=self._broadcasts())
-        going = self._hold(newer.select("partition", "segment", position().alias("position")))
-        for row in going.groupBy("partition", "segment").count().collect():
-            self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["segment"], row["count"])
-        return going.select("position")
-
     def _holds_producers(self) -> bool:
         files = self.snapshot.files
         mine = files_of(files, self.chosen)
@@ -274,13 +162,13 @@ class Cleaning:
         first = {partition: dirty_segments(plan)[0].slices[0] for partition, plan in self.chosen.items() if dirty_segments(plan)}
         if not first:
             return None  # aborted data never outlives the cleaning of its range
-        markers = self._table().where(F.col("producer_id").isNotNull() & (F.col("control") == Control.ABORT.value))
+        markers = self.reads.table().where(F.col("producer_id").isNotNull() & (F.col("control") == Control.ABORT.value))
         markers = markers.where(reduce(or_, [(F.col("partition") == one) & (F.col("slice") >= start) for one, start in first.items()]))
-        return self._hold(self._few(markers.where(F.col("txn_first_offset").isNotNull()).select(*TRANSACTION).distinct()))
+        return self.reads.hold(self.reads.few(markers.where(F.col("txn_first_offset").isNotNull()).select(*TRANSACTION).distinct()))
 
     def _pinned(self, judgement: Judgement) -> DataFrame:
         """Return the transactions with a marker in the range of which a data row is left after the pass."""
-        rows = self._special_rows(files=lambda files: files.producer_rows > 0)
+        rows = self.reads.special(lambda files: files.producer_rows > 0)
         if rows is None:
             return self.spark.createDataFrame([], "partition int, producer_id bigint, txn_first_offset bigint")
         marker = F.col("control").isin(Control.COMMIT.value, Control.ABORT.value)
@@ -289,7 +177,7 @@ class Cleaning:
         )
         data = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull())
         left = with_fate(data, judgement, keys=False, values=False).where(F.col(REMOVAL).isNull())
-        return self._hold(ended.join(left, list(TRANSACTION), "left_semi"))
+        return self.reads.hold(ended.join(left, list(TRANSACTION), "left_semi"))
 
     def _places(self) -> list[int]:
         """Return the positions that must stay: the rows that hold an active producer's place, and the last row of each partition."""
@@ -311,7 +199,7 @@ class Cleaning:
             due = (files.delete_horizon_ms >= 0) & (files.delete_horizon_ms <= now_ms)
             return (files.producer_rows > 0) | (files.empty_rows > 0) | due | files_with(files, self.released)
 
-        rows = self._special_rows(files=may_change)
+        rows = self.reads.special(may_change)
         if rows is None:
             return
         fated = with_fate(rows, judgement, keys=False, values=False)
@@ -348,8 +236,8 @@ class Cleaning:
         if not groups:
             return None
         self._check_still_wanted()
-        rows = self._scan([one for mine in groups.values() for group in mine for one in group if self._leaves_rows(one)], LOG_COLUMNS)
-        fated = with_fate(rows, judgement)
+        read = reduce(or_, [self._files_left(partition, mine) for partition, mine in groups.items()])
+        fated = with_fate(self.reads.files(read, LOG_COLUMNS), judgement)
         return rewrite(
             self.log,
             self.snapshot,
@@ -360,17 +248,15 @@ class Cleaning:
             parallelism=self.parallelism,
         )
 
-    def _leaves_rows(self, segment: Segment) -> bool:
-        """Tell whether a segment has to be read again; one of which no row is left need not be."""
-        found = self.found[segment.partition]
-        return not leaves_nothing(
-            segment,
-            self.chosen[segment.partition],
-            self.snapshot.files,
-            newest=found.newest,
-            superseded=found.removed.get(Removal.SUPERSEDED.value, {}).get(segment.label, 0),
-            places=found.places,
-        )
+    def _files_left(self, partition: int, groups: Sequence[Sequence[Segment]]) -> NDArray[np.bool_]:
+        """Tell which files of some groups of a partition have to be read again; one of which no row is left need not be."""
+        files, found = self.snapshot.files, self.found[partition]
+        superseded = found.removed.get(Removal.SUPERSEDED.value, {})
+        left = files_left(files, self.chosen[partition], newest=found.newest, superseded=superseded, places=found.places)
+        inside = files.partition < 0
+        for group in groups:
+            inside = inside | ((files.slice >= group[0].slices[0]) & (files.slice <= group[-1].slices[-1]))
+        return left & inside
 
     def _check_still_wanted(self) -> None:
         """Raise `CleaningAborted` when the topic is gone, is not compacted any more, or was paused since the plan."""
@@ -395,7 +281,8 @@ class Cleaning:
         removed = found.totals()
         before = sum(one.record_count for one in members)
         bytes_before = sum(one.size_bytes for one in members)
-        indexed = self.read_bytes[plan.log.partition]
+        indexed = self.reads.bytes[plan.log.partition]
+        read_again = int(self.snapshot.files.size_bytes[self._files_left(plan.log.partition, groups)].sum())
         return CleaningReceipt(
             topic=plan.log.topic,
             partition=plan.log.partition,
@@ -418,7 +305,7 @@ class Cleaning:
             highest_removed_tombstone=max(found.highest_tombstones.values(), default=None),
             highest_expired_tombstone=found.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             indexed_bytes=indexed,
-            read_bytes=indexed + sum(one.size_bytes for one in members if self._leaves_rows(one)),
+            read_bytes=indexed + read_again,
             index_ms=index_ms,
             total_ms=None,
             now_ms=self.plan.now_ms,
@@ -440,39 +327,6 @@ class Cleaning:
             emptied = records - one.records_before + one.removed_count
             done.append(replace(one, bytes_after=size, records_after=records, emptied=emptied))
         return done
-
-    # --- reading ------------------------------------------------------------------------------------------------------------------------
-
-    def _table(self) -> DataFrame:
-        return self.spark.read.format("delta").option("versionAsOf", self.snapshot.version).load(self.log.paths.log)
-
-    def _scan(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
-        """Return columns of all rows of some segments; counts the bytes of the first pass."""
-        members = list(segments)
-        if "value" not in columns:
-            for one in members:
-                self.read_bytes[one.partition] += one.size_bytes
-        ranges = slice_ranges(self.snapshot.files, [(one.partition, one.slices[0], one.slices[-1]) for one in members])
-        return self._few(self._table().where(any_of(ranges) or "false").select(*columns))
-
-    def _special_rows(self, *, files: Callable[[Files], NDArray[np.bool_]]) -> DataFrame | None:
-        """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none."""
-        all_files = self.snapshot.files
-        mine = files_of(all_files, self.chosen) & files(all_files)
-        if not mine.any():
-            return None
-        slices = all_files.slice[mine].tolist()
-        ranges = slice_ranges(all_files, zip(all_files.partition[mine].tolist(), slices, slices, strict=True))
-        columns = ("partition", "segment", "offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
-        return self._few(self._table().where(any_of(ranges)).select(*columns))
-
-    def _few(self, rows: DataFrame) -> DataFrame:
-        return rows if self.parallelism is None else rows.coalesce(self.parallelism)
-
-    def _hold(self, rows: DataFrame) -> DataFrame:
-        held = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        self.held.append(held)
-        return held
 
 
 def write_receipts(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:

@@ -1,24 +1,25 @@
-"""Segments of a cleaning, from metadata and the offset map: dirty and clean ones, and those of which no row is left.
+"""Segments and files of a cleaning, from metadata and the offset map: dirty and clean ones, and those of which no row is left.
 
 ```
- segments     0        100       200       300
+ files        0        100       200       300
  newest       ·        ·         230       310, 350     offsets of the newest record of each key in the dirty range
- read again   no       no        yes       yes          what a segment leaves nothing of need not be read to be replaced
+ read again   no       no        yes       yes          a file that leaves nothing need not be read to be replaced
 ```
 
-A reload of everything, as a nightly snapshot is, leaves whole segments of what came before without a row.
+A reload of everything, as a nightly snapshot is, leaves whole files of what came before without a row.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from storage.cleaning_rows import OFFSET_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from compaction.planner import PartitionPlan
@@ -64,21 +65,31 @@ def span_bits(plans: Iterable[PartitionPlan]) -> int:
     return max(0, (offsets // _SPANS).bit_length())
 
 
-def leaves_nothing(
-    segment: Segment, plan: PartitionPlan, files: Files, *, newest: Sequence[tuple[int, int]], superseded: int, places: Sequence[int]
-) -> bool:
-    """Tell whether no row of a segment is left by the cleaning.
+def files_left(
+    files: Files, plan: PartitionPlan, *, newest: Sequence[tuple[int, int]], superseded: Mapping[int, int], places: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Tell for every file of the plan's segments whether a row of it may be left by the cleaning; False for all other files.
 
-    `newest` are ranges (first, last) that hold the offsets of the newest records of the dirty range, `superseded` is how many rows of the
-    segment gave way if it is a clean one, `places` are offsets that must stay. Control rows and rows of producers are looked at one by one.
+    `newest` are disjoint ranges (first, last) that hold the offsets of the newest record of each key in the dirty range, `superseded` says
+    by label how many rows of a clean segment gave way, `places` are offsets that must stay. Control rows and rows of producers are looked
+    at one by one.
     """
-    if any(segment.first_offset <= place <= segment.last_offset for place in places):
-        return False
-    if segment.last_offset < plan.dirty.first_offset:
-        return superseded == segment.record_count
-    if segment.first_offset < plan.dirty.first_offset or segment.last_offset >= plan.dirty.end_offset:
-        return False
-    mine = (files.partition == segment.partition) & (files.slice >= segment.slices[0]) & (files.slice <= segment.slices[-1])
-    if (files.producer_rows[mine] > 0).any() or (files.empty_rows[mine] > 0).any():
-        return False
-    return not any(first <= segment.last_offset and last >= segment.first_offset for first, last in newest)
+    mine = files_of(files, {plan.log.partition: plan})
+    first, last = files.first_offset, files.last_offset
+    gone = (first >= plan.dirty.first_offset) & (last < plan.dirty.end_offset) & (files.producer_rows == 0) & (files.empty_rows == 0)
+    gone &= ~_overlaps(first, last, newest)
+    for one in clean_segments(plan):
+        if one.last_offset < plan.dirty.first_offset and superseded.get(one.label) == one.record_count:
+            gone |= (files.slice >= one.slices[0]) & (files.slice <= one.slices[-1])
+    held: NDArray[np.bool_] = mine & ~(gone & ~_overlaps(first, last, [(place, place) for place in places]))
+    return held
+
+
+def _overlaps(first: NDArray[np.int64], last: NDArray[np.int64], ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Tell for every pair of `first` and `last` whether it meets one of some disjoint ranges."""
+    if not ranges:
+        return np.zeros(len(first), dtype=np.bool_)
+    begins, ends = np.array(sorted(ranges), dtype=np.int64).T
+    before = np.searchsorted(begins, last, side="right") - 1  # the last range that begins before the file ends
+    met: NDArray[np.bool_] = (before >= 0) & (ends[np.maximum(before, 0)] >= first)
+    return met

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from delta.tables import DeltaTable
+from pyspark.sql import functions as F
 
 from compaction.errors import CommitConflict, UserError
 from compaction.moments import instant
@@ -19,6 +20,7 @@ from lastword import LogDir
 from storage import crash_points
 from storage.cleaning import Cleaning
 from storage.crash_points import CrashPoint
+from storage.ledger import Decision, Kind
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
 
 if TYPE_CHECKING:
@@ -58,6 +60,47 @@ def test_the_fruit_prices_of_the_seed_come_out_as_it_says(spark: SparkSession, l
     assert receipt.highest_removed_tombstone == 2
     assert latest(topic) == {"lime": "3", "guava": "3", "kiwi": "1"}
     assert [one.end_offset for one in topic.receipts()] == [4, 8]
+
+
+@pytest.mark.parametrize("clean", ["a=1 b=1", "a=1 b=1 c=1 d=1 e=1"], ids=["no larger than the dirty one", "larger"])
+def test_a_clean_section_gives_way_to_the_dirty_one(spark: SparkSession, logs: LogDir, clean: str) -> None:
+    """Mapped along with the dirty range, or asked for each of its keys; the same key in another partition is another one."""
+    topic = logs.create_topic(f"sections-{len(clean)}", partitions=2, config=_EAGER)
+    _closed(topic, rows(spark, clean).withColumn("partition", F.lit(0)), rows(spark, "a=0").withColumn("partition", F.lit(1)))
+    topic.clean(T0)
+    _closed(topic, rows(spark, "a=2 b=∅ f=1").withColumn("partition", F.lit(0)))
+    [receipt] = topic.clean(T0)
+    kept = [one for one in enumerate(clean.split()) if one[1][0] not in "ab"]
+    end = len(clean.split())
+    assert history(topic, partition=0) == [f"{at} {one}" for at, one in kept] + [f"{end} a=2", f"{end + 1} b=∅ @{DAY_MS}", f"{end + 2} f=1"]
+    assert history(topic, partition=1) == ["0 a=0"]
+    assert (dict(receipt.removed), receipt.map_entries) == ({"superseded": 2}, 3)
+
+
+def test_a_clean_section_that_was_not_clean_loses_every_older_record_of_a_key(spark: SparkSession, logs: LogDir) -> None:
+    """A checkpoint in the ledger that says too much."""
+    topic = logs.create_topic("boast", config=_EAGER)
+    _closed(topic, rows(spark, "a=1 a=2 b=1"))
+    said = {"first_dirty_offset": 0, "end_offset": 3, "removed": {}}
+    version = topic.log.snapshot().version
+    topic.log.ledger.append([Decision(kind=Kind.CLEAN, time_ms=T0, partition=0, offset=3, table_version=version, details=said)])
+    _closed(topic, rows(spark, "a=3 c=1 d=1"))
+    [receipt] = topic.clean(T0)
+    assert receipt.first_dirty_offset == 3
+    assert history(topic) == ["2 b=1", "3 a=3", "4 c=1", "5 d=1"]
+    assert dict(receipt.removed) == {"superseded": 2}
+
+
+def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession, logs: LogDir) -> None:
+    """One segment of four micro-batches, the first and the third of them superseded."""
+    topic = logs.create_topic("slices", config=_EAGER)
+    for frame in ("a=1 b=1", "c=1 a=2", "b=2 a=3", "a=4 b=4"):
+        topic.append(rows(spark, frame), now_ms=T0)
+    topic.roll(now_ms=T0)
+    sizes = topic.log.snapshot().files.size_bytes.tolist()
+    [receipt] = topic.clean(T0)
+    assert history(topic) == ["2 c=1", "6 a=4", "7 b=4"]
+    assert receipt.read_bytes == sum(sizes) + sizes[1] + sizes[3]
 
 
 def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSession, logs: LogDir) -> None:
@@ -231,6 +274,19 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
         Cleaning(topic.log, spark, plan, snapshot, slots=100).run()
     assert history(topic) == cleaned == ["2 b=1"]
     assert len(topic.receipts()) == 1
+
+
+def test_a_plan_that_a_restore_overtook_is_refused(spark: SparkSession, logs: LogDir) -> None:
+    """It would bring back what was truncated."""
+    topic = logs.create_topic("truncated", config=_COMPACT)
+    _closed(topic, rows(spark, "a=1 a=2"))
+    version = topic.log.snapshot().version
+    _closed(topic, rows(spark, "b=1 a=3"))
+    plan, snapshot = logs.cleaner.plan(topic.log, spark, now_ms=T0)
+    DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
+    with pytest.raises(CommitConflict, match="nothing of this one was written"):
+        Cleaning(topic.log, spark, plan, snapshot, slots=100).run()
+    assert history(topic) == ["0 a=1", "1 a=2"]
 
 
 def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:

@@ -1,0 +1,76 @@
+"""What one round of cleaning reads of the log, always at the table version that it was planned with, and what it holds meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+
+from storage.cleaning_segments import files_of
+from storage.swap import any_of, slice_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compaction.planner import PartitionPlan
+    from compaction.segments import Segment
+    from storage.commit import SliceRange
+    from storage.snapshot import Files, LogSnapshot
+
+
+class RoundReads:
+    """The log of a round. `parallelism` limits the tasks at a time; `bytes` are those of pass 1, by partition."""
+
+    def __init__(
+        self, spark: SparkSession, location: str, snapshot: LogSnapshot, chosen: Mapping[int, PartitionPlan], parallelism: int | None
+    ) -> None:
+        """Take what is read; nothing runs yet."""
+        self.spark, self.location, self.snapshot, self.chosen, self.parallelism = spark, location, snapshot, chosen, parallelism
+        self.bytes: dict[int, int] = dict.fromkeys(chosen, 0)
+        self._held: list[DataFrame] = []
+
+    def table(self) -> DataFrame:
+        """Return the whole log."""
+        return self.spark.read.format("delta").option("versionAsOf", self.snapshot.version).load(self.location)
+
+    def segments(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
+        """Return narrow columns of all rows of some segments; counts the bytes of the first pass."""
+        members = list(segments)
+        for one in members:
+            self.bytes[one.partition] += one.size_bytes
+        return self._rows(slice_ranges(self.snapshot.files, [(one.partition, one.slices[0], one.slices[-1]) for one in members]), columns)
+
+    def special(self, files: Callable[[Files], NDArray[np.bool_]]) -> DataFrame | None:
+        """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none."""
+        all_files = self.snapshot.files
+        mine = files_of(all_files, self.chosen) & files(all_files)
+        columns = ("partition", "segment", "offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
+        return self.files(mine, columns) if mine.any() else None
+
+    def files(self, files: NDArray[np.bool_], columns: Sequence[str]) -> DataFrame:
+        """Return columns of all rows of the slices that some files are of."""
+        all_files = self.snapshot.files
+        slices = all_files.slice[files].tolist()
+        return self._rows(slice_ranges(all_files, zip(all_files.partition[files].tolist(), slices, slices, strict=True)), columns)
+
+    def _rows(self, ranges: Sequence[SliceRange], columns: Sequence[str]) -> DataFrame:
+        return self.few(self.table().where(any_of(ranges) or "false").select(*columns))
+
+    def few(self, rows: DataFrame) -> DataFrame:
+        """Return rows in as many tasks as the round may use."""
+        return rows if self.parallelism is None else rows.coalesce(self.parallelism)
+
+    def hold(self, rows: DataFrame) -> DataFrame:
+        """Keep rows that are asked for more than once, until `release`."""
+        held = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self._held.append(held)
+        return held
+
+    def release(self) -> None:
+        """Let go of all that is held."""
+        for one in self._held:
+            one.unpersist()
