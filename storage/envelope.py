@@ -248,7 +248,12 @@ def by_partition(values: Sequence[int], partition: Column) -> Column:
     """
     if len(set(values)) == 1:
         return F.lit(values[0]).cast("bigint")
-    return F.get(F.expr(f"array({','.join(f'{value}L' for value in values)})"), partition)
+    return F.get(F.expr(bigints(values)), partition)
+
+
+def bigints(values: Sequence[int | None]) -> str:
+    """Return the SQL of a list of numbers (array<bigint>), one a partition; None is null."""
+    return f"array({','.join('CAST(NULL AS BIGINT)' if value is None else f'{value}L' for value in values)})"
 
 
 def record_bytes(key: Column, value: Column, headers: Column | None) -> Column:

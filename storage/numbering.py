@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from compaction.producers import SEQUENCES
-from storage.envelope import ORDER_PREFIX, REASON, record_bytes
+from storage.envelope import ORDER_PREFIX, REASON, bigints, record_bytes
 from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
 
@@ -156,7 +156,7 @@ def numbered(
 
 def _by_partition(numbers: Sequence[int | None]) -> str:
     """Return the SQL of the number (bigint) that belongs to a row's partition, from a list with one number a partition."""
-    return f"get(array({', '.join('CAST(NULL AS BIGINT)' if one is None else f'{one}L' for one in numbers)}), partition)"
+    return f"get({bigints(numbers)}, partition)"
 
 
 def _stamped(stamped: Stamped) -> list[str]:
