@@ -82,12 +82,18 @@ def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]
             started.wait()
 
 
-def _json(url: str) -> Any:
+def _answer(url: str) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  loopback
-            return json.load(answer)
+            return bytes(answer.read())
     except urllib.error.HTTPError as error:
-        return json.load(error)
+        return error.read()
+
+
+def _json(url: str) -> Any:
+    """Return what is answered, whatever its status; nothing while nobody listens, or shows a page of HTML as Spark when it begins."""
+    try:
+        return json.loads(_answer(url))
     except (OSError, ValueError):
         return None
 
@@ -113,7 +119,7 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
         for number in range(2):
             folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
             stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log"))
-        until(lambda: _json(f"http://127.0.0.1:{ui}/json/")["aliveworkers"] == 2, "the workers do not come")
+        until(lambda: (_json(f"http://127.0.0.1:{ui}/json/") or {}).get("aliveworkers") == 2, "the workers do not come")
         run = [sys.executable, "-m", "lastword", "run", "-c", str(config)]
         service = stack.enter_context(_process(run, tmp_path / "service.log"))
 
