@@ -29,8 +29,18 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     # Each table that is broadcast takes at least a page, and a page of a 3 GiB heap on 2 cores is 64 MiB.
     "spark.buffer.pageSize": "8m",
+    # The memory of a cleaning is to be bounded by its map, not by what survives: sorts go to disk in runs of this size, each of which takes
+    # one buffer when they are merged (not two), and a task holds no more than this much of a file that it writes, or reads later.
+    "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "64m",
+    "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
+    "spark.hadoop.parquet.block.size": str(32 * 2**20),
     # zstd's first level makes files as small as its third (Spark's own), in four fifths of the time that an append takes.
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
+    # warmed up by the JVM, again and again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # Lanes of a cleaning are a union of one-task plans, which Spark would put into one task.
+    "spark.sql.unionOutputPartitioning": "false",
     # The cleaner and the appenders share one application: neither may hold up the other.
     "spark.scheduler.mode": "FAIR",
     # Hadoop takes this path as it is written: a space stays a space.

@@ -2,7 +2,7 @@
 
 ```
  plan      which partitions, dirty ranges, segments (compaction.planner)         metadata
- index     newest offset of each key of the dirty ranges: the offset map;        key, offset, txn columns; one shuffle
+ index     newest offset of each key of the dirty ranges: the offset map;        key, offset, txn columns; a shuffle, or a lane a task
            which rows of the clean section they supersede                        its key, offset (storage.cleaning_index)
  census    what goes beside: aborted, expired, EMPTY rows                        only files that may hold such rows
  group     segments that change or are worth joining (compaction.grouping)       metadata
@@ -23,6 +23,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from compaction.errors import CleaningAborted, UnknownTopic
@@ -51,7 +52,6 @@ from storage.swap import rewrite
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
@@ -77,7 +77,6 @@ class Cleaning:
         self.parallelism = parallelism
         self.reads = RoundReads(spark, log.paths.log, snapshot, self.chosen, parallelism)
         self.found: dict[int, Found] = {partition: Found() for partition in self.chosen}
-        self.judgement: Judgement | None = None
         self.released = [(one << OFFSET_BITS) | offset for one in self.chosen for offset in self.decisions.released_offsets(one)]
 
     def run(self) -> list[CleaningReceipt]:
@@ -88,9 +87,10 @@ class Cleaning:
             index_ms = _elapsed_ms(started)
             groups = self._groups()
             crash_points.reached(CrashPoint.CLEANING_PLANNED)
-            receipts = [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
+            read_again = self._read_again(groups)
+            receipts = [self._receipt(plan, groups.get(partition, []), read_again, index_ms) for partition, plan in self.chosen.items()]
             receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
-            version = self._swap(judgement, groups, receipts)
+            version = self._swap(judgement, groups, read_again, receipts)
         finally:
             self.reads.release()
         if version is None:
@@ -109,7 +109,8 @@ class Cleaning:
             self._look()
             groups = self._groups()
             index_ms = _elapsed_ms(started)
-            receipts = [self._receipt(plan, groups.get(partition, []), index_ms) for partition, plan in self.chosen.items()]
+            read_again = self._read_again(groups)
+            receipts = [self._receipt(plan, groups.get(partition, []), read_again, index_ms) for partition, plan in self.chosen.items()]
             return [one for one in receipts if one.groups]
         finally:
             self.reads.release()
@@ -141,7 +142,6 @@ class Cleaning:
         if transactional:
             judgement = replace(judgement, pinned=self._pinned(judgement))
         self._census(judgement)
-        self.judgement = judgement
         return judgement
 
     def _bounds(self) -> tuple[list[int], list[int]]:
@@ -162,7 +162,7 @@ class Cleaning:
         first = {partition: dirty_segments(plan)[0].slices[0] for partition, plan in self.chosen.items() if dirty_segments(plan)}
         if not first:
             return None  # aborted data never outlives the cleaning of its range
-        markers = self.reads.table().where(F.col("producer_id").isNotNull() & (F.col("control") == Control.ABORT.value))
+        markers = self.reads.table.where(F.col("producer_id").isNotNull() & (F.col("control") == Control.ABORT.value))
         markers = markers.where(reduce(or_, [(F.col("partition") == one) & (F.col("slice") >= start) for one, start in first.items()]))
         return self.reads.hold(self.reads.few(markers.where(F.col("txn_first_offset").isNotNull()).select(*TRANSACTION).distinct()))
 
@@ -231,32 +231,49 @@ class Cleaning:
                 found[partition] = groups
         return found
 
-    def _swap(self, judgement: Judgement, groups: Mapping[int, list[Sequence[Segment]]], receipts: Sequence[CleaningReceipt]) -> int | None:
+    def _swap(
+        self,
+        judgement: Judgement,
+        groups: Mapping[int, list[Sequence[Segment]]],
+        read_again: NDArray[np.bool_],
+        receipts: Sequence[CleaningReceipt],
+    ) -> int | None:
         """Write the groups and put them in the place of what they were made of; None when there is nothing to write."""
         if not groups:
             return None
         self._check_still_wanted()
-        read = reduce(or_, [self._files_left(partition, mine) for partition, mine in groups.items()])
-        fated = with_fate(self.reads.files(read, LOG_COLUMNS), judgement)
+        files = self.snapshot.files
+        sizes = {one: int(files.size_bytes[read_again & (files.partition == one)].sum()) for one in groups}
+        lanes, shared = self.reads.divided_by({one: size for one, size in sizes.items() if size} or sizes)
+        parts = []
+        for lane in lanes:
+            rows = self.reads.files(read_again & np.isin(files.partition, list(lane)), LOG_COLUMNS)
+            # Beyond a broadcast the rows are shuffled to be judged: the tasks before that are limited too.
+            fated = with_fate(rows if judgement.broadcast else self.reads.few(rows), judgement)
+            parts.append(survivors(fated, judgement, LOG_COLUMNS))
         return rewrite(
             self.log,
             self.snapshot,
-            survivors(fated, judgement, LOG_COLUMNS),
+            parts,
             groups,
             kind="clean",
             receipts=[one.to_details() for one in receipts],
-            parallelism=self.parallelism,
+            parallelism=self.parallelism if shared else len(parts),
         )
 
-    def _files_left(self, partition: int, groups: Sequence[Sequence[Segment]]) -> NDArray[np.bool_]:
-        """Tell which files of some groups of a partition have to be read again; one of which no row is left need not be."""
-        files, found = self.snapshot.files, self.found[partition]
-        superseded = found.removed.get(Removal.SUPERSEDED.value, {})
-        left = files_left(files, self.chosen[partition], newest=found.newest, superseded=superseded, places=found.places)
-        inside = files.partition < 0
-        for group in groups:
-            inside = inside | ((files.slice >= group[0].slices[0]) & (files.slice <= group[-1].slices[-1]))
-        return left & inside
+    def _read_again(self, groups: Mapping[int, list[Sequence[Segment]]]) -> NDArray[np.bool_]:
+        """Tell which files the groups have to be made of; one of which no row is left is none of them."""
+        files = self.snapshot.files
+        again = np.zeros(len(files.partition), dtype=np.bool_)
+        for partition, mine in groups.items():
+            found = self.found[partition]
+            superseded = found.removed.get(Removal.SUPERSEDED.value, {})
+            left = files_left(files, self.chosen[partition], newest=found.newest, superseded=superseded, places=found.places)
+            at = np.flatnonzero(left)
+            slices = files.slice[at]
+            for group in mine:
+                again[at[(slices >= group[0].slices[0]) & (slices <= group[-1].slices[-1])]] = True
+        return again
 
     def _check_still_wanted(self) -> None:
         """Raise `CleaningAborted` when the topic is gone, is not compacted any more, or was paused since the plan."""
@@ -275,14 +292,17 @@ class Cleaning:
 
     # --- receipts -----------------------------------------------------------------------------------------------------------------------
 
-    def _receipt(self, plan: PartitionPlan, groups: Sequence[Sequence[Segment]], index_ms: int) -> CleaningReceipt:
+    def _receipt(
+        self, plan: PartitionPlan, groups: Sequence[Sequence[Segment]], read_again: NDArray[np.bool_], index_ms: int
+    ) -> CleaningReceipt:
         found = self.found[plan.log.partition]
         members = [one for group in groups for one in group]
         removed = found.totals()
         before = sum(one.record_count for one in members)
         bytes_before = sum(one.size_bytes for one in members)
         indexed = self.reads.bytes[plan.log.partition]
-        read_again = int(self.snapshot.files.size_bytes[self._files_left(plan.log.partition, groups)].sum())
+        files = self.snapshot.files
+        rewritten = int(files.size_bytes[read_again & (files.partition == plan.log.partition)].sum())
         return CleaningReceipt(
             topic=plan.log.topic,
             partition=plan.log.partition,
@@ -305,7 +325,7 @@ class Cleaning:
             highest_removed_tombstone=max(found.highest_tombstones.values(), default=None),
             highest_expired_tombstone=found.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             indexed_bytes=indexed,
-            read_bytes=indexed + read_again,
+            read_bytes=indexed + rewritten,
             index_ms=index_ms,
             total_ms=None,
             now_ms=self.plan.now_ms,

@@ -5,15 +5,17 @@
  clean rows    key, offset, segment ┘ those whose key is in the map                     positions that go
 ```
 
-A clean section that is no larger than the dirty one is mapped along with it, in one shuffle: it has at most one record of a key. A larger
-one is not shuffled, but asked row by row whether its key is in the map (`cleaning_rows.with_newer`).
+A clean section that is no larger than the dirty one is mapped along with it: it has at most one record of a key. A larger one is asked
+row by row whether its key is in the map (`cleaning_rows.with_newer`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from compaction.record_retention import Removal
@@ -21,19 +23,17 @@ from storage import crash_points
 from storage.cleaning_rows import blocks, position, with_newer, without_aborted
 from storage.cleaning_segments import clean_segments, dirty_segments, files_of, span_bits
 from storage.crash_points import CrashPoint
-from storage.envelope import by_partition
+from storage.plan_values import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame
 
     from compaction.planner import PartitionPlan
     from compaction.segments import Segment
     from storage.cleaning_reads import RoundReads
 
 #: What one judged position may cost in memory when it is sent to every task, and the share of the driver's memory that they may take.
-_BROADCAST_BYTES: Final = 64
+BROADCAST_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
 
 
@@ -84,28 +84,50 @@ class Index:
         """Tell whether the judged positions are few enough to be sent to every task: two for each key that was mapped, at the most."""
         most = self.reads.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]  # noqa: SLF001
         positions = 2 * sum(one.keys for one in self.found.values())
-        return bool(positions * _BROADCAST_BYTES <= most // _BROADCAST_SHARE)
+        return bool(positions * BROADCAST_BYTES <= most // _BROADCAST_SHARE)
 
     def judged(self, aborted: DataFrame | None) -> DataFrame | None:
         """Build the offset map and return the judged positions; None when the dirty ranges hold nothing."""
         dirty = [segment for plan in self.chosen.values() for segment in dirty_segments(plan)]
         if not dirty:
             return None
-        rows = self._dirty_rows(dirty, aborted)
         clean = [segment for plan in self.chosen.values() if dirty_segments(plan) for segment in clean_segments(plan)]
         together = bool(clean) and sum(one.record_count for one in clean) <= sum(one.record_count for one in dirty)
-        if together:
-            mapped = self.reads.hold(_mapped_together(rows, self._clean_rows(clean)))
-            newest = mapped.where(F.col("offset").isNotNull())
-        else:
-            newest = mapped = self.reads.hold(rows.groupBy("partition", "key").agg(F.max("offset").alias("offset")))
-        self._count(rows, newest)
+        mapped_members = [*dirty, *clean] if together else dirty
+        lanes, shared = self.reads.divided(mapped_members)
+        rows, mapped_rows = [], []
+        for lane in lanes:
+            rows.append(self._dirty_rows([one for one in dirty if one.partition in lane], aborted))
+            beside = self._clean_rows([one for one in clean if one.partition in lane]) if together else None
+            mapped_rows.append(self._mapped(rows[-1], beside, shared=shared))
+        mapped = self.reads.hold(reduce(DataFrame.unionByName, mapped_rows))
+        newest = mapped.where(F.col("offset").isNotNull()) if together else mapped
+        self._count(reduce(DataFrame.unionByName, rows), newest)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
         newest = newest.where(F.col("key").isNotNull())
         superseded = self._superseded_together(newest) if together else None
         superseded = self._superseded_apart(newest) if superseded is None else superseded
         judged = newest.select(position().alias("position"))
         return blocks(judged if superseded is None else judged.unionByName(superseded))
+
+    def _mapped(self, dirty: DataFrame, clean: DataFrame | None, *, shared: bool) -> DataFrame:
+        """Return by partition and key the newest `offset` in the dirty range of a lane.
+
+        With `clean` rows: also offset, segment and number of those of the key; `offset` is null when the dirty range has none.
+        """
+        if clean is None:
+            return self.reads.lane(dirty, shared=shared).groupBy("partition", "key").agg(F.max("offset").alias("offset"))
+        renamed = clean.withColumnsRenamed({"offset": "clean_offset", "segment": "clean_segment"})
+        return (
+            self.reads.lane(dirty.unionByName(renamed, allowMissingColumns=True), shared=shared)
+            .groupBy("partition", "key")
+            .agg(
+                F.max("offset").alias("offset"),
+                F.max("clean_offset").alias("clean_offset"),
+                F.max("clean_segment").alias("clean_segment"),
+                F.count("clean_offset").alias("clean_rows"),
+            )
+        )
 
     def _dirty_rows(self, dirty: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
         """Return partition, offset and key of the data rows in the dirty ranges, without those of aborted transactions."""
@@ -148,7 +170,7 @@ class Index:
             if one.first_offset < plan.dirty.first_offset or one.last_offset >= plan.dirty.end_offset
         ]
         if keyless or partial or special.any():
-            counted = rows.groupBy("partition").agg(F.count(F.lit(1)).alias("rows"), F.count("key").alias("keyed"))
+            counted = self.reads.few(rows).groupBy("partition").agg(F.count(F.lit(1)).alias("rows"), F.count("key").alias("keyed"))
             for row in counted.collect():
                 totals[row["partition"]], without_key[row["partition"]] = row["rows"], row["rows"] - row["keyed"]
         else:
@@ -176,19 +198,10 @@ class Index:
         clean = [one for partition, plan in self.chosen.items() if self.found[partition].keys for one in clean_segments(plan)]
         if not clean:
             return None
-        newer = with_newer(self._clean_rows(clean), newest.select("partition", "key"), broadcast=self.broadcasts())
-        going = self.reads.hold(newer.select("partition", "segment", position().alias("position")))
+        broadcast = self.broadcasts()
+        rows = self._clean_rows(clean)
+        newer = with_newer(rows if broadcast else self.reads.few(rows), newest.select("partition", "key"), broadcast=broadcast)
+        going = self.reads.hold(self.reads.few(newer.select("partition", "segment", position().alias("position"))))
         for row in going.groupBy("partition", "segment").count().collect():
             self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["segment"], row["count"])
         return going.select("position")
-
-
-def _mapped_together(dirty: DataFrame, clean: DataFrame) -> DataFrame:
-    """Return by partition and key the newest `offset` in the dirty range (null: none), and offset, segment and number of its clean rows."""
-    rows = dirty.unionByName(clean.withColumnsRenamed({"offset": "clean_offset", "segment": "clean_segment"}), allowMissingColumns=True)
-    return rows.groupBy("partition", "key").agg(
-        F.max("offset").alias("offset"),
-        F.max("clean_offset").alias("clean_offset"),
-        F.max("clean_segment").alias("clean_segment"),
-        F.count("clean_offset").alias("clean_rows"),
-    )

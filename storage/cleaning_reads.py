@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 
 from storage.cleaning_segments import files_of
+from storage.lanes import lanes
 from storage.swap import any_of, slice_ranges
 
 if TYPE_CHECKING:
@@ -28,14 +30,30 @@ class RoundReads:
     def __init__(
         self, spark: SparkSession, location: str, snapshot: LogSnapshot, chosen: Mapping[int, PartitionPlan], parallelism: int | None
     ) -> None:
-        """Take what is read; nothing runs yet."""
-        self.spark, self.location, self.snapshot, self.chosen, self.parallelism = spark, location, snapshot, chosen, parallelism
+        """Take what is read; nothing runs yet.
+
+        What rounds before held is let go, in the JVM too: Python's proxies of Java objects are cycles, so that plans and broadcast maps of
+        rounds long over would live until Python happens to look for cycles.
+        """
+        gc.collect()
+        self.spark, self.snapshot, self.chosen, self.parallelism = spark, snapshot, chosen, parallelism
         self.bytes: dict[int, int] = dict.fromkeys(chosen, 0)
+        self.table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(location)
         self._held: list[DataFrame] = []
 
-    def table(self) -> DataFrame:
-        """Return the whole log."""
-        return self.spark.read.format("delta").option("versionAsOf", self.snapshot.version).load(self.location)
+    def divided(self, segments: Iterable[Segment]) -> tuple[list[frozenset[int]], bool]:
+        """Return the lanes that read some segments, and whether tasks share the one lane that it is then."""
+        sizes: dict[int, int] = {}
+        for one in segments:
+            sizes[one.partition] = sizes.get(one.partition, 0) + one.size_bytes
+        return self.divided_by(sizes)
+
+    def divided_by(self, sizes: Mapping[int, int]) -> tuple[list[frozenset[int]], bool]:
+        """Return the lanes for the bytes of each partition, and whether tasks share the one lane that it is then."""
+        found = lanes(sizes, self.parallelism or self.spark.sparkContext.defaultParallelism)
+        if found is not None and len(found) > 1 and self.spark.conf.get("spark.sql.unionOutputPartitioning", "true") == "true":
+            found = None  # Spark would put all of them into one task
+        return found or [frozenset(sizes)], found is None
 
     def segments(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
         """Return narrow columns of all rows of some segments; counts the bytes of the first pass."""
@@ -49,7 +67,7 @@ class RoundReads:
         all_files = self.snapshot.files
         mine = files_of(all_files, self.chosen) & files(all_files)
         columns = ("partition", "segment", "offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
-        return self.files(mine, columns) if mine.any() else None
+        return self.few(self.files(mine, columns)) if mine.any() else None
 
     def files(self, files: NDArray[np.bool_], columns: Sequence[str]) -> DataFrame:
         """Return columns of all rows of the slices that some files are of."""
@@ -58,11 +76,15 @@ class RoundReads:
         return self._rows(slice_ranges(all_files, zip(all_files.partition[files].tolist(), slices, slices, strict=True)), columns)
 
     def _rows(self, ranges: Sequence[SliceRange], columns: Sequence[str]) -> DataFrame:
-        return self.few(self.table().where(any_of(ranges) or "false").select(*columns))
+        return self.table.where(any_of(ranges) or "false").select(*columns)
 
     def few(self, rows: DataFrame) -> DataFrame:
         """Return rows in as many tasks as the round may use."""
         return rows if self.parallelism is None else rows.coalesce(self.parallelism)
+
+    def lane(self, rows: DataFrame, *, shared: bool) -> DataFrame:
+        """Return rows of a lane in the task that takes it: what groups them by partition needs no shuffle then."""
+        return self.few(rows) if shared else rows.coalesce(1)
 
     def hold(self, rows: DataFrame) -> DataFrame:
         """Keep rows that are asked for more than once, until `release`."""

@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 
 from compaction.producers import Control
 from compaction.record_retention import Removal
-from storage.envelope import LAST_TIMESTAMP_MS, by_partition
+from storage.envelope import LAST_TIMESTAMP_MS
+from storage.plan_values import bigints, listed_by_partition, looked_up
 from storage.schema import TRANSACTION
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ _ABORTED: Final = "__aborted"
 _PINNED: Final = "__pinned"
 _PLACE: Final = "__place"
 OFFSET_BITS: Final = 48
+#: So many positions are compared one by one; a longer list is a hash set, which is no part of the generated code either.
+_LOOKED_UP: Final = 10
 
 
 def position(partition: str = "partition", offset: str = "offset") -> Column:
@@ -101,7 +104,7 @@ class Judgement:
 
 def is_dirty(judgement: Judgement) -> Column:
     """Tell whether a row lies in the dirty range or past it."""
-    return F.col("offset") >= by_partition(judgement.first_dirty, F.col("partition"))
+    return F.col("offset") >= listed_by_partition(judgement.first_dirty, F.col("partition"))
 
 
 def without_aborted(rows: DataFrame, aborted: DataFrame | None) -> DataFrame:
@@ -129,13 +132,13 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
         else:
             flagged = transactions.select(*TRANSACTION, F.lit(True).alias(name))
             marked = marked.join(F.broadcast(flagged), list(TRANSACTION), "left").withColumn(name, F.col(name).isNotNull())
-    marked = marked.withColumn(_PLACE, F.col("__position").isin(list(judgement.places)))
+    marked = marked.withColumn(_PLACE, _among(judgement.places))
 
     data = F.col("control").isNull()
     empty = F.col("control") == Control.EMPTY.value
     keyless = F.col("key").isNull() if keys else F.lit(False)
-    mapped = F.col("offset") < by_partition(judgement.end, F.col("partition"))
-    expired = F.col("delete_horizon") <= F.timestamp_millis(F.lit(judgement.now_ms))
+    mapped = F.col("offset") < listed_by_partition(judgement.end, F.col("partition"))
+    expired = F.col("delete_horizon") <= F.expr(f"timestamp_millis({looked_up(f'{judgement.now_ms}L')})")
     superseded = F.col(_JUDGED) != is_dirty(judgement)
     released = F.col("__position").isin(list(judgement.released)) & (F.col("value").isNull() if values else F.lit(True))
     removal = (
@@ -146,7 +149,7 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
         .when(keyless, Removal.KEYLESS.value)
         .when(superseded, Removal.SUPERSEDED.value)
         .when(released, Removal.PURGED_TOMBSTONE.value)
-        .when(expired & (F.col("offset") < by_partition(judgement.unread, F.col("partition"))), Removal.EXPIRED_TOMBSTONE.value)
+        .when(expired & (F.col("offset") < listed_by_partition(judgement.unread, F.col("partition"))), Removal.EXPIRED_TOMBSTONE.value)
     )
     tombstone = data & F.col("value").isNull() & ~keyless if values else F.lit(False)
     dying = tombstone | (~data & ~empty & ~F.col(_PINNED))
@@ -159,11 +162,23 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
     ).drop("__position", _JUDGED, _ABORTED, _PINNED, _PLACE)
 
 
+def _among(positions: Sequence[int]) -> Column:
+    """Tell whether a row's position is one of some; few of them are looked up, as Spark writes a short list into the generated code."""
+    if not positions:
+        return F.lit(False)
+    return (
+        F.col("__position").isin(list(positions))
+        if len(positions) > _LOOKED_UP
+        else F.array_contains(F.expr(bigints(positions)), F.col("__position"))
+    )
+
+
 def survivors(fated: DataFrame, judgement: Judgement, columns: Sequence[str]) -> DataFrame:
     """Return what is written of rows with their fate: those that stay, stamped where they must be, and EMPTY rows for kept places."""
     emptied = F.col(KEEPS_PLACE)
     kept_when_empty = {"partition", "segment", "slice", "offset", "producer_id", "producer_epoch", "sequence", "appended_at"}
-    horizon = F.timestamp_millis(F.lit(min(judgement.now_ms + judgement.delete_retention_ms, LAST_TIMESTAMP_MS)))
+    horizon_ms = min(judgement.now_ms + judgement.delete_retention_ms, LAST_TIMESTAMP_MS)
+    horizon = F.expr(f"timestamp_millis({looked_up(f'{horizon_ms}L')})")
 
     def column(name: str) -> Column:
         value = F.col(name)

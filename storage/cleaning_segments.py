@@ -74,15 +74,16 @@ def files_left(
     by label how many rows of a clean segment gave way, `places` are offsets that must stay. Control rows and rows of producers are looked
     at one by one.
     """
-    mine = files_of(files, {plan.log.partition: plan})
-    first, last = files.first_offset, files.last_offset
-    gone = (first >= plan.dirty.first_offset) & (last < plan.dirty.end_offset) & (files.producer_rows == 0) & (files.empty_rows == 0)
-    gone &= ~_overlaps(first, last, newest)
+    mine = np.flatnonzero(files_of(files, {plan.log.partition: plan}))
+    first, last, slices = files.first_offset[mine], files.last_offset[mine], files.slice[mine]
+    gone = (first >= plan.dirty.first_offset) & (last < plan.dirty.end_offset)
+    gone &= (files.producer_rows[mine] == 0) & (files.empty_rows[mine] == 0) & ~_overlaps(first, last, newest)
     for one in clean_segments(plan):
         if one.last_offset < plan.dirty.first_offset and superseded.get(one.label) == one.record_count:
-            gone |= (files.slice >= one.slices[0]) & (files.slice <= one.slices[-1])
-    held: NDArray[np.bool_] = mine & ~(gone & ~_overlaps(first, last, [(place, place) for place in places]))
-    return held
+            gone |= (slices >= one.slices[0]) & (slices <= one.slices[-1])
+    left = np.zeros(len(files.partition), dtype=np.bool_)
+    left[mine] = ~(gone & ~_overlaps(first, last, [(place, place) for place in places]))
+    return left
 
 
 def _overlaps(first: NDArray[np.int64], last: NDArray[np.int64], ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:

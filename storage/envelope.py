@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 
 from compaction.errors import InvalidRecords
 from storage.partitioners import partition_of
+from storage.plan_values import by_partition, looked_up
 from storage.schema import HEADERS_TYPE
 
 if TYPE_CHECKING:
@@ -241,21 +242,6 @@ def _producer_rules(rows: DataFrame) -> dict[Reason, tuple[Column, Column]]:
     return {Reason.INVALID_PRODUCER: (holds, shown)}
 
 
-def by_partition(values: Sequence[int], partition: Column) -> Column:
-    """Return the value (bigint) that belongs to a row's partition, from a list with one number a partition; null outside of it.
-
-    Equal numbers fold into a constant, which Spark can push down to files.
-    """
-    if len(set(values)) == 1:
-        return F.lit(values[0]).cast("bigint")
-    return F.get(F.expr(bigints(values)), partition)
-
-
-def bigints(values: Sequence[int | None]) -> str:
-    """Return the SQL of a list of numbers (array<bigint>), one a partition; None is null."""
-    return f"array({','.join('CAST(NULL AS BIGINT)' if value is None else f'{value}L' for value in values)})"
-
-
 def record_bytes(key: Column, value: Column, headers: Column | None) -> Column:
     """Return the size of a record as `max.message.bytes` and the split of a segment count it: key, value and headers, uncompressed."""
     total = F.coalesce(F.octet_length(key), F.lit(0)) + F.coalesce(F.octet_length(value), F.lit(0))
@@ -269,11 +255,12 @@ def record_bytes(key: Column, value: Column, headers: Column | None) -> Column:
 
 
 def _timestamp_ms(rows: DataFrame, shape: Shape, now_ms: int) -> Column:
+    now = F.expr(looked_up(f"{now_ms}L", at="octet_length(key)"))
     if "timestamp" not in shape.columns:
-        return F.lit(now_ms).cast("bigint")
+        return now
     column = F.col("timestamp")
     given = F.unix_millis(column) if isinstance(rows.schema["timestamp"].dataType, T.TimestampType) else column.cast("bigint")
-    return F.coalesce(given, F.lit(now_ms).cast("bigint"))
+    return F.coalesce(given, now)
 
 
 def _reasons(rules: dict[Reason, tuple[Column, Column]]) -> tuple[Column, Column]:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from compaction.producers import SEQUENCES
-from storage.envelope import ORDER_PREFIX, REASON, bigints, record_bytes
+from storage.envelope import ORDER_PREFIX, REASON, record_bytes
+from storage.plan_values import bigints, looked_up
 from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
 
@@ -102,9 +103,11 @@ def numbered(
 
     by_order = f"PARTITION BY {', '.join([*(['partition'] if split else PLACE_COLUMNS), *task])} ORDER BY {', '.join(order)}"
     running = f"{by_order} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    weight = f"coalesce(octet_length(key), 0) * {compression.key}D + __rest * {compression.rest}D + {compression.overhead}D"
+    of_key, of_rest, overhead = (looked_up(f"{one}D") for one in (compression.key, compression.rest, compression.overhead))
+    weight = f"coalesce(octet_length(key), 0) * {of_key} + __rest * {of_rest} + {overhead}"
+    now = looked_up(f"{now_ms}L")
     # Without times of their own all rows have that of the append.
-    stamps = [f"{name}(unix_millis(timestamp)) OVER ({running})" if "timestamp" in given else f"{now_ms}L" for name in ("max", "first")]
+    stamps = [f"{name}(unix_millis(timestamp)) OVER ({running})" if "timestamp" in given else now for name in ("max", "first")]
     measured = placed.selectExpr(
         "*",
         f"row_number() OVER ({by_order}) AS __rank",
@@ -149,7 +152,7 @@ def numbered(
         "delete_horizon": "timestamp",
     }
     values = {name: f"CAST(NULL AS {kind}) AS {name}" for name, kind in absent.items() if name not in located.columns}
-    values["appended_at"] = f"timestamp_millis({now_ms}) AS appended_at"
+    values["appended_at"] = f"timestamp_millis({now}) AS appended_at"
     log_rows = located.selectExpr(*(values.get(name, name) for name in LOG_COLUMNS))
     return log_rows.sortWithinPartitions(*PLACE_COLUMNS, "offset") if split else log_rows
 

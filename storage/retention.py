@@ -129,5 +129,5 @@ def merge_small_files(
     )
     rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log).where(any_of(ranges))
     rows = rows.select(*[F.col(name) for name in LOG_COLUMNS])
-    rewrite(log, snapshot, rows if parallelism is None else rows.coalesce(parallelism), groups, kind="merge", parallelism=parallelism)
+    rewrite(log, snapshot, [rows], groups, kind="merge", parallelism=parallelism)
     return sum(len(mine) for mine in groups.values())

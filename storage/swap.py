@@ -10,20 +10,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from storage.commit import SliceRange, commit_swap
+from storage.lanes import spread
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
 
     from compaction.segments import Segment
     from storage.snapshot import Files, LogSnapshot
@@ -37,27 +38,35 @@ _TARGETS: Final = pa.schema(
 def rewrite(
     log: TopicLog,
     snapshot: LogSnapshot,
-    rows: DataFrame,
+    parts: Sequence[DataFrame],
     groups: Mapping[int, list[Sequence[Segment]]],
     *,
     kind: str,
     receipts: Sequence[Mapping[str, Any]] = (),
     parallelism: int | None = None,
 ) -> int:
-    """Write `rows` (log columns of the members of `groups`) as one file a group, in the place of the members, and return the version.
+    """Write `parts` (log columns of the members of `groups`) as one file a group, in the place of the members, and return the version.
 
-    A group takes the label and the base of its first member.
+    A group takes the label and the base of its first member. Several parts hold whole partitions each, and each is written by one task; the
+    groups of a single one are spread over tasks by a shuffle, at most `parallelism` at a time.
     """
-    spark = rows.sparkSession
+    spark = parts[0].sparkSession
     tasks = min(sum(len(mine) for mine in groups.values()), parallelism or 2 * spark.sparkContext.defaultParallelism)
     targets = _targets(groups, tasks)
     # From Arrow they are part of the plan; from tuples a job would have to bring them in.
     columns = zip(_TARGETS, zip(*targets, strict=True), strict=True)
     target = F.broadcast(spark.createDataFrame(pa.table([pa.array(values, one.type) for one, values in columns], schema=_TARGETS)))
-    placed = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
-    placed = placed.withColumnRenamed("__segment", "segment").withColumnRenamed("__slice", "slice")
-    spread = placed.repartitionById(tasks, F.col("__task")) if tasks > 1 else placed.coalesce(1)
-    written = spread.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
+
+    def placed(rows: DataFrame) -> DataFrame:
+        of_group = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
+        return of_group.withColumnsRenamed({"__segment": "segment", "__slice": "slice"})
+
+    if len(parts) > 1 or tasks == 1:
+        spread_out = reduce(DataFrame.unionByName, [placed(one).coalesce(1) for one in parts])
+    else:
+        rows = placed(parts[0])
+        spread_out = (rows if parallelism is None else rows.coalesce(parallelism)).repartitionById(tasks, F.col("__task"))
+    written = spread_out.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
     return commit_swap(
         written,
         log.paths.log,
@@ -75,14 +84,13 @@ def rewrite(
 
 def _targets(groups: Mapping[int, list[Sequence[Segment]]], tasks: int) -> list[tuple[int, int, int, int, int]]:
     """Return (partition, member's label, label and base of its group, task) for each member: groups spread over tasks by their bytes."""
-    load = [0] * tasks
-    targets = []
     flat = [(partition, group) for partition, mine in groups.items() for group in mine]
-    for partition, group in sorted(flat, key=lambda one: -sum(member.size_bytes for member in one[1])):
-        task = load.index(min(load))
-        load[task] += sum(member.size_bytes for member in group)
-        targets += [(partition, member.label, group[0].label, group[0].slices[0], task) for member in group]
-    return targets
+    chosen = spread([sum(member.size_bytes for member in group) for _, group in flat], tasks)
+    return [
+        (partition, member.label, group[0].label, group[0].slices[0], task)
+        for (partition, group), task in zip(flat, chosen, strict=True)
+        for member in group
+    ]
 
 
 def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:

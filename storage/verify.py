@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from compaction.errors import first_line
 from compaction.producers import Control
-from storage.envelope import by_partition
 from storage.layout import filesystem_of
+from storage.plan_values import by_partition
 from storage.producer_log import has_producers
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS, TRANSACTION
 from storage.snapshot import CommitMetadata

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword import LogDir
+from tests.divisions import DIVISIONS, divided
 from tests.model import ModelConfig, ModelTopic, Record
 from tests.pictures import DAY_MS, HOUR_MS, T0
 from tests.test_model_equality import seed_of_this_run
@@ -96,7 +97,8 @@ class _Lives:
         """Clean what is eligible, or everything by force."""
         force = self.chance.random() < 0.5
         before = self.model.latest()
-        receipts = {one.partition: one for one in self.topic.clean(self.now_ms, force=force)}
+        with divided(self.chance.choice(DIVISIONS)):
+            receipts = {one.partition: one for one in self.topic.clean(self.now_ms, force=force)}
         for partition in range(self.model.partitions):
             rows = list(self.model.logs[partition])
             end = receipts[partition].end_offset if partition in receipts else None
