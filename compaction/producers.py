@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 #: Sequences are 32-bit and begin again at 0 after the last (Kafka's DefaultRecordBatch.incrementSequence).
 SEQUENCES: Final = 2**31
@@ -165,11 +165,12 @@ def applied(
 def merged(old: ProducerState | None, new: ProducerState, *, ended: bool) -> ProducerState:
     """Return the state of a producer from what was known (`old`) and what a later stretch of the log shows (`new`).
 
-    `ended` tells whether that stretch holds a marker of the producer, so that a transaction open before it is decided.
+    `ended` tells whether that stretch holds a marker of the producer, so that a transaction open before it is decided. Its records name the
+    transaction: another one than was known is one that began anew (`in_sight`).
     """
     if old is None:
         return new
-    carried = not ended and old.open_first_offset is not None
+    carried = not ended and old.open_first_offset is not None and new.open_first_offset in {None, old.open_first_offset}
     kept = old.epoch == new.epoch and old.place_is_data and not new.place_is_data
     return replace(
         new,
@@ -190,10 +191,36 @@ def known(states: Iterable[ProducerState], *, now_ms: int, expiration_ms: int) -
     return [state for state in states if state.open_first_offset is not None or now_ms - state.last_appended_ms < expiration_ms]
 
 
-def last_stable_offset(partition: int, log_end_offset: int, states: Iterable[ProducerState]) -> int:
-    """Return the first offset of the earliest open transaction of a partition, or its log end (UnifiedLog.lastStableOffset)."""
-    open_offsets = [state.open_first_offset for state in states if state.partition == partition and state.open_first_offset is not None]
-    return min(open_offsets, default=log_end_offset)
+def in_sight(states: Mapping[tuple[int, int], ProducerState], log_start_offsets: Sequence[int]) -> Mapping[tuple[int, int], ProducerState]:
+    """Return the states without the transactions that lie below their log start: of which no record is left, nothing is open there.
+
+    ```
+     offset      4   5   6                    delete_records to 6: nothing undecided is left, the last stable offset is 6 and not 4
+     row         p   ·  [6 …                  what p appends to its transaction from now on begins it anew: first offset 6 or later
+    ```
+
+    So what is open follows from the log that a reader finds. Kafka's broker remembers such a transaction, and its last stable offset stays
+    at the log start until it ends.
+    """
+    gone = {
+        place: replace(state, open_first_offset=None, open_since_ms=None)
+        for place, state in states.items()
+        if state.open_first_offset is not None and state.place_offset < log_start_offsets[state.partition]
+    }
+    return {**states, **gone} if gone else states
+
+
+def last_stable_offsets(log_start_offsets: Sequence[int], log_end_offsets: Sequence[int], states: Iterable[ProducerState]) -> list[int]:
+    """Return for each partition the first offset of its earliest open transaction, or its log end (UnifiedLog.lastStableOffset).
+
+    Never below the log start, also when a transaction began there; of `states` that are `in_sight`.
+    """
+    found = list(log_end_offsets)
+    for state in states:
+        if state.open_first_offset is not None:
+            first = max(state.open_first_offset, log_start_offsets[state.partition])
+            found[state.partition] = min(found[state.partition], first)
+    return found
 
 
 def next_identity(previous: tuple[int, int] | None, *, highest_id: int) -> tuple[int, int]:

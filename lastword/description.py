@@ -61,7 +61,7 @@ def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> Topic
     decisions, snapshot = log.decisions(), log.snapshot()
     config = log.config(decisions)
     ends = snapshot.log_end_offsets(decisions.partitions)
-    stable = log.last_stable_offsets(spark, snapshot)
+    stable = log.last_stable_offsets(spark, snapshot, decisions)
     segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
     for segment in snapshot.segments():
         segments[segment.partition].append(segment)

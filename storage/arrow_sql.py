@@ -28,7 +28,7 @@ _UNCOMMITTED = """WITH visible AS (
 
 _COMMITTED = """WITH transactions AS (
   SELECT r.partition AS partition, r.txn_first_offset AS first_offset,
-    max(CASE WHEN r.control IS NULL THEN 1 ELSE 0 END) AS has_data,
+    max(CASE WHEN r.control IS NULL{started} THEN 1 ELSE 0 END) AS has_data,
     max(CASE WHEN r.control IN ('COMMIT', 'ABORT') THEN 1 ELSE 0 END) AS is_decided,
     max(CASE WHEN r.control = 'ABORT' THEN 1 ELSE 0 END) AS is_aborted
   FROM {source} r WHERE r.txn_first_offset IS NOT NULL GROUP BY r.partition, r.txn_first_offset
@@ -57,5 +57,5 @@ def latest_sql(source: str, *, isolation: str = "read_committed", log_start_offs
         raise UserError(message)
     starts = {int(one): int(start) for one, start in (log_start_offsets or {}).items() if start > 0}
     cases = " ".join(f"WHEN {partition} THEN {start}" for partition, start in starts.items())
-    started = f"\n    AND r.offset >= CASE r.partition {cases} ELSE 0 END" if starts else ""
+    started = f" AND r.offset >= CASE r.partition {cases} ELSE 0 END" if starts else ""
     return texts[isolation].format(source=source, started=started) + _FOLD

@@ -56,9 +56,13 @@ NOTHING: Final = np.array([], dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTransactions:
-    """First offsets of the transactions that a file knows of: those with data, those that it commits, those that it aborts."""
+    """First offsets of the transactions that a file knows of: those with data, those that it commits, those that it aborts.
+
+    `last_data[n]` is the offset of the last record in the file of transaction `data[n]`.
+    """
 
     data: Longs
+    last_data: Longs
     committed: Longs
     aborted: Longs
 
@@ -169,11 +173,11 @@ class ArrowLog:
         ends = np.zeros(partitions, dtype=np.int64)
         np.maximum.at(ends, files.partition, files.last_offset + 1)
         decisions = self._without_restored(table, decisions)
-        start = [decisions.log_start_offset(one) for one in range(partitions)]
+        start = decisions.log_start_offsets()
         checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=table.version()) or 0 for one in range(partitions)]
         stable, aborted = ends, [NOTHING] * partitions
         if isolation == "read_committed" and (files.producer_rows > 0).any():
-            stable, aborted = self._transactions(files, checkpoints, ends)
+            stable, aborted = self._transactions(files, checkpoints, start, ends)
         return ArrowView(
             topic=self.topic,
             topic_id=decisions.topic_id,
@@ -205,8 +209,11 @@ class ArrowLog:
         self._looked_at = max(seen, table.version())
         return replace(decisions, restores=(*decisions.restores, *self._restores.values()))
 
-    def _transactions(self, files: Files, checkpoints: Sequence[int], ends: Longs) -> tuple[Longs, list[Longs]]:
-        """Return the last stable offset and the aborted transactions of every partition."""
+    def _transactions(self, files: Files, checkpoints: Sequence[int], start: Sequence[int], ends: Longs) -> tuple[Longs, list[Longs]]:
+        """Return the last stable offset and the aborted transactions of every partition.
+
+        A transaction without a record at or past the log start holds nothing back (`compaction.producers.in_sight`).
+        """
         undecided = np.flatnonzero(
             (files.producer_rows > 0) & (files.last_offset >= np.asarray(checkpoints, dtype=np.int64)[files.partition])
         )
@@ -217,9 +224,10 @@ class ArrowLog:
         for partition in range(len(ends)):
             mine = [one for one, number in zip(found, undecided, strict=True) if files.partition[number] == partition]
             ended = [*(one.committed for one in mine), *(one.aborted for one in mine)]
-            still_open = np.setdiff1d(_union([one.data for one in mine]), _union(ended))
+            in_sight = [one.data[one.last_data >= start[partition]] for one in mine]
+            still_open = np.setdiff1d(_union(in_sight), _union(ended))
             if len(still_open):
-                stable[partition] = still_open[0]
+                stable[partition] = max(still_open[0], start[partition])
             aborted.append(_union([one.aborted for one in mine]))
         return stable, aborted
 
@@ -231,15 +239,18 @@ def file_transactions(
 
     def read(path: str) -> FileTransactions:
         with pq.ParquetFile(path, filesystem=filesystem) as file:
-            table = file.read(columns=["control", "txn_first_offset"], use_threads=False)
+            table = file.read(columns=["control", "offset", "txn_first_offset"], use_threads=False)
         control, first = table.column("control"), table.column("txn_first_offset")
+        records = table.filter(pc.and_(pc.is_null(control), pc.is_valid(first)))
+        data = records.group_by("txn_first_offset").aggregate([("offset", "max")])
 
         def firsts(mask: pa.ChunkedArray) -> Longs:
             offsets: Longs = first.filter(mask).drop_null().to_numpy()
             return np.unique(offsets)
 
         return FileTransactions(
-            data=firsts(pc.is_null(control)),
+            data=data.column("txn_first_offset").to_numpy(),
+            last_data=data.column("offset_max").to_numpy(),
             committed=firsts(pc.equal(control, Control.COMMIT.value)),
             aborted=firsts(pc.equal(control, Control.ABORT.value)),
         )

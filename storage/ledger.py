@@ -185,6 +185,10 @@ class Decisions:
         held = [one.offset or 0 for one in self.starts.get(partition, ()) if self.holds(one)]
         return max(held, default=0)
 
+    def log_start_offsets(self) -> list[int]:
+        """Return the log start offset of every partition."""
+        return [self.log_start_offset(partition) for partition in range(self.partitions)]
+
     def released_offsets(self, partition: int) -> list[int]:
         """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
 

@@ -110,8 +110,8 @@ def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation
     decisions = log.decisions_seen(snapshot)
     ends = snapshot.log_end_offsets(decisions.partitions)
     if isolation == "read_committed":
-        ends = log.last_stable_offsets(spark, snapshot)
-    start = [decisions.log_start_offset(partition) for partition in range(decisions.partitions)]
+        ends = log.last_stable_offsets(spark, snapshot, decisions)
+    start = decisions.log_start_offsets()
     checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=snapshot.version) or 0 for one in range(decisions.partitions)]
     dirty = [max(*bounds) for bounds in zip(start, checkpoints, strict=True)]
     return View(

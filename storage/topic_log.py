@@ -18,7 +18,7 @@ from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import SparkNeeded, UnknownTopic, UserError
 from compaction.moments import instant
-from compaction.producers import OpenTransaction, ProducerSnapshot, known, last_stable_offset
+from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets
 from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
@@ -218,22 +218,32 @@ class TopicLog:
     def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
         """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""
         decisions = self.decisions()
-        stable = self.last_stable_offsets(spark, snapshot)
+        stable = self.last_stable_offsets(spark, snapshot, decisions)
         holders = {}
         if stable != snapshot.log_end_offsets(decisions.partitions):
             for one in self.open_transactions(spark, snapshot):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 named += f", begun {instant(one.since_ms)},"
-                holders.update(dict.fromkeys(one.first_offsets.items(), named))
+                firsts = {partition: max(first, decisions.log_start_offset(partition)) for partition, first in one.first_offsets.items()}
+                holders.update(dict.fromkeys(firsts.items(), named))
         return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
 
-    def producer_states(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> States:
+    def producer_states(
+        self, spark: SparkSession | None, snapshot: LogSnapshot | None = None, decisions: Decisions | None = None
+    ) -> States:
         """Return every producer's state in every partition at a snapshot (default: the newest), by (partition, producer id).
 
+        Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
         Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then.
         """
+        at = snapshot or self.snapshot()
+        states = self._states_of_all(spark, at)
+        if all(one.open_first_offset is None for one in states.values()):
+            return states
+        return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
+
+    def _states_of_all(self, spark: SparkSession | None, at: LogSnapshot) -> States:
         with self._lock:
-            at = snapshot or self.snapshot()
             if self._producers is None:
                 self._producers = self._producer_cache.load()
             if self._producers is not None and self._producers.table_version == at.version:
@@ -279,11 +289,13 @@ class TopicLog:
             )
         return sorted(found, key=lambda one: (one.since_ms, one.producer_id))
 
-    def last_stable_offsets(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[int]:
-        """Return the last stable offset of every partition: what a read_committed reader may see lies below it."""
-        at = snapshot or self.snapshot()
-        states = self.producer_states(spark, at).values()
-        return [last_stable_offset(partition, end, states) for partition, end in enumerate(at.log_end_offsets(self.decisions().partitions))]
+    def last_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
+        """Return the last stable offset of every partition: what a read_committed reader may see lies below it.
+
+        `decisions` are those by which the reader knows the log start: what they delete holds nothing back.
+        """
+        states = self.producer_states(spark, at, decisions).values()
+        return last_stable_offsets(decisions.log_start_offsets(), at.log_end_offsets(decisions.partitions), states)
 
     def known_producers(self, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int) -> States:
         """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""

@@ -165,7 +165,7 @@ def _check_decisions(decisions: Decisions, log_ends: list[int]) -> list[str]:
 def _check_clean_section(rows: DataFrame, snapshot: LogSnapshot, decisions: Decisions) -> list[str]:
     """Below the checkpoint a key stands once, nothing is aborted, and every marker waits for its data or for its horizon."""
     checkpoints = [decisions.cleaner_checkpoint(partition) or 0 for partition in range(decisions.partitions)]
-    starts = [decisions.log_start_offset(partition) for partition in range(decisions.partitions)]
+    starts = decisions.log_start_offsets()
     if not any(checkpoints):
         return []
     partition = F.col("partition")

@@ -247,18 +247,23 @@ class ModelTopic:
         return None
 
     def open_transactions(self, partition: int) -> dict[int, int]:
-        """Return the first offset of the open transaction of each producer that has one."""
-        found: dict[int, int] = {}
+        """Return the first offset of the open transaction of each producer that has one with a record at or past the log start."""
+        last: dict[int, Record] = {}
         for row in self.history[partition]:
             if row.producer_id is not None and row.control:
-                found.pop(row.producer_id, None)
+                last.pop(row.producer_id, None)
             elif row.producer_id is not None and row.transactional:
-                found.setdefault(row.producer_id, row.offset)
-        return found
+                last[row.producer_id] = row
+        return {
+            producer_id: row.txn_first_offset
+            for producer_id, row in last.items()
+            if row.txn_first_offset is not None and row.offset >= self.log_start_offsets[partition]
+        }
 
     def last_stable_offset(self, partition: int) -> int:
-        """Return the first offset that belongs to an open transaction, or the log end."""
-        return min(self.open_transactions(partition).values(), default=self._log_end(partition))
+        """Return the first offset that belongs to an open transaction, or the log end; never below the log start."""
+        first = min(self.open_transactions(partition).values(), default=self._log_end(partition))
+        return max(first, self.log_start_offsets[partition])
 
     def is_active(self, partition: int, producer_id: int, now_ms: int) -> bool:
         """Tell whether a producer is remembered: it has a transaction open, or its last row is not too old."""
@@ -300,8 +305,7 @@ class ModelTopic:
         expected = (given[-1] + 1) % _SEQUENCES if given else 0
         if given and sequence != expected and sequence is not None and (expected - sequence) % _SEQUENCES <= _SEQUENCES // 2:
             return "duplicate_sequence"
-        events = [row for row in mine if row.control or row.transactional]
-        if events and not events[-1].control and not transactional:
+        if producer_id in self.open_transactions(partition) and not transactional:
             return "invalid_txn_state"
         return "accepted" if sequence in {None, expected} else "sequence_gap"
 

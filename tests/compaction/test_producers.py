@@ -14,9 +14,10 @@ from compaction.producers import (
     ProducerState,
     Verdict,
     applied,
+    in_sight,
     judge,
     known,
-    last_stable_offset,
+    last_stable_offsets,
     merged,
     next_identity,
 )
@@ -79,7 +80,30 @@ def test_the_last_stable_offset_is_the_first_offset_of_the_earliest_open_transac
         ProducerState(partition=0, producer_id=2, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=30, open_since_ms=6),
         ProducerState(partition=1, producer_id=2, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=3, open_since_ms=6),
     ]
-    assert [last_stable_offset(partition, 100, states) for partition in range(3)] == [30, 3, 100]
+    assert last_stable_offsets([0, 0, 0], [100, 100, 100], states) == [30, 3, 100]
+    assert last_stable_offsets([35, 0, 0], [100, 100, 100], states) == [35, 3, 100], "a transaction that began below the log start"
+
+
+def test_a_transaction_below_the_log_start_is_not_open_and_begins_anew() -> None:
+    """Of producer 7 in partition 0.
+
+    ```
+     offset      40   41   42            log start 42: nothing of it is left
+     row         p    p   [·             the next record has first offset 43, another transaction as far as this partition knows
+    ```
+    """
+    holding = ProducerState(
+        partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1, open_first_offset=40, open_since_ms=1, place_offset=41
+    )
+    states = {(0, 7): holding}
+    assert in_sight(states, [41]) == states
+    left = in_sight(states, [42])[0, 7]
+    assert (left.open_first_offset, left.open_since_ms, left.last_sequence, left.place_offset) == (None, None, 9, 41)
+    assert last_stable_offsets([42], [43], [left]) == [43]
+    anew = ProducerState(
+        partition=0, producer_id=7, epoch=3, last_sequence=10, last_appended_ms=2, open_first_offset=43, open_since_ms=2, place_offset=43
+    )
+    assert merged(holding, anew, ended=False) == anew, "also for whoever knew the old one and did not see it go"
 
 
 def test_an_identity_gets_the_next_epoch_and_after_the_last_one_a_new_id() -> None:
@@ -158,10 +182,18 @@ class Histories(RuleBasedStateMachine):
                 appended_ms=offset,
             )
 
+    @rule(share=st.floats(0, 1))
+    def purge(self, share: float) -> None:
+        """Delete the records below an offset, as far as the log goes."""
+        self.model.delete_records(0, round(share * len(self.model.logs[0])))
+        places = {(0, producer): state for producer, state in self.states.items()}
+        self.states = {producer: state for (_, producer), state in in_sight(places, [self.model.log_start_offsets[0]]).items()}
+
     @invariant()
     def the_last_stable_offset_is_the_model_s(self) -> None:
         """After every step."""
-        assert last_stable_offset(0, len(self.model.logs[0]), self.states.values()) == self.model.last_stable_offset(0)
+        start, end = self.model.log_start_offsets[0], len(self.model.logs[0])
+        assert last_stable_offsets([start], [end], self.states.values()) == [self.model.last_stable_offset(0)]
 
 
 Histories.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -20,7 +20,7 @@ from compaction.bounds import PartitionLog
 from compaction.grouping import group_segments, worth_writing
 from compaction.log_retention import deletable
 from compaction.planner import PartitionPlan, plan_cleaning
-from compaction.producers import Control, ProducerState, applied, judge, known, last_stable_offset
+from compaction.producers import Control, ProducerState, applied, in_sight, judge, known, last_stable_offsets
 from compaction.record_retention import Row, last_rows_of_producers
 from compaction.segments import NO_TIMESTAMP, Segment, is_closed, next_append
 from tests.compaction.logs import after, config, pass_over
@@ -135,7 +135,7 @@ class ListLog:
             active_base_offset=active,
             log_start_offset=self.log_start,
             log_end_offset=self.log_end,
-            last_stable_offset=last_stable_offset(0, self.log_end, self.states.values()),
+            last_stable_offset=last_stable_offsets([self.log_start], [self.log_end], self.states.values())[0],
             checkpoint=self.checkpoint,
         )
 
@@ -155,6 +155,12 @@ class ListLog:
         self.labels[row.offset] = row.offset if late else active.label
         self.rows.append(row)
         self.log_end = row.offset + 1
+
+    def starts_at(self, log_start: int) -> None:
+        """Delete the records below an offset, for readers."""
+        self.log_start = log_start
+        seen = in_sight({(0, producer_id): state for producer_id, state in self.states.items()}, [log_start])
+        self.states = {producer_id: state for (_, producer_id), state in seen.items()}
 
     def offer(self, producer_id: int, epoch: int, sequence: int | None, row: Record) -> str:
         """Append a row of a producer if the rules allow it; return the verdict."""
@@ -239,7 +245,7 @@ class ListLog:
             kept.append(last.emptied())
             labels[last.offset] = last.offset
         self.rows, self.labels = kept, labels
-        self.log_start = found.log_start_offset
+        self.starts_at(found.log_start_offset)
         return gone
 
 
@@ -400,7 +406,7 @@ class Histories(RuleBasedStateMachine):
         """Delete records up to an offset."""
         offset = int(self.log.log_end * share)
         self.model.delete_records(0, offset)
-        self.log.log_start = max(offset, self.log.log_start)
+        self.log.starts_at(max(offset, self.log.log_start))
 
     @rule(choice=st.sampled_from([(name, value) for name, values in _SETTINGS.items() for value in (values[0], *values)]))
     def configured(self, choice: tuple[str, object]) -> None:

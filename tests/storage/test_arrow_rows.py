@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -219,6 +220,53 @@ def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spar
     for isolation in ("read_committed", "read_uncommitted"):
         assert arrow.latest(topic.log.paths.root, isolation=isolation).num_rows == 0
         assert arrow.scan_latest(topic.log.paths.root, isolation=isolation).collect().height == 0
+
+
+def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSession, logs: LogDir) -> None:
+    """For any reader, whether retention has removed its rows or not, and whether the writer remembers it or not.
+
+    ```
+      0 lime=1 (loader)   1 kiwi=1   2 lime=2 (loader)   3 plum=1       loader's transaction is open
+                        [ log start 1                                   last stable offset 1
+                                                       [ log start 3    last stable offset 4: plum is the last word on plum
+      4 lime=3 (loader)                                                 the transaction begins anew: last stable offset 4
+      5 COMMIT                                                          lime=3
+    ```
+    """
+    topic = logs.create_topic("fruit")
+    path = topic.log.paths.root
+    txn = topic.transaction("loader", now_ms=T0)
+
+    def stands() -> tuple[int, int, int]:
+        forgetful = LogDir(spark, logs.location).topic("fruit")
+        shutil.rmtree(forgetful.log.paths.producers, ignore_errors=True)
+        seen = arrow.offsets(path)[0]
+        for one in (topic, forgetful):
+            (described,) = one.describe().partitions
+            assert (described.log_start_offset, described.last_stable_offset, described.log_end_offset) == seen
+            assert latest(one) == said(arrow.latest(path))
+        assert words_of_sql(path, "read_committed") == words(arrow.latest(path))
+        return seen
+
+    txn.append(rows(spark, "lime=1", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows(spark, "kiwi=1", timestamp_ms=T0), now_ms=T0)
+    txn.append(rows(spark, "lime=2", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows(spark, "plum=1", timestamp_ms=T0), now_ms=T0)
+    assert stands() == (0, 0, 4)
+    topic.delete_records({0: 1}, now_ms=T0)
+    assert stands() == (1, 1, 4)
+    topic.delete_records({0: 3}, now_ms=T0)
+    assert stands() == (3, 4, 4)
+    assert latest(topic) == {"plum": "1"}
+    txn.append(rows(spark, "lime=3", timestamp_ms=T0), now_ms=T0)
+    assert stands() == (3, 4, 5)
+    txn.commit()
+    assert stands() == (3, 6, 6)
+    assert latest(topic) == {"plum": "1", "lime": "3"}
+    topic.roll(now_ms=T0)
+    topic.delete_records({0: 6}, now_ms=T0)
+    topic.apply_retention(now_ms=T0)
+    assert stands() == (6, 6, 6)
 
 
 def test_a_restore_that_nobody_has_looked_back_at_does_not_make_dirty_records_clean(fruit: Topic, spark: SparkSession) -> None:
