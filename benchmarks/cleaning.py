@@ -43,7 +43,7 @@ from benchmarks.measure import in_turns, report, timed
 from compaction.config import parse_service_config, parse_topic_config
 from compaction.planner import plan_cleaning
 from lastword import LogDir, clock, spark_session
-from storage.ledger import Decision, Kind, fold
+from storage.decisions import Decision, Kind, fold
 from storage.snapshot import Files, LogSnapshot
 from storage.topic_log import partition_logs
 from streaming.cleaner import Cleaner

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compaction.errors import OffsetOutOfRange, UserError
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from storage.ledger import Decisions
+    from storage.decisions import Decisions
     from storage.topic_log import TopicLog
 
 

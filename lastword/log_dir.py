@@ -16,8 +16,9 @@ from lastword import clock
 from lastword.session import spark_session
 from lastword.topic import Topic
 from storage import lock, schema
+from storage.decisions import Decision, Kind
 from storage.layout import LogDirFiles, filesystem_of
-from storage.ledger import Decision, Kind, Ledger
+from storage.ledger import Ledger
 from storage.snapshot import LogSnapshot
 from storage.topic_log import TopicLog
 from streaming.appender import stop_append_queries

@@ -36,9 +36,9 @@ from storage import crash_points
 from storage.append import Habits
 from storage.commit import past_conflicts
 from storage.crash_points import CrashPoint
+from storage.decisions import Decision, Kind
 from storage.erasure import erase_dead_letters, rows_of_key, sweep
 from storage.key_search import KeySearch, WantedKey, statistics_naming
-from storage.ledger import Decision, Kind
 from storage.target import Target
 from streaming.events import logger
 

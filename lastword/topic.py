@@ -30,8 +30,8 @@ from lastword.transaction import Transaction
 from storage import transactions
 from storage.append import AppendResult, Habits
 from storage.changes import changes, net_changes
+from storage.decisions import Decision, Kind
 from storage.decoding import decoded
-from storage.ledger import Decision, Kind
 from storage.past import version_at, view_at, witnesses
 from storage.reading import data_records, latest_records, log_records, view_of
 from storage.verify import VerifyReport, verify
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from compaction.producers import OpenTransaction
     from compaction.receipt import CleaningReceipt
     from lastword.log_dir import LogDir
-    from storage.ledger import Decisions
+    from storage.decisions import Decisions
     from storage.reading import View
     from storage.topic_log import TopicLog
     from streaming.appender import Mirror

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from compaction.producers import ProducerStamp
+    from storage.decisions import Decisions
     from storage.envelope import Shape
-    from storage.ledger import Decisions
     from storage.topic_log import TopicLog
 
 #: After a micro-batch with refused rows, the next ones are likely to hold some too: take them with care at once.

@@ -33,8 +33,9 @@ from pyarrow import fs
 from compaction.errors import UnknownTopic, UserError
 from compaction.producers import Control
 from compaction.read_positions import Extent, Position
+from storage.decisions import Restore
 from storage.layout import TopicPaths
-from storage.ledger import Ledger, Restore
+from storage.ledger import Ledger
 from storage.snapshot import Files, commits_since
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from storage.ledger import Decisions
+    from storage.decisions import Decisions
 
     Longs = NDArray[np.int64]
 

@@ -45,7 +45,7 @@ from storage.cleaning_rows import (
 )
 from storage.cleaning_segments import dirty_segments, files_left, files_of, files_with
 from storage.crash_points import CrashPoint
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 from storage.schema import LOG_COLUMNS, TRANSACTION
 from storage.swap import rewrite
 

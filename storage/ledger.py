@@ -1,18 +1,4 @@
-"""The ledger: a topic's decisions that are not records, one row each, never changed.
-
-```
-sequence  kind    partition  name             offset  table_version  time  details (JSON)
-1         create  -          -                -       -              …     {"partitions":4,"topic_id":"…"}
-2         config  -          -                -       -              …     {"cleanup.policy":"compact"}
-3         roll    0          -                731     42             …     {}
-4         query   -          orders-appender  -       -              …     {"query_id":"…"}
-5         clean   0          -                731     43             …     {"removed":{"superseded":12},…}      first dirty offset, receipt
-6         start   0          -                412     43             …     {"why":"retention"}                  log start offset
-7         pause   0          -                -       -              …     {"count":1}
-8         restore -          -                -       50             …     {"restored_version":42}              5 and 6 are void
-9         purge   0          -                812     51             …     {}                       this tombstone may go at once
-10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
-```
+"""The ledger: the Delta table of a topic's decisions (`storage.decisions`), one row each.
 
 `sequence` numbers the decisions: rows of one commit share the transaction version that let the commit through, so that two writers
 cannot both take a number (compare-and-set). delta-rs writes and reads the table, in milliseconds and without a Spark job; it is the
@@ -23,10 +9,8 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,15 +21,14 @@ from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic
-from compaction.readers import Reader
 from storage import schema
+from storage.decisions import Decision, Decisions, Kind, fold, still_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 _APP_ID: Final = "lastword-ledger"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
-_TOLD: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
 _ARROW: Final = pa.schema(
     [
         ("sequence", pa.int64()),
@@ -58,262 +41,6 @@ _ARROW: Final = pa.schema(
         ("details", pa.string()),
     ]
 )
-
-
-class Kind(str, Enum):
-    """What a decision is about."""
-
-    CREATE = "create"
-    CONFIG = "config"
-    ROLL = "roll"
-    QUERY = "query"
-    MIRROR = "mirror"
-    SCHEMA = "schema"
-    PRODUCER = "producer"
-    CLEAN = "clean"
-    START = "start"
-    PAUSE = "pause"
-    RESTORE = "restore"
-    READER = "reader"
-    PURGE = "purge"
-    TARGET = "target"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """One row of the ledger; `sequence` is 0 until it is written."""
-
-    kind: Kind
-    time_ms: int
-    partition: int | None = None
-    name: str | None = None
-    offset: int | None = None
-    table_version: int | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    sequence: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
-    """Who a transactional.id is: its producer id, its newest epoch, its own timeout and the streaming query that it belongs to, if any."""
-
-    producer_id: int
-    epoch: int
-    timeout_ms: int | None = None
-    query: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restore:
-    """A Delta RESTORE of the log: the commit `version` brought back what `restored_version` held."""
-
-    version: int
-    restored_version: int
-
-    @staticmethod
-    def of(row: Decision) -> Restore:
-        """Return the RESTORE that a decision records."""
-        return Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
-
-    def undoes(self, table_version: int) -> bool:
-        """Tell whether it took back what was committed as `table_version`."""
-        return self.restored_version < table_version < self.version
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decisions:
-    """What the ledger says today: every decision folded, newest last.
-
-    `cleanings` and `starts` are the decisions of each partition in order; which of them hold depends on the `restores`.
-    """
-
-    topic_id: str
-    partitions: int
-    created_ms: int
-    overrides: Mapping[str, str]
-    rolled_offsets: Mapping[int, int]
-    queries: Mapping[str, str | None]
-    mirror: Mapping[str, Any] | None
-    schemas: Mapping[str, Mapping[str, Any]]
-    producers: Mapping[str, Producer]
-    cleanings: Mapping[int, Sequence[Decision]]
-    starts: Mapping[int, Sequence[Decision]]
-    pauses: Mapping[int, int]
-    restores: tuple[Restore, ...]
-    readers: Mapping[str, Reader]
-    purges: Mapping[int, Sequence[Decision]]
-    targets: Mapping[str, Mapping[str, Any]]
-    looked_at_version: int
-    sequence: int
-
-    def newest_cleaning(self, partition: int, *, as_of_version: int | None = None) -> Decision | None:
-        """Return the newest receipt of a partition whose swap the log still contains, at a table version (default: the newest)."""
-        found = (
-            one
-            for one in reversed(self.cleanings.get(partition, ()))
-            if self.contains(one) and (as_of_version is None or (one.table_version or 0) <= as_of_version)
-        )
-        return next(found, None)
-
-    def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
-        """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
-        restores = (Restore.of(row) for row in rows if row.kind is Kind.RESTORE)
-        cleanings = {partition: [*self.cleanings.get(partition, ()), *more] for partition, more in _by_partition(rows, Kind.CLEAN).items()}
-        return replace(self, restores=(*self.restores, *restores), cleanings={**self.cleanings, **cleanings})
-
-    def holds(self, row: Decision) -> bool:
-        """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
-        match row.kind:
-            case Kind.CLEAN | Kind.PURGE:
-                return self.contains(row)
-            case Kind.START:
-                return not any(one.restored_version <= (row.table_version or 0) < one.version for one in self.restores)
-            case _:
-                return True
-
-    def contains(self, cleaning: Decision) -> bool:
-        """Tell whether the log still contains what a receipt speaks of: no RESTORE took its swap back."""
-        return not self._undone(cleaning.table_version or 0)
-
-    def cleaner_checkpoint(self, partition: int, *, as_of_version: int | None = None) -> int | None:
-        """Return the first dirty offset that the newest valid receipt names; None when there is none."""
-        newest = self.newest_cleaning(partition, as_of_version=as_of_version)
-        return None if newest is None else newest.offset
-
-    def log_start_offset(self, partition: int) -> int:
-        """Return the offset below which records are gone for readers, 0 when none is."""
-        held = [one.offset or 0 for one in self.starts.get(partition, ()) if self.holds(one)]
-        return max(held, default=0)
-
-    def log_start_offsets(self) -> list[int]:
-        """Return the log start offset of every partition."""
-        return [self.log_start_offset(partition) for partition in range(self.partitions)]
-
-    def released_offsets(self, partition: int) -> list[int]:
-        """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
-
-        A RESTORE gives offsets again, to other records: a decision from before it is void unless the restored log held it already.
-        """
-        cleaning = self.newest_cleaning(partition)
-        after, passed = (0, 0) if cleaning is None else (cleaning.sequence, cleaning.offset or 0)
-        held = (one for one in self.purges.get(partition, ()) if self.holds(one) and one.offset is not None)
-        return sorted({one.offset for one in held if one.offset is not None and (one.sequence > after or one.offset >= passed)})
-
-    def closed_offset(self, partition: int, log_end_offset: int) -> int:
-        """Return the offset below which every segment is closed, -1 when none is known to be.
-
-        Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end.
-        """
-        cleaned = self.cleaner_checkpoint(partition)
-        emptied = self.log_start_offset(partition)
-        return max(self.rolled_offset(partition), -1 if cleaned is None else cleaned, emptied if emptied == log_end_offset else -1)
-
-    def _undone(self, table_version: int) -> bool:
-        return any(one.undoes(table_version) for one in self.restores)
-
-    def rolled_offset(self, partition: int) -> int:
-        """Return the log end offset at which `partition` was last rolled by command, -1 when never."""
-        return self.rolled_offsets.get(partition, -1)
-
-
-def fold(rows: Iterable[Decision]) -> Decisions:
-    """Fold the decisions of one topic, in the order of their numbers."""
-    ordered = sorted(rows, key=lambda row: row.sequence)
-    created = next(row for row in ordered if row.kind is Kind.CREATE)
-    overrides: Mapping[str, str] = {}
-    rolled: dict[int, int] = {}
-    queries: dict[str, str | None] = {}
-    mirror: Mapping[str, Any] | None = None
-    schemas: dict[str, Mapping[str, Any]] = {}
-    producers: dict[str, Producer] = {}
-    readers: dict[str, Reader] = {}
-    for row in ordered:
-        match row.kind:
-            case Kind.CONFIG:
-                overrides = {key: str(value) for key, value in row.details.items()}
-            case Kind.ROLL if row.partition is not None and row.offset is not None:
-                rolled[row.partition] = max(row.offset, rolled.get(row.partition, -1))
-            case Kind.QUERY if row.name is not None:
-                queries[row.name] = row.details.get("query_id")
-            case Kind.MIRROR:
-                mirror = dict(row.details)
-            case Kind.SCHEMA if row.name is not None:
-                schemas[row.name] = dict(row.details)
-            case Kind.PRODUCER if row.name is not None:
-                producers[row.name] = Producer(**row.details)
-            case Kind.READER if row.name is not None:
-                readers.pop(row.name, None)
-                reader = Reader.from_details(row.name, row.details, row.time_ms)
-                if reader is not None:
-                    readers[row.name] = reader
-            case _:
-                pass
-    return Decisions(
-        topic_id=created.details["topic_id"],
-        partitions=int(created.details["partitions"]),
-        created_ms=created.time_ms,
-        overrides=overrides,
-        rolled_offsets=rolled,
-        queries=queries,
-        mirror=mirror,
-        schemas=schemas,
-        producers=producers,
-        readers=readers,
-        purges=_by_partition(ordered, Kind.PURGE),
-        targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
-        cleanings=_by_partition(ordered, Kind.CLEAN),
-        starts=_by_partition(ordered, Kind.START),
-        pauses={
-            partition: int(rows[-1].details["count"])
-            for partition, rows in _by_partition(ordered, Kind.PAUSE).items()
-            if rows[-1].details["count"]
-        },
-        restores=tuple(Restore.of(row) for row in ordered if row.kind is Kind.RESTORE),
-        looked_at_version=max((row.table_version or 0 for row in ordered if row.kind in {Kind.CLEAN, Kind.RESTORE}), default=0),
-        sequence=ordered[-1].sequence,
-    )
-
-
-def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decision]]:
-    """Return the decisions of one kind by partition, oldest first."""
-    found: dict[int, list[Decision]] = {}
-    for row in rows:
-        if row.kind is kind and row.partition is not None:
-            found.setdefault(row.partition, []).append(row)
-    return found
-
-
-def _still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int) -> list[Decision]:
-    """Return the decisions that still hold, and all younger ones, in order."""
-    rows = list(rows)
-    kept: dict[int, Decision] = {}
-    newest: dict[tuple[Kind, int | None, str | None], Decision] = {}
-    for row in rows:
-        if row.time_ms >= before_ms:
-            kept[row.sequence] = row
-        elif today.holds(row):
-            newest[row.kind, row.partition, row.name] = row
-    kept.update({row.sequence: row for row in (*newest.values(), *_still_telling(rows, today))})
-    return [kept[sequence] for sequence in sorted(kept)]
-
-
-def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:
-    """Return the highest tombstone of a receipt under one of its two names; receipts from before there were purges know one alone."""
-    found: int | None = receipt.get(told, receipt.get(_TOLD[0]))
-    return found
-
-
-def _still_telling(rows: Sequence[Decision], today: Decisions) -> list[Decision]:
-    """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
-    found = []
-    highest: dict[tuple[str, int | None], int] = {}
-    for row in reversed(rows):
-        for told in _TOLD:
-            removed = highest_tombstone(row.details, told) if row.kind is Kind.CLEAN and today.holds(row) else None
-            if removed is not None and removed > highest.get((told, row.partition), -1):
-                highest[told, row.partition] = removed
-                found.append(row)
-    return found
 
 
 class Ledger:
@@ -387,7 +114,7 @@ class Ledger:
             if len(self._rows) < least_files:
                 return 0
             rows = self.rows()
-            kept = _still_needed(rows, today, before_ms)
+            kept = still_needed(rows, today, before_ms)
             assert self._table is not None  # noqa: S101  read() has opened it
             try:
                 write_deltalake(

@@ -20,13 +20,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from compaction.read_positions import RemovedTombstone, TakenBack
-from storage.ledger import Restore, highest_tombstone
+from storage.decisions import Restore, highest_tombstone
 from storage.snapshot import LogSnapshot, commits_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from storage.ledger import Decisions
+    from storage.decisions import Decisions
     from storage.snapshot import Commit
 
 

@@ -21,7 +21,7 @@ from compaction.producers import Control
 from storage import crash_points
 from storage.commit import commit_swap
 from storage.crash_points import CrashPoint
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 from storage.schema import LOG_COLUMNS
 from storage.swap import any_of, rewrite, slice_ranges
 

@@ -32,7 +32,7 @@ from pyspark.sql import types as T
 
 from compaction.errors import CommitConflict, UserError
 from compaction.read_positions import Position
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 from storage.reading import LATEST_COLUMNS
 
 if TYPE_CHECKING:

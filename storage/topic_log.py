@@ -24,8 +24,9 @@ from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
 from storage.append import Append
 from storage.commit import past_conflicts
+from storage.decisions import Decision, Decisions, Kind
 from storage.footers import Compression, read_compression
-from storage.ledger import Decision, Decisions, Kind, Ledger
+from storage.ledger import Ledger
 from storage.producer_log import has_producers, read_states
 from storage.snapshot import LogSnapshot, commits_since, find_token
 

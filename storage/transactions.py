@@ -22,8 +22,8 @@ from compaction.producers import Control, ProducerStamp, next_identity
 from storage import crash_points
 from storage.append import Append, AppendResult, Habits, check_not_fenced
 from storage.crash_points import CrashPoint
+from storage.decisions import Decision, Kind
 from storage.envelope import DETAIL, ORDER_PREFIX, RAW, REASON
-from storage.ledger import Decision, Kind
 from storage.producer_log import states_of
 from storage.producer_rows import OPEN_FIRST
 from storage.schema import HEADERS_TYPE

@@ -27,7 +27,7 @@ from storage.snapshot import CommitMetadata
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from storage.ledger import Decisions
+    from storage.decisions import Decisions
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 

@@ -25,9 +25,9 @@ from compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration,
 from compaction.producers import Control
 from storage import transactions
 from storage.append import Habits, MicroBatch
+from storage.decisions import Decision, Kind
 from storage.envelope import shape_of
 from storage.layout import filesystem_of
-from storage.ledger import Decision, Kind
 from streaming import metrics
 from streaming.events import logger
 

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from compaction.errors import UserError
+from storage.decisions import Decision, Kind
 from storage.envelope import MALFORMED, ORDER_PREFIX
-from storage.ledger import Decision, Kind
 from streaming.appender import Mirror
 from streaming.kafka_topics import KafkaTopics
 

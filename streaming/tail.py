@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from compaction.errors import InvalidConfiguration, ReaderBehind, Violation
 from compaction.read_positions import Loss, Position, advance, overtaken, resumed
 from compaction.readers import EXPIRATION_MS, Reader, check_reader
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 from storage.reader_history import HistoryWatch
 from storage.reading import ISOLATIONS, data_records, log_records, view_of
 from streaming.events import logger

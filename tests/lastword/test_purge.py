@@ -18,8 +18,8 @@ from lastword import clock, requests
 from lastword.purging import PurgeReceipt, before_as_ms
 from storage import crash_points
 from storage.crash_points import CrashPoint
+from storage.decisions import Decision, Kind
 from storage.key_search import KeySearch, WantedKey
-from storage.ledger import Decision, Kind
 from storage.schema import HEADERS_TYPE
 from storage.target import Target
 from tests.lastword.test_cli import Shell

@@ -18,7 +18,8 @@ from compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic
 from lastword import LogDir
 from lastword.copying import copy_topic
 from storage import lock
-from storage.ledger import Decision, Kind, Ledger
+from storage.decisions import Decision, Kind
+from storage.ledger import Ledger
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:

@@ -192,7 +192,7 @@ def test_another_codec_holds_for_new_files(spark: SparkSession, logs: LogDir) ->
 
 
 def _query_decision(name: str, query_id: str) -> Any:
-    from storage.ledger import Decision, Kind  # noqa: PLC0415
+    from storage.decisions import Decision, Kind  # noqa: PLC0415
 
     return Decision(kind=Kind.QUERY, time_ms=0, name=name, details={"query_id": query_id})
 

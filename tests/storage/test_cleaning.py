@@ -20,7 +20,7 @@ from lastword import LogDir
 from storage import crash_points
 from storage.cleaning import Cleaning
 from storage.crash_points import CrashPoint
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 from tests.divisions import divided
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
 

@@ -10,7 +10,8 @@ from deltalake import DeltaTable
 
 from compaction.read_positions import RemovedTombstone, TakenBack
 from storage import crash_points
-from storage.ledger import Decision, Kind, Ledger
+from storage.decisions import Decision, Kind
+from storage.ledger import Ledger
 from storage.reader_history import HistoryWatch, removed_tombstones, restores
 from tests.pictures import DAY_MS, T0, rows
 

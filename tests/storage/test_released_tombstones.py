@@ -9,7 +9,8 @@ import pytest
 
 from compaction.receipt import CleaningReceipt
 from compaction.record_retention import Removal, fate
-from storage.ledger import Decision, Kind, Ledger
+from storage.decisions import Decision, Kind
+from storage.ledger import Ledger
 from tests.compaction.logs import cleaned, pass_over, rows
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from compaction.errors import OffsetOutOfRange, UserError
 from lastword import LogDir, clock
 from storage import crash_points, upkeep
 from storage.crash_points import CrashPoint
-from storage.ledger import Decision, Kind
+from storage.decisions import Decision, Kind
 from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, log, rows, segments
 
