@@ -36,7 +36,6 @@ from storage.cleaning_index import Found, Index
 from storage.cleaning_reads import RoundReads
 from storage.cleaning_rows import (
     KEEPS_PLACE,
-    OFFSET_BITS,
     REMOVAL,
     STAMPED,
     Judgement,
@@ -46,6 +45,7 @@ from storage.cleaning_rows import (
 from storage.cleaning_segments import dirty_segments, files_left, files_of, files_with
 from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
+from storage.judged import OFFSET_BITS
 from storage.schema import LOG_COLUMNS, TRANSACTION
 from storage.swap import rewrite
 
@@ -88,9 +88,10 @@ class Cleaning:
             groups = self._groups()
             crash_points.reached(CrashPoint.CLEANING_PLANNED)
             read_again = self._read_again(groups)
-            receipts = [self._receipt(plan, groups.get(partition, []), read_again, index_ms) for partition, plan in self.chosen.items()]
+            bytes_again = self._bytes_by_partition(read_again)
+            receipts = self._receipts(groups, bytes_again, index_ms)
             receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
-            version = self._swap(judgement, groups, read_again, receipts)
+            version = self._swap(judgement, groups, read_again, bytes_again, receipts)
         finally:
             self.reads.release()
         if version is None:
@@ -109,9 +110,8 @@ class Cleaning:
             self._look()
             groups = self._groups()
             index_ms = _elapsed_ms(started)
-            read_again = self._read_again(groups)
-            receipts = [self._receipt(plan, groups.get(partition, []), read_again, index_ms) for partition, plan in self.chosen.items()]
-            return [one for one in receipts if one.groups]
+            bytes_again = self._bytes_by_partition(self._read_again(groups))
+            return [one for one in self._receipts(groups, bytes_again, index_ms) if one.groups]
         finally:
             self.reads.release()
 
@@ -123,21 +123,18 @@ class Cleaning:
         transactional = self._holds_producers()
         aborted = self._aborted() if transactional else None
         index = Index(self.reads, self.chosen, self.found, first_dirty=first_dirty, end=end)
-        judged = index.judged(aborted)
-        if judged is not None and transactional:
-            judged = self.reads.hold(judged)  # asked for by the pinned transactions, the census and the rewrite
         judgement = Judgement(
             now_ms=self.plan.now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
             first_dirty=first_dirty,
             end=end,
-            judged=judged,
+            judged=index.judged(aborted),
             aborted=aborted,
             pinned=None,
             places=self._places(),
             unread=self.plan.unread_offsets(self.decisions.partitions),
             released=self.released,
-            broadcast=index.broadcasts(),
+            broadcast=index.gathers(),
         )
         if transactional:
             judgement = replace(judgement, pinned=self._pinned(judgement))
@@ -236,6 +233,7 @@ class Cleaning:
         judgement: Judgement,
         groups: Mapping[int, list[Sequence[Segment]]],
         read_again: NDArray[np.bool_],
+        bytes_again: Mapping[int, int],
         receipts: Sequence[CleaningReceipt],
     ) -> int | None:
         """Write the groups and put them in the place of what they were made of; None when there is nothing to write."""
@@ -243,8 +241,7 @@ class Cleaning:
             return None
         self._check_still_wanted()
         files = self.snapshot.files
-        sizes = {one: int(files.size_bytes[read_again & (files.partition == one)].sum()) for one in groups}
-        lanes, shared = self.reads.divided_by({one: size for one, size in sizes.items() if size} or sizes)
+        lanes, shared = self.reads.divided_by(bytes_again or dict.fromkeys(groups, 0))
         parts = []
         for lane in lanes:
             rows = self.reads.files(read_again & np.isin(files.partition, list(lane)), LOG_COLUMNS)
@@ -275,6 +272,13 @@ class Cleaning:
                 again[at[(slices >= group[0].slices[0]) & (slices <= group[-1].slices[-1])]] = True
         return again
 
+    def _bytes_by_partition(self, chosen: NDArray[np.bool_]) -> dict[int, int]:
+        """Return the bytes of some files by partition; a partition with none of them is not there."""
+        files = self.snapshot.files
+        total = np.zeros(self.decisions.partitions, dtype=np.int64)
+        np.add.at(total, files.partition[chosen], files.size_bytes[chosen])
+        return {partition: size for partition, size in enumerate(total.tolist()) if size}
+
     def _check_still_wanted(self) -> None:
         """Raise `CleaningAborted` when the topic is gone, is not compacted any more, or was paused since the plan."""
         try:
@@ -292,17 +296,21 @@ class Cleaning:
 
     # --- receipts -----------------------------------------------------------------------------------------------------------------------
 
-    def _receipt(
-        self, plan: PartitionPlan, groups: Sequence[Sequence[Segment]], read_again: NDArray[np.bool_], index_ms: int
-    ) -> CleaningReceipt:
+    def _receipts(
+        self, groups: Mapping[int, list[Sequence[Segment]]], bytes_again: Mapping[int, int], index_ms: int
+    ) -> list[CleaningReceipt]:
+        return [
+            self._receipt(plan, groups.get(partition, []), bytes_again.get(partition, 0), index_ms)
+            for partition, plan in self.chosen.items()
+        ]
+
+    def _receipt(self, plan: PartitionPlan, groups: Sequence[Sequence[Segment]], bytes_again: int, index_ms: int) -> CleaningReceipt:
         found = self.found[plan.log.partition]
         members = [one for group in groups for one in group]
         removed = found.totals()
         before = sum(one.record_count for one in members)
         bytes_before = sum(one.size_bytes for one in members)
         indexed = self.reads.bytes[plan.log.partition]
-        files = self.snapshot.files
-        rewritten = int(files.size_bytes[read_again & (files.partition == plan.log.partition)].sum())
         return CleaningReceipt(
             topic=plan.log.topic,
             partition=plan.log.partition,
@@ -325,7 +333,7 @@ class Cleaning:
             highest_removed_tombstone=max(found.highest_tombstones.values(), default=None),
             highest_expired_tombstone=found.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             indexed_bytes=indexed,
-            read_bytes=indexed + rewritten,
+            read_bytes=indexed + bytes_again,
             index_ms=index_ms,
             total_ms=None,
             now_ms=self.plan.now_ms,

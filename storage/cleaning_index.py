@@ -2,7 +2,7 @@
 
 ```
  dirty rows    key, offset          ┐ newest offset of each key = the offset map        positions that stay
- clean rows    key, offset, segment ┘ those whose key is in the map                     positions that go
+ clean rows    key, offset, segment ┘ those whose key is in the map                     positions that go    (storage.judged)
 ```
 
 A clean section that is no larger than the dirty one is mapped along with it: it has at most one record of a key. A larger one is asked
@@ -15,24 +15,30 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from compaction.record_retention import Removal
 from storage import crash_points
-from storage.cleaning_rows import blocks, position, with_newer, without_aborted
+from storage.cleaning_rows import with_newer, without_aborted
 from storage.cleaning_segments import clean_segments, dirty_segments, files_of, span_bits
 from storage.crash_points import CrashPoint
-from storage.plan_values import by_partition
+from storage.judged import BLOCK_BITS, Judged, as_blocks, judged
+from storage.plan_values import listed_by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from compaction.planner import PartitionPlan
     from compaction.segments import Segment
     from storage.cleaning_reads import RoundReads
 
-#: What one judged position may cost in memory when it is sent to every task, and the share of the driver's memory that they may take.
+#: What one block of judged positions, or a key, may cost in memory when it is sent to every task, and the share of the driver's memory that
+#: all of them may take.
 BROADCAST_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
 
@@ -41,11 +47,11 @@ _BROADCAST_SHARE: Final = 6
 class Found:
     """What the index and the census say of one partition.
 
-    `newest` are ranges that hold the newest offsets of the dirty range; `places` are the offsets that must stay.
+    `newest` are ranges (first, last) that hold the newest offsets of the dirty range; `places` are the offsets that must stay.
     """
 
     keys: int = 0
-    newest: list[tuple[int, int]] = field(default_factory=list)
+    newest: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     changed: set[int] = field(default_factory=set)
     removed: dict[str, dict[int, int]] = field(default_factory=dict)
     emptied: int = 0
@@ -80,35 +86,43 @@ class Index:
         self.reads, self.chosen, self.found = reads, chosen, found
         self.first_dirty, self.end = first_dirty, end
 
-    def broadcasts(self) -> bool:
-        """Tell whether the judged positions are few enough to be sent to every task: two for each key that was mapped, at the most."""
+    def gathers(self) -> bool:
+        """Tell whether the judged positions fit into so few blocks that they come to the driver and are sent to every task."""
+        blocks = 0
+        for plan in self.chosen.values():
+            dirty = dirty_segments(plan)
+            if dirty:
+                offsets = plan.dirty.end_offset - plan.segments[0].first_offset
+                blocks += min(2 * sum(one.record_count for one in dirty), (offsets >> BLOCK_BITS) + 2)
+        return self._fits(blocks)
+
+    def _fits(self, entries: int) -> bool:
         most = self.reads.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]  # noqa: SLF001
-        positions = 2 * sum(one.keys for one in self.found.values())
-        return bool(positions * BROADCAST_BYTES <= most // _BROADCAST_SHARE)
+        return bool(entries * BROADCAST_BYTES <= most // _BROADCAST_SHARE)
 
     def judged(self, aborted: DataFrame | None) -> DataFrame | None:
-        """Build the offset map and return the judged positions; None when the dirty ranges hold nothing."""
+        """Build the offset map and return the judged positions (`as_blocks`); None when the dirty ranges hold nothing."""
         dirty = [segment for plan in self.chosen.values() for segment in dirty_segments(plan)]
         if not dirty:
             return None
         clean = [segment for plan in self.chosen.values() if dirty_segments(plan) for segment in clean_segments(plan)]
         together = bool(clean) and sum(one.record_count for one in clean) <= sum(one.record_count for one in dirty)
-        mapped_members = [*dirty, *clean] if together else dirty
-        lanes, shared = self.reads.divided(mapped_members)
+        lanes, shared = self.reads.divided([*dirty, *clean] if together else dirty)
         rows, mapped_rows = [], []
         for lane in lanes:
             rows.append(self._dirty_rows([one for one in dirty if one.partition in lane], aborted))
             beside = self._clean_rows([one for one in clean if one.partition in lane]) if together else None
             mapped_rows.append(self._mapped(rows[-1], beside, shared=shared))
-        mapped = self.reads.hold(reduce(DataFrame.unionByName, mapped_rows))
-        newest = mapped.where(F.col("offset").isNotNull()) if together else mapped
-        self._count(reduce(DataFrame.unionByName, rows), newest)
+        mapped = reduce(DataFrame.unionByName, mapped_rows)
+        if clean or not self.gathers():
+            mapped = self.reads.hold(mapped)  # asked for its newest offsets, and for its keys or positions
+        newest = mapped.where("offset IS NOT NULL") if together else mapped
+        found = [self._newest(newest)]
+        self._count_superseded(reduce(DataFrame.unionByName, rows), keyless=found[0].counts.column("block").null_count > 0)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
-        newest = newest.where(F.col("key").isNotNull())
         superseded = self._superseded_together(newest) if together else None
-        superseded = self._superseded_apart(newest) if superseded is None else superseded
-        judged = newest.select(position().alias("position"))
-        return blocks(judged if superseded is None else judged.unionByName(superseded))
+        superseded = self._superseded_apart(newest, clean) if superseded is None else superseded
+        return as_blocks(self.reads, [*found, *superseded])
 
     def _mapped(self, dirty: DataFrame, clean: DataFrame | None, *, shared: bool) -> DataFrame:
         """Return by partition and key the newest `offset` in the dirty range of a lane.
@@ -131,31 +145,31 @@ class Index:
 
     def _dirty_rows(self, dirty: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
         """Return partition, offset and key of the data rows in the dirty ranges, without those of aborted transactions."""
-        first, end = (by_partition(offsets, F.col("partition")) for offsets in (self.first_dirty, self.end))
         columns = ("partition", "offset", "key", "control", "producer_id", "txn_first_offset")
-        rows = without_aborted(self.reads.segments(dirty, columns), aborted)
-        rows = rows.where(F.col("control").isNull() & (F.col("offset") >= first) & (F.col("offset") < end))
+        rows = without_aborted(self.reads.segments(dirty, columns), aborted).where("control IS NULL")
+        if not all(self._is_dirty(one) for one in dirty):  # a needless condition makes Delta look for the files twice
+            rows = rows.where(f"offset >= {listed_by_partition(self.first_dirty)} AND offset < {listed_by_partition(self.end)}")
         return rows.select("partition", "offset", "key")
 
     def _clean_rows(self, clean: Sequence[Segment]) -> DataFrame:
         """Return partition, segment, offset and key of the data rows in the clean section."""
         rows = self.reads.segments(clean, ("partition", "segment", "offset", "key", "control"))
-        first = by_partition(self.first_dirty, F.col("partition"))
-        return rows.where(F.col("control").isNull() & F.col("key").isNotNull() & (F.col("offset") < first)).drop("control")
+        rows = rows.where("control IS NULL AND key IS NOT NULL")
+        if any(one.last_offset >= self.first_dirty[one.partition] for one in clean):
+            rows = rows.where(f"offset < {listed_by_partition(self.first_dirty)}")
+        return rows.drop("control")
 
-    def _count(self, rows: DataFrame, newest: DataFrame) -> None:
-        """Count the keys of the dirty ranges, and the rows that are not the newest of theirs."""
-        keyed = F.when(F.col("key").isNotNull(), F.col("offset"))
-        spans = newest.groupBy("partition", F.shiftright("offset", span_bits(self.chosen.values()))).agg(
-            F.count(keyed).alias("keys"), F.count(F.lit(1)).alias("groups"), F.min(keyed).alias("first"), F.max(keyed).alias("last")
-        )
-        keyless = False
-        for row in spans.collect():
-            found = self.found[row["partition"]]
-            found.keys += row["keys"]
-            found.newest += [(row["first"], row["last"])] if row["keys"] else []
-            keyless = keyless or row["groups"] > row["keys"]
-        self._count_superseded(rows, keyless=keyless)
+    def _is_dirty(self, one: Segment) -> bool:
+        """Tell whether a segment lies in the dirty range whole."""
+        return one.first_offset >= self.first_dirty[one.partition] and one.last_offset < self.end[one.partition]
+
+    def _newest(self, newest: DataFrame) -> Judged:
+        """Judge and count the newest record of each key of the dirty ranges; a record without a key is counted under no block."""
+        rows = newest.selectExpr("partition", "if(key IS NULL, NULL, offset) AS offset")
+        found = judged(self.reads, rows, ["partition"], gathers=self.gathers(), span_bits=span_bits(self.chosen.values()))
+        for partition, keys, ranges in found.by_partition():
+            self.found[partition].keys, self.found[partition].newest = keys, ranges
+        return found
 
     def _count_superseded(self, rows: DataFrame, *, keyless: bool) -> None:
         """Count the rows of the dirty ranges that are not the newest of their key: from metadata where it says how many rows there are."""
@@ -181,27 +195,34 @@ class Index:
                 found.count(Removal.KEYLESS.value, dirty[0].label, without_key.get(partition, 0))
                 found.count(Removal.SUPERSEDED.value, dirty[0].label, total - without_key.get(partition, 0) - found.keys)
 
-    def _superseded_together(self, newest: DataFrame) -> DataFrame | None:
-        """Return the positions of clean rows whose key came again; None when a key has several of them, which the map does not hold."""
-        going = newest.where(F.col("clean_offset").isNotNull())
-        counts = (
-            going.groupBy("partition", "clean_segment").agg(F.count(F.lit(1)).alias("keys"), F.sum("clean_rows").alias("rows")).collect()
-        )
-        if any(row["rows"] > row["keys"] for row in counts):
+    def _superseded_together(self, newest: DataFrame) -> list[Judged] | None:
+        """Judge clean rows whose key came again; None when a key has several of them, which the map does not hold."""
+        going = newest.where("clean_offset IS NOT NULL AND key IS NOT NULL")
+        rows = going.selectExpr("partition", "clean_segment AS segment", "clean_offset AS offset", "clean_rows > 1 AS several")
+        found = self._superseded(rows, ["partition", "segment", "several"])
+        if pc.any(found.counts.column("several")).as_py():
             return None
-        for row in counts:
-            self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["clean_segment"], row["keys"])
-        return going.select(position(offset="clean_offset").alias("position"))
+        return self._counted(found)
 
-    def _superseded_apart(self, newest: DataFrame) -> DataFrame | None:
-        """Return the positions of clean rows whose key came again; None when there is no clean section."""
-        clean = [one for partition, plan in self.chosen.items() if self.found[partition].keys for one in clean_segments(plan)]
-        if not clean:
-            return None
-        broadcast = self.broadcasts()
-        rows = self._clean_rows(clean)
-        newer = with_newer(rows if broadcast else self.reads.few(rows), newest.select("partition", "key"), broadcast=broadcast)
-        going = self.reads.hold(self.reads.few(newer.select("partition", "segment", position().alias("position"))))
-        for row in going.groupBy("partition", "segment").count().collect():
-            self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["segment"], row["count"])
-        return going.select("position")
+    def _superseded_apart(self, newest: DataFrame, clean: Sequence[Segment]) -> list[Judged]:
+        """Judge clean rows whose key came again."""
+        asked = [one for one in clean if self.found[one.partition].keys]
+        if not asked:
+            return []
+        broadcast = self._fits(2 * sum(one.keys for one in self.found.values()))
+        rows = self._clean_rows(asked)
+        newer = with_newer(rows if broadcast else self.reads.few(rows), newest.where("key IS NOT NULL"), broadcast=broadcast)
+        going = newer.select("partition", "segment", "offset")
+        return self._counted(
+            self._superseded(going if self.gathers() else self.reads.hold(self.reads.few(going)), ["partition", "segment"])
+        )
+
+    def _superseded(self, rows: DataFrame, by: Sequence[str]) -> Judged:
+        return judged(self.reads, rows, by, gathers=self.gathers(), span_bits=span_bits(self.chosen.values()))
+
+    def _counted(self, superseded: Judged) -> list[Judged]:
+        """Count clean rows that give way, by segment."""
+        by_segment = superseded.counts.group_by(["partition", "segment"]).aggregate([("rows", "sum")])
+        for row in by_segment.to_pylist():
+            self.found[row["partition"]].count(Removal.SUPERSEDED.value, row["segment"], row["rows_sum"])
+        return [superseded]

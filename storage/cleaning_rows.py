@@ -1,18 +1,12 @@
 """Rows of a cleaning: `compaction.record_retention.fate` as Spark expressions over whole segments.
 
 ```
- position = partition << 48 | offset                one long identifies a row of the topic
-
  dirty range   a row stays if it is the newest of its key         position ∈ judged
  clean section a row goes if a newer one came in the dirty range   position ∈ judged
 ```
 
-So one set of positions, the *judged* ones, decides both: at most two for each key of the offset map, whatever the clean section holds.
-It is kept as bits, 64 neighbouring positions in a long: the rows of a file ascend, so many of them ask for the same one.
-
-```
- block = position >> 6      bits = one for each judged position of the block, that of offset & 63
-```
+So one set of positions, the *judged* ones (`storage.judged`), decides both: at most two for each key of the offset map, whatever the clean
+section holds.
 
 Nothing here runs a job.
 """
@@ -27,6 +21,7 @@ from pyspark.sql import functions as F
 from compaction.producers import Control
 from compaction.record_retention import Removal
 from storage.envelope import LAST_TIMESTAMP_MS
+from storage.judged import BITS, BLOCK, BLOCK_BITS, position
 from storage.plan_values import bigints, listed_by_partition, looked_up
 from storage.schema import TRANSACTION
 
@@ -39,28 +34,12 @@ if TYPE_CHECKING:
 REMOVAL: Final = "__removal"
 KEEPS_PLACE: Final = "__keeps_place"
 STAMPED: Final = "__stamped"
-_JUDGED: Final = "__judged"
-_BLOCK: Final = "__block"
-_BITS: Final = "__bits"
-_BLOCK_BITS: Final = 6
+_POSITION: Final = "__position"
 _ABORTED: Final = "__aborted"
 _PINNED: Final = "__pinned"
 _PLACE: Final = "__place"
-OFFSET_BITS: Final = 48
 #: So many positions are compared one by one; a longer list is a hash set, which is no part of the generated code either.
 _LOOKED_UP: Final = 10
-
-
-def position(partition: str = "partition", offset: str = "offset") -> Column:
-    """Return the row's position: partition and offset in one long."""
-    return F.shiftleft(F.col(partition).cast("bigint"), OFFSET_BITS).bitwiseOR(F.col(offset))
-
-
-def blocks(positions: DataFrame) -> DataFrame:
-    """Return distinct positions (a column of longs) as blocks of bits, for `Judgement.judged`."""
-    at = F.col("position")
-    bit = F.expr(f"shiftleft(1L, cast(position & {2**_BLOCK_BITS - 1} AS int))")
-    return positions.groupBy(F.shiftright(at, _BLOCK_BITS).alias(_BLOCK)).agg(F.bit_or(bit).alias(_BITS))
 
 
 def with_newer(rows: DataFrame, newest: DataFrame, *, broadcast: bool) -> DataFrame:
@@ -83,7 +62,7 @@ def _key_hash() -> Column:
 class Judgement:
     """What a round knows of the rows that it looks at, per partition of the topic and as sets.
 
-    `first_dirty` and `end` are offsets by partition. `judged` are `blocks` (None when nothing was mapped), `aborted` and `pinned`
+    `first_dirty` and `end` are offsets by partition. `judged` are `as_blocks` (None when nothing was mapped), `aborted` and `pinned`
     transactions; each None when there are none. `places` are the positions that must stay, one a partition and active producer.
     Tombstones from `unread` on stay, but for those at the positions `released`, which go. `broadcast` tells whether `judged` is small
     enough to be sent to every task.
@@ -102,11 +81,6 @@ class Judgement:
     broadcast: bool
 
 
-def is_dirty(judgement: Judgement) -> Column:
-    """Tell whether a row lies in the dirty range or past it."""
-    return F.col("offset") >= listed_by_partition(judgement.first_dirty, F.col("partition"))
-
-
 def without_aborted(rows: DataFrame, aborted: DataFrame | None) -> DataFrame:
     """Return rows without the data of aborted transactions."""
     return rows if aborted is None else rows.join(F.broadcast(aborted), list(TRANSACTION), "left_anti")
@@ -118,74 +92,66 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
     Needs the columns partition, offset, control, producer_id, txn_first_offset, delete_horizon; key unless `keys` is False (no row is
     keyless then), value unless `values` is False (no tombstone is stamped then).
     """
-    marked = rows.withColumn("__position", position())
-    if judgement.judged is None:
-        marked = marked.withColumn(_JUDGED, F.lit(False))
-    else:
-        judged = F.broadcast(judgement.judged) if judgement.broadcast else judgement.judged
-        marked = marked.withColumn(_BLOCK, F.shiftright(F.col("__position"), _BLOCK_BITS)).join(judged, _BLOCK, "left")
-        bit = F.getbit(_BITS, F.expr(f"cast(offset & {2**_BLOCK_BITS - 1} AS int)"))
-        marked = marked.withColumn(_JUDGED, F.coalesce(bit, F.lit(0)) == 1).drop(_BLOCK, _BITS)
+    # One call for many columns, as each of them lets Spark analyze the whole plan; later ones of a call may name earlier ones.
+    marked = rows.select("*", position().alias(_POSITION), F.shiftright(position(), BLOCK_BITS).alias(BLOCK))
+    is_judged = "false"
+    if judgement.judged is not None:
+        marked = marked.join(F.broadcast(judgement.judged) if judgement.broadcast else judgement.judged, BLOCK, "left")
+        is_judged = f"coalesce(getbit({BITS}, CAST(offset & {2**BLOCK_BITS - 1} AS INT)), 0) = 1"
     for name, transactions in ((_ABORTED, judgement.aborted), (_PINNED, judgement.pinned)):
-        if transactions is None:
-            marked = marked.withColumn(name, F.lit(False))
-        else:
+        if transactions is not None:
             flagged = transactions.select(*TRANSACTION, F.lit(True).alias(name))
-            marked = marked.join(F.broadcast(flagged), list(TRANSACTION), "left").withColumn(name, F.col(name).isNotNull())
-    marked = marked.withColumn(_PLACE, _among(judgement.places))
+            marked = marked.join(F.broadcast(flagged), list(TRANSACTION), "left")
+    is_aborted = "false" if judgement.aborted is None else f"{_ABORTED} IS NOT NULL"
+    is_pinned = "false" if judgement.pinned is None else f"{_PINNED} IS NOT NULL"
 
-    data = F.col("control").isNull()
-    empty = F.col("control") == Control.EMPTY.value
-    keyless = F.col("key").isNull() if keys else F.lit(False)
-    mapped = F.col("offset") < listed_by_partition(judgement.end, F.col("partition"))
-    expired = F.col("delete_horizon") <= F.expr(f"timestamp_millis({looked_up(f'{judgement.now_ms}L')})")
-    superseded = F.col(_JUDGED) != is_dirty(judgement)
-    released = F.col("__position").isin(list(judgement.released)) & (F.col("value").isNull() if values else F.lit(True))
-    removal = (
-        F.when(empty, F.when(~F.col(_PLACE), Removal.EMPTY.value))
-        .when(~data, F.when(~F.col(_PINNED) & expired, Removal.EXPIRED_MARKER.value))
-        .when(F.col(_ABORTED), Removal.ABORTED.value)
-        .when(~mapped, F.lit(None).cast("string"))
-        .when(keyless, Removal.KEYLESS.value)
-        .when(superseded, Removal.SUPERSEDED.value)
-        .when(released, Removal.PURGED_TOMBSTONE.value)
-        .when(expired & (F.col("offset") < listed_by_partition(judgement.unread, F.col("partition"))), Removal.EXPIRED_TOMBSTONE.value)
+    is_keyless = "key IS NULL" if keys else "false"
+    is_tombstone = f"(control IS NULL AND value IS NULL AND NOT {is_keyless})" if values else "false"
+    is_marker = "control IN ('COMMIT', 'ABORT')"
+    is_dirty = f"(offset >= {listed_by_partition(judgement.first_dirty)})"
+    is_expired = f"(delete_horizon <= timestamp_millis({looked_up(f'{judgement.now_ms}L')}))"
+    is_released = f"({_among(judgement.released)} AND {'value IS NULL' if values else 'true'})"
+    removal = f"""CASE
+        WHEN control = '{Control.EMPTY.value}' THEN CASE WHEN NOT {_PLACE} THEN '{Removal.EMPTY.value}' END
+        WHEN {is_marker} THEN CASE WHEN NOT {is_pinned} AND {is_expired} THEN '{Removal.EXPIRED_MARKER.value}' END
+        WHEN {is_aborted} THEN '{Removal.ABORTED.value}'
+        WHEN offset >= {listed_by_partition(judgement.end)} THEN NULL
+        WHEN {is_keyless} THEN '{Removal.KEYLESS.value}'
+        WHEN ({is_judged}) != {is_dirty} THEN '{Removal.SUPERSEDED.value}'
+        WHEN {is_released} THEN '{Removal.PURGED_TOMBSTONE.value}'
+        WHEN {is_expired} AND offset < {listed_by_partition(judgement.unread)} THEN '{Removal.EXPIRED_TOMBSTONE.value}'
+    END"""
+    dies = f"({is_tombstone} OR ({is_marker} AND NOT {is_pinned}))"
+    return marked.selectExpr(
+        *rows.columns,
+        f"{_among(judgement.places)} AS {_PLACE}",
+        f"{removal} AS {REMOVAL}",
+        f"{REMOVAL} IS NOT NULL AND {_PLACE} AS {KEEPS_PLACE}",
+        f"{REMOVAL} IS NULL AND {dies} AND delete_horizon IS NULL AS {STAMPED}",
     )
-    tombstone = data & F.col("value").isNull() & ~keyless if values else F.lit(False)
-    dying = tombstone | (~data & ~empty & ~F.col(_PINNED))
-    fated = marked.withColumn(REMOVAL, removal)
-    return fated.withColumns(
-        {
-            KEEPS_PLACE: F.col(REMOVAL).isNotNull() & F.col(_PLACE),
-            STAMPED: F.col(REMOVAL).isNull() & dying & F.col("delete_horizon").isNull(),
-        }
-    ).drop("__position", _JUDGED, _ABORTED, _PINNED, _PLACE)
 
 
-def _among(positions: Sequence[int]) -> Column:
+def _among(positions: Sequence[int]) -> str:
     """Tell whether a row's position is one of some; few of them are looked up, as Spark writes a short list into the generated code."""
     if not positions:
-        return F.lit(False)
-    return (
-        F.col("__position").isin(list(positions))
-        if len(positions) > _LOOKED_UP
-        else F.array_contains(F.expr(bigints(positions)), F.col("__position"))
-    )
+        return "false"
+    if len(positions) <= _LOOKED_UP:
+        return f"array_contains({bigints(positions)}, {_POSITION})"
+    return f"({_POSITION} IN ({', '.join(f'{one}L' for one in positions)}))"
 
 
 def survivors(fated: DataFrame, judgement: Judgement, columns: Sequence[str]) -> DataFrame:
     """Return what is written of rows with their fate: those that stay, stamped where they must be, and EMPTY rows for kept places."""
-    emptied = F.col(KEEPS_PLACE)
     kept_when_empty = {"partition", "segment", "slice", "offset", "producer_id", "producer_epoch", "sequence", "appended_at"}
     horizon_ms = min(judgement.now_ms + judgement.delete_retention_ms, LAST_TIMESTAMP_MS)
-    horizon = F.expr(f"timestamp_millis({looked_up(f'{horizon_ms}L')})")
+    horizon = f"timestamp_millis({looked_up(f'{horizon_ms}L')})"
+    special = {
+        "control": f"if({KEEPS_PLACE}, '{Control.EMPTY.value}', control)",
+        "delete_horizon": f"CASE WHEN {KEEPS_PLACE} THEN NULL WHEN {STAMPED} THEN {horizon} ELSE delete_horizon END",
+    }
 
-    def column(name: str) -> Column:
-        value = F.col(name)
-        if name == "delete_horizon":
-            value = F.when(F.col(STAMPED), horizon).otherwise(value)
-        if name == "control":
-            return F.when(emptied, Control.EMPTY.value).otherwise(value).alias(name)
-        return (value if name in kept_when_empty else F.when(~emptied, value)).alias(name)
+    def column(name: str) -> str:
+        value = special.get(name, f"if({KEEPS_PLACE}, NULL, {name})")
+        return name if name in kept_when_empty else f"{value} AS {name}"
 
-    return fated.where(F.col(REMOVAL).isNull() | emptied).select(*[column(name) for name in columns])
+    return fated.where(f"{REMOVAL} IS NULL OR {KEEPS_PLACE}").selectExpr(*[column(name) for name in columns])

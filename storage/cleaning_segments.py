@@ -11,11 +11,11 @@ A reload of everything, as a nightly snapshot is, leaves whole files of what cam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from storage.cleaning_rows import OFFSET_BITS
+from storage.judged import OFFSET_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from compaction.segments import Segment
     from storage.snapshot import Files
 
+#: Pairs of a first and a last offset.
+Ranges: TypeAlias = "NDArray[np.int64] | Sequence[tuple[int, int]]"
 #: How many spans of offsets the newest records are told apart by, over all partitions.
 _SPANS: Final = 4096
 
@@ -66,7 +68,12 @@ def span_bits(plans: Iterable[PartitionPlan]) -> int:
 
 
 def files_left(
-    files: Files, plan: PartitionPlan, *, newest: Sequence[tuple[int, int]], superseded: Mapping[int, int], places: Sequence[int]
+    files: Files,
+    plan: PartitionPlan,
+    *,
+    newest: Ranges,
+    superseded: Mapping[int, int],
+    places: Sequence[int],
 ) -> NDArray[np.bool_]:
     """Tell for every file of the plan's segments whether a row of it may be left by the cleaning; False for all other files.
 
@@ -86,11 +93,12 @@ def files_left(
     return left
 
 
-def _overlaps(first: NDArray[np.int64], last: NDArray[np.int64], ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+def _overlaps(first: NDArray[np.int64], last: NDArray[np.int64], ranges: Ranges) -> NDArray[np.bool_]:
     """Tell for every pair of `first` and `last` whether it meets one of some disjoint ranges."""
-    if not ranges:
+    pairs = np.asarray(ranges, dtype=np.int64).reshape(-1, 2)
+    if not len(pairs):
         return np.zeros(len(first), dtype=np.bool_)
-    begins, ends = np.array(sorted(ranges), dtype=np.int64).T
+    begins, ends = pairs[np.argsort(pairs[:, 0])].T
     before = np.searchsorted(begins, last, side="right") - 1  # the last range that begins before the file ends
     met: NDArray[np.bool_] = (before >= 0) & (ends[np.maximum(before, 0)] >= first)
     return met

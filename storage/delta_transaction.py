@@ -6,7 +6,8 @@ happens here too, but
 
 * the transaction begins at the version of the plan, so that Delta compares it with *every* commit since then;
 * it depends on the application id that it is going to set, so that another commit of that id since then is a conflict, and nothing else
-  has to be looked up.
+  has to be looked up;
+* what `replaceWhere` names is found by partition columns alone: as a DELETE, which may look at rows, it would compute that state too.
 
 ```
  version   7      8       9      10
@@ -18,12 +19,14 @@ Delta's classes are those of the release that is pinned; there is no public way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
+
+_REPLACES_ROWS: Final = "spark.databricks.delta.replaceWhere.dataColumns.enabled"
 
 
 def write(rows: DataFrame, location: str, *, mode: str, options: Mapping[str, str], planned_version: int) -> int:
@@ -48,8 +51,12 @@ def write(rows: DataFrame, location: str, *, mode: str, options: Mapping[str, st
     delta_options = delta.DeltaOptions(to_scala.toScalaMap(dict(options)), java_session.sessionState().conf())
     save_mode = jvm.org.apache.spark.sql.SaveMode.valueOf(mode.capitalize())
     nothing = to_scala.toSeq([]), to_scala.toScalaMap({})  # partition columns and properties are those of the table
+    writing = java_session
+    if "replaceWhere" in options:
+        writing = java_session.cloneSession()
+        writing.conf().set(_REPLACES_ROWS, "false")
     command = delta.commands.WriteIntoDelta(log, save_mode, delta_options, *nothing, rows._jdf, none, none, False)  # noqa: FBT003, SLF001
-    written = command.writeAndReturnCommitData(transaction, java_session, none, False)  # noqa: FBT003
+    written = command.writeAndReturnCommitData(transaction, writing, none, False)  # noqa: FBT003
     operation = delta.DeltaOperations.Write(
         save_mode, none, delta_options.replaceWhere(), delta_options.userMetadata(), none, none, none, none, none
     )

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from compaction.producers import SEQUENCES
 from storage.envelope import ORDER_PREFIX, REASON, record_bytes
-from storage.plan_values import bigints, looked_up
+from storage.plan_values import listed_by_partition, looked_up
 from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
 
@@ -86,8 +86,8 @@ def numbered(
     """
     has_offsets = "offset" in given
     order = ["offset"] if has_offsets else [f"`{name}`" for name in rows.columns if name.startswith(ORDER_PREFIX)]
-    log_end = _by_partition([active.log_end_offset for active in actives])
-    label = _by_partition([active.label for active in actives])
+    log_end = listed_by_partition([active.log_end_offset for active in actives])
+    label = listed_by_partition([active.label for active in actives])
     # A partition that is one constant (there is one, or the input names one) is no column to sort by: Delta would sort by it once more,
     # and where that sort spills it keeps no order among equals. No row's place is negative, which Spark does not know.
     spread = rows.withColumn("partition", F.expr(f"CASE WHEN {order[-1]} >= 0 THEN partition END"))
@@ -117,8 +117,8 @@ def numbered(
         *([f"lag(offset) OVER ({by_order}) AS __previous"] if has_offsets else []),
     )
 
-    fill = _by_partition([active.size_bytes for active in actives])
-    begun = _by_partition([active.first_timestamp_ms for active in actives])
+    fill = listed_by_partition([active.size_bytes for active in actives])
+    begun = listed_by_partition([active.first_timestamp_ms for active in actives])
     run_by_bytes = f"floor(({fill} + __sum - 1) / {config.segment_bytes})"
     run_by_time = f"floor(greatest(0, __latest - coalesce({begun}, __first) - 1) / {config.max_segment_ms})"
     run = f"(greatest(0, {run_by_bytes}) + {run_by_time})"
@@ -157,16 +157,11 @@ def numbered(
     return log_rows.sortWithinPartitions(*PLACE_COLUMNS, "offset") if split else log_rows
 
 
-def _by_partition(numbers: Sequence[int | None]) -> str:
-    """Return the SQL of the number (bigint) that belongs to a row's partition, from a list with one number a partition."""
-    return f"get({bigints(numbers)}, partition)"
-
-
 def _stamped(stamped: Stamped) -> list[str]:
     """Return the SQL of the columns that one producer gives to all rows."""
     return [
         f"{stamped.stamp.producer_id}L AS producer_id",
         f"CAST({stamped.stamp.epoch} AS INT) AS producer_epoch",
-        f"CAST(pmod({_by_partition(stamped.next_sequences)} + __rank - 1, {SEQUENCES}L) AS INT) AS sequence",
-        f"{_by_partition(stamped.first_offsets)} AS txn_first_offset",
+        f"CAST(pmod({listed_by_partition(stamped.next_sequences)} + __rank - 1, {SEQUENCES}L) AS INT) AS sequence",
+        f"{listed_by_partition(stamped.first_offsets)} AS txn_first_offset",
     ]

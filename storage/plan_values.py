@@ -26,12 +26,12 @@ def by_partition(values: Sequence[int], partition: Column) -> Column:
     """
     if len(set(values)) == 1:
         return F.lit(values[0]).cast("bigint")
-    return listed_by_partition(values, partition)
-
-
-def listed_by_partition(values: Sequence[int], partition: Column) -> Column:
-    """Return the value (bigint) that belongs to a row's partition as `by_partition`, but never as a constant."""
     return F.get(F.expr(bigints(values)), partition)
+
+
+def listed_by_partition(values: Sequence[int | None]) -> str:
+    """Return the SQL of the value (bigint) that belongs to a row's `partition`, from a list as in `by_partition`; never a constant."""
+    return f"get({bigints(values)}, partition)"
 
 
 def bigints(values: Sequence[int | None]) -> str:

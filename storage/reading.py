@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from compaction.errors import UserError
 from compaction.producers import Control
 from compaction.read_positions import Extent, Position
-from storage.cleaning_rows import position
+from storage.judged import position
 from storage.plan_values import by_partition
 from storage.producer_log import has_producers
 from storage.schema import RECORD_COLUMNS, TRANSACTION

@@ -56,17 +56,15 @@ def rewrite(
     # From Arrow they are part of the plan; from tuples a job would have to bring them in.
     columns = zip(_TARGETS, zip(*targets, strict=True), strict=True)
     target = F.broadcast(spark.createDataFrame(pa.table([pa.array(values, one.type) for one, values in columns], schema=_TARGETS)))
-
-    def placed(rows: DataFrame) -> DataFrame:
-        of_group = rows.drop("slice").join(target, ["partition", "segment"]).drop("segment")
-        return of_group.withColumnsRenamed({"__segment": "segment", "__slice": "slice"})
-
+    placed = [one.join(target, ["partition", "segment"]) for one in parts]
     if len(parts) > 1 or tasks == 1:
-        spread_out = reduce(DataFrame.unionByName, [placed(one).coalesce(1) for one in parts])
+        spread_out = reduce(DataFrame.union, [one.coalesce(1) for one in placed])
     else:
-        rows = placed(parts[0])
-        spread_out = (rows if parallelism is None else rows.coalesce(parallelism)).repartitionById(tasks, F.col("__task"))
-    written = spread_out.select(*LOG_COLUMNS).sortWithinPartitions(*PLACE_COLUMNS, "offset")
+        rows = placed[0] if parallelism is None else placed[0].coalesce(parallelism)
+        spread_out = rows.repartitionById(tasks, F.col("__task"))
+    new_place = {"segment": "__segment AS segment", "slice": "__slice AS slice"}
+    written = spread_out.selectExpr(*[new_place.get(name, name) for name in LOG_COLUMNS])
+    written = written.sortWithinPartitions(*PLACE_COLUMNS, "offset")
     return commit_swap(
         written,
         log.paths.log,
