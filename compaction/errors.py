@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _CALL_FAILED: Final = "An error occurred while calling "
+_WAITED: Final = "Exception thrown in awaitResult"
+_CAUSED_BY: Final = "Caused by: "
 _MOST_CHARACTERS: Final = 500
 
 
@@ -146,9 +148,11 @@ class CommitStateUnknown(LastwordError):
 def first_line(error: BaseException) -> str:
     """Return an error in one line: Spark's messages carry the whole stack of the JVM.
 
-    The first line of py4j's says only which of its objects was called; what went wrong stands in the second.
+    The first line of py4j's says only which of its objects was called; what went wrong stands in the second, or in that of the cause where
+    one thread of the JVM waited for another.
     """
     lines = str(error).splitlines()
     if len(lines) > 1 and lines[0].startswith(_CALL_FAILED):
-        return lines[1].removeprefix(": ")[:_MOST_CHARACTERS]
+        causes = [line.removeprefix(_CAUSED_BY) for line in lines[2:] if line.startswith(_CAUSED_BY)] if _WAITED in lines[1] else []
+        return next(iter(causes), lines[1].removeprefix(": "))[:_MOST_CHARACTERS]
     return f"{type(error).__name__}: {next(iter(lines), '')}"[:_MOST_CHARACTERS]

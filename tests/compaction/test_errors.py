@@ -17,6 +17,17 @@ def test_an_error_of_the_jvm_is_told_by_what_went_wrong_and_not_by_what_was_call
     assert found.endswith("file:/data/part-00000.parquet.")
 
 
+def test_an_error_that_a_thread_of_the_jvm_waited_for_is_told_by_its_cause() -> None:
+    """The first cause is Spark's; those below are Java's."""
+    waited = """An error occurred while calling o12.toPython.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:\u0020
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:53)
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
+Caused by: java.lang.RuntimeException: not a Parquet file"""
+    assert first_line(RuntimeError(waited)).endswith("file:/data/part-00000.parquet.")
+    assert "awaitResult" in first_line(RuntimeError("\n".join(waited.splitlines()[:3]))), "without a cause"
+
+
 def test_any_other_error_is_its_type_and_first_line() -> None:
     """Also one that says nothing."""
     assert first_line(ValueError("no\nyes")) == "ValueError: no"
