@@ -1,7 +1,7 @@
 """A topic's producer states between processes: a cache, so that a start need not read the log for them.
 
-`producers/state.json` holds the states at a table version, with a checksum. Absent, spoilt, or of another topic: it is as if it were not
-there, and the log is read. It is replaced in one step, so that a crash leaves the old one or the new one.
+`producers/state.json` holds the states at a table version, with a checksum. Absent, spoilt, of another topic or format: it is as if it were
+not there, and the log is read. It is replaced in one step, so that a crash leaves the old one or the new one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _FOLDER: Final = "producers"
 _FILE: Final = f"{_FOLDER}/state.json"
+#: Counts the shapes that a state has had.
+_FORMAT: Final = 2
 
 
 class ProducerSnapshots:
@@ -36,7 +38,7 @@ class ProducerSnapshots:
             with self._filesystem.open_input_file(_FILE) as file:
                 kept = json.loads(file.read())
             body = kept["body"]
-            if kept["crc32"] != _checksum(body) or body["topic_id"] != self._topic_id():
+            if kept["crc32"] != _checksum(body) or (body["format"], body["topic_id"]) != (_FORMAT, self._topic_id()):
                 return None
             states = [ProducerState(**state) for state in body["states"]]
         except (OSError, ValueError, KeyError, TypeError):
@@ -50,6 +52,7 @@ class ProducerSnapshots:
     def save(self, snapshot: ProducerSnapshot) -> None:
         """Keep `snapshot`; a folder that cannot be written is no reason to fail: it is only a cache."""
         body = {
+            "format": _FORMAT,
             "topic_id": self._topic_id(),
             "table_version": snapshot.table_version,
             "log_end_offsets": list(snapshot.log_end_offsets),

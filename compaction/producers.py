@@ -49,8 +49,9 @@ class Verdict(str, Enum):
 class ProducerState:
     """What the log knows of one producer in one partition.
 
-    `last_sequence` is None when the producer has no data record in its newest epoch; the next one is then 0. `open_first_offset` is the
-    first offset of its open transaction, which was begun at `open_since_ms`, or None. `last_appended_ms` is when it last appended.
+    `last_sequence` is None when the producer has no data record in its newest epoch; the next one is then 0. `open_first_offset` and
+    `open_last_offset` are those of the first and the last record of its open transaction, which was begun at `open_since_ms`; None when it
+    has none. `last_appended_ms` is when it last appended.
     `place_offset` is the row that carries its newest epoch and sequence, which cleaning must keep: its last data record in that epoch
     (`place_is_data`), else its last marker (UnifiedLog.lastRecordsOfActiveProducers).
     """
@@ -61,6 +62,7 @@ class ProducerState:
     last_sequence: int | None
     last_appended_ms: int
     open_first_offset: int | None = None
+    open_last_offset: int | None = None
     open_since_ms: int | None = None
     place_offset: int = -1
     place_is_data: bool = False
@@ -142,11 +144,13 @@ def applied(
     """Return the state after an accepted row stands at `offset`."""
     last = state.last_sequence if state is not None and state.epoch == epoch else None
     open_first = state.open_first_offset if state is not None else None
+    open_last = state.open_last_offset if state is not None else None
     open_since = state.open_since_ms if state is not None else None
     if control in {Control.COMMIT, Control.ABORT}:
-        open_first = open_since = None
-    elif control is None and transactional and open_first is None:
-        open_first, open_since = offset, appended_ms
+        open_first = open_last = open_since = None
+    elif control is None and transactional:
+        open_first, open_since = (offset, appended_ms) if open_first is None else (open_first, open_since)
+        open_last = offset
     is_data = control in {None, Control.EMPTY}
     moves = is_data or state is None or state.epoch != epoch or not state.place_is_data
     return ProducerState(
@@ -156,6 +160,7 @@ def applied(
         last_sequence=last if sequence is None else sequence,
         last_appended_ms=appended_ms,
         open_first_offset=open_first,
+        open_last_offset=open_last,
         open_since_ms=open_since,
         place_offset=offset if moves or state is None else state.place_offset,
         place_is_data=is_data or (not moves),
@@ -176,6 +181,7 @@ def merged(old: ProducerState | None, new: ProducerState, *, ended: bool) -> Pro
         new,
         last_sequence=old.last_sequence if new.last_sequence is None and old.epoch == new.epoch else new.last_sequence,
         open_first_offset=old.open_first_offset if carried else new.open_first_offset,
+        open_last_offset=old.open_last_offset if carried and new.open_last_offset is None else new.open_last_offset,
         open_since_ms=old.open_since_ms if carried else new.open_since_ms,
         place_offset=old.place_offset if kept else new.place_offset,
         place_is_data=old.place_is_data if kept else new.place_is_data,
@@ -203,9 +209,9 @@ def in_sight(states: Mapping[tuple[int, int], ProducerState], log_start_offsets:
     at the log start until it ends.
     """
     gone = {
-        place: replace(state, open_first_offset=None, open_since_ms=None)
+        place: replace(state, open_first_offset=None, open_last_offset=None, open_since_ms=None)
         for place, state in states.items()
-        if state.open_first_offset is not None and state.place_offset < log_start_offsets[state.partition]
+        if state.open_last_offset is not None and state.open_last_offset < log_start_offsets[state.partition]
     }
     return {**states, **gone} if gone else states
 
@@ -213,7 +219,7 @@ def in_sight(states: Mapping[tuple[int, int], ProducerState], log_start_offsets:
 def last_stable_offsets(log_start_offsets: Sequence[int], log_end_offsets: Sequence[int], states: Iterable[ProducerState]) -> list[int]:
     """Return for each partition the first offset of its earliest open transaction, or its log end (UnifiedLog.lastStableOffset).
 
-    Never below the log start, also when a transaction began there; of `states` that are `in_sight`.
+    A transaction that began below the log start, of which something is left, holds it there. `states` are those `in_sight`.
     """
     found = list(log_end_offsets)
     for state in states:

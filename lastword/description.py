@@ -58,7 +58,8 @@ class TopicDescription:
 
 def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> TopicDescription:
     """Describe a topic; raise `SparkNeeded` when `spark` is None and the last stable offset has to be read from the log."""
-    decisions, snapshot = log.decisions(), log.snapshot()
+    snapshot = log.snapshot()
+    decisions = log.decisions_seen(snapshot)
     config = log.config(decisions)
     ends = snapshot.log_end_offsets(decisions.partitions)
     stable = log.last_stable_offsets(spark, snapshot, decisions)

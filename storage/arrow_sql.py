@@ -48,8 +48,9 @@ def latest_sql(source: str, *, isolation: str = "read_committed", log_start_offs
     """Return a SQL query for the last record of every (partition, key): partition, key, value, headers, timestamp, offset.
 
     `source` is what stands in its FROM for the log table: a table's name, or `read_parquet([…], hive_partitioning = true)`.
-    The log start offsets are decisions, which the log table does not hold: without them, records that were deleted are seen until
-    retention removes their segment. Raises `UserError` for another isolation.
+    The log start offsets are decisions, which the log table does not hold: without them, records that were deleted are seen, and open
+    transactions that were deleted hide what came after them, until retention removes their segment. Raises `UserError` for any other
+    isolation.
     """
     texts = {"read_committed": _COMMITTED, "read_uncommitted": _UNCOMMITTED}
     if isolation not in texts:

@@ -134,7 +134,7 @@ class Cleaning:
             places=self._places(),
             unread=self.plan.unread_offsets(self.decisions.partitions),
             released=self.released,
-            broadcast=index.gathers(),
+            broadcast=index.broadcasts(),
         )
         if transactional:
             judgement = replace(judgement, pinned=self._pinned(judgement))

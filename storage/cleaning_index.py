@@ -12,7 +12,7 @@ row by row whether its key is in the map (`cleaning_rows.with_newer`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: all of them may take.
 BROADCAST_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
+#: So many blocks come to the driver, where Python takes some 100 B for each.
+GATHERED_BLOCKS: Final = 2**20
 
 
 @dataclass(slots=True)
@@ -86,15 +88,24 @@ class Index:
         self.reads, self.chosen, self.found = reads, chosen, found
         self.first_dirty, self.end = first_dirty, end
 
-    def gathers(self) -> bool:
-        """Tell whether the judged positions fit into so few blocks that they come to the driver and are sent to every task."""
-        blocks = 0
+    def broadcasts(self) -> bool:
+        """Tell whether the judged positions can be sent to every task."""
+        return self._fits(self._most_blocks)
+
+    @cached_property
+    def _most_blocks(self) -> int:
+        """How many blocks of judged positions to expect at the most: two positions for each dirty record, among the offsets there are."""
+        most = 0
         for plan in self.chosen.values():
             dirty = dirty_segments(plan)
             if dirty:
                 offsets = plan.dirty.end_offset - plan.segments[0].first_offset
-                blocks += min(2 * sum(one.record_count for one in dirty), (offsets >> BLOCK_BITS) + 2)
-        return self._fits(blocks)
+                most += min(2 * sum(one.record_count for one in dirty), (offsets >> BLOCK_BITS) + 2)
+        return most
+
+    @property
+    def _gathers(self) -> bool:
+        return self._most_blocks <= GATHERED_BLOCKS
 
     def _fits(self, entries: int) -> bool:
         most = self.reads.spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]  # noqa: SLF001
@@ -111,17 +122,17 @@ class Index:
         rows, mapped_rows = [], []
         for lane in lanes:
             rows.append(self._dirty_rows([one for one in dirty if one.partition in lane], aborted))
-            beside = self._clean_rows([one for one in clean if one.partition in lane]) if together else None
+            beside = self._clean_rows([one for one in clean if one.partition in lane], aborted) if together else None
             mapped_rows.append(self._mapped(rows[-1], beside, shared=shared))
         mapped = reduce(DataFrame.unionByName, mapped_rows)
-        if clean or not self.gathers():
+        if clean or not self._gathers:
             mapped = self.reads.hold(mapped)  # asked for its newest offsets, and for its keys or positions
         newest = mapped.where("offset IS NOT NULL") if together else mapped
         found = [self._newest(newest)]
         self._count_superseded(reduce(DataFrame.unionByName, rows), keyless=found[0].counts.column("block").null_count > 0)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
         superseded = self._superseded_together(newest) if together else None
-        superseded = self._superseded_apart(newest, clean) if superseded is None else superseded
+        superseded = self._superseded_apart(newest, clean, aborted) if superseded is None else superseded
         return as_blocks(self.reads, [*found, *superseded])
 
     def _mapped(self, dirty: DataFrame, clean: DataFrame | None, *, shared: bool) -> DataFrame:
@@ -151,13 +162,17 @@ class Index:
             rows = rows.where(f"offset >= {listed_by_partition(self.first_dirty)} AND offset < {listed_by_partition(self.end)}")
         return rows.select("partition", "offset", "key")
 
-    def _clean_rows(self, clean: Sequence[Segment]) -> DataFrame:
-        """Return partition, segment, offset and key of the data rows in the clean section."""
-        rows = self.reads.segments(clean, ("partition", "segment", "offset", "key", "control"))
-        rows = rows.where("control IS NULL AND key IS NOT NULL")
+    def _clean_rows(self, clean: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
+        """Return partition, segment, offset and key of the data rows in the clean section.
+
+        Those of aborted transactions are judged as such: some may lie below a log start that stands inside their transaction.
+        """
+        columns = ("partition", "segment", "offset", "key")
+        rows = self.reads.segments(clean, (*columns, "control", "producer_id", "txn_first_offset"))
+        rows = without_aborted(rows, aborted).where("control IS NULL AND key IS NOT NULL")
         if any(one.last_offset >= self.first_dirty[one.partition] for one in clean):
             rows = rows.where(f"offset < {listed_by_partition(self.first_dirty)}")
-        return rows.drop("control")
+        return rows.select(*columns)
 
     def _is_dirty(self, one: Segment) -> bool:
         """Tell whether a segment lies in the dirty range whole."""
@@ -166,7 +181,7 @@ class Index:
     def _newest(self, newest: DataFrame) -> Judged:
         """Judge and count the newest record of each key of the dirty ranges; a record without a key is counted under no block."""
         rows = newest.selectExpr("partition", "if(key IS NULL, NULL, offset) AS offset")
-        found = judged(self.reads, rows, ["partition"], gathers=self.gathers(), span_bits=span_bits(self.chosen.values()))
+        found = judged(self.reads, rows, ["partition"], gathers=self._gathers, span_bits=span_bits(self.chosen.values()))
         for partition, keys, ranges in found.by_partition():
             self.found[partition].keys, self.found[partition].newest = keys, ranges
         return found
@@ -204,21 +219,19 @@ class Index:
             return None
         return self._counted(found)
 
-    def _superseded_apart(self, newest: DataFrame, clean: Sequence[Segment]) -> list[Judged]:
+    def _superseded_apart(self, newest: DataFrame, clean: Sequence[Segment], aborted: DataFrame | None) -> list[Judged]:
         """Judge clean rows whose key came again."""
         asked = [one for one in clean if self.found[one.partition].keys]
         if not asked:
             return []
         broadcast = self._fits(2 * sum(one.keys for one in self.found.values()))
-        rows = self._clean_rows(asked)
+        rows = self._clean_rows(asked, aborted)
         newer = with_newer(rows if broadcast else self.reads.few(rows), newest.where("key IS NOT NULL"), broadcast=broadcast)
         going = newer.select("partition", "segment", "offset")
-        return self._counted(
-            self._superseded(going if self.gathers() else self.reads.hold(self.reads.few(going)), ["partition", "segment"])
-        )
+        return self._counted(self._superseded(going if self._gathers else self.reads.hold(self.reads.few(going)), ["partition", "segment"]))
 
     def _superseded(self, rows: DataFrame, by: Sequence[str]) -> Judged:
-        return judged(self.reads, rows, by, gathers=self.gathers(), span_bits=span_bits(self.chosen.values()))
+        return judged(self.reads, rows, by, gathers=self._gathers, span_bits=span_bits(self.chosen.values()))
 
     def _counted(self, superseded: Judged) -> list[Judged]:
         """Count clean rows that give way, by segment."""

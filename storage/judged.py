@@ -7,8 +7,8 @@
 ```
 
 The rows of a file ascend, so many of them ask for the same block. While there can only be few blocks they come to the driver, counted in
-the same job, and go out again as a part of the plan: one broadcast, however many queries ask. Otherwise they stay where they are. Neither
-keys nor records ever come to the driver.
+the same job, and go out again as a part of each plan that asks. Otherwise they stay where they are. Neither keys nor records ever come to
+the driver.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Judged:
         """Return partition, number of positions, and ranges (first and last offset) that hold them, ascending; exact while they are few."""
         counts = self.counts.filter(self.counts.column("block").is_valid())
         partition, rows, first, last = (counts.column(name).to_numpy() for name in ("partition", "rows", "first", "last"))
+        bits = counts.column("bits").to_numpy() if self.positions is None and len(counts) <= _FEW_BLOCKS else None
         for one in np.unique(partition).tolist():
             mine = np.flatnonzero(partition == one)
             mine = mine[np.argsort(first[mine])]
-            if self.positions is None and len(mine) <= _FEW_BLOCKS:
-                bits = np.unpackbits(counts.column("bits").to_numpy()[mine].view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")
-                at, bit = np.nonzero(bits)
+            if bits is not None:
+                at, bit = np.nonzero(np.unpackbits(bits[mine].view(np.uint8).reshape(-1, 8), axis=1, bitorder="little"))
                 offsets = (first[mine][at] >> BLOCK_BITS << BLOCK_BITS) + bit
                 yield one, int(rows[mine].sum()), np.column_stack((offsets, offsets))
             else:

@@ -106,6 +106,7 @@ def summaries(rows: DataFrame) -> list[tuple[ProducerState, bool]]:
             last_sequence=data["sequence"] if data is not None and data["producer_epoch"] == row["epoch"] else None,
             last_appended_ms=row["last_appended_ms"],
             open_first_offset=row["txn"]["txn_first_offset"] if is_open else None,
+            open_last_offset=row["txn"]["offset"] if is_open else None,
             open_since_ms=(row["last_appended_ms"] if row["since_ms"] is None else row["since_ms"]) if is_open else None,
             place_offset=place["offset"] if held_by_data else row["last_offset"],
             place_is_data=held_by_data,

@@ -225,8 +225,7 @@ class TopicLog:
             for one in self.open_transactions(spark, snapshot):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 named += f", begun {instant(one.since_ms)},"
-                firsts = {partition: max(first, decisions.log_start_offset(partition)) for partition, first in one.first_offsets.items()}
-                holders.update(dict.fromkeys(firsts.items(), named))
+                holders.update(dict.fromkeys(one.first_offsets.items(), named))
         return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
 
     def producer_states(
@@ -237,8 +236,9 @@ class TopicLog:
         Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
         Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then.
         """
-        at = snapshot or self.snapshot()
-        states = self._states_of_all(spark, at)
+        with self._lock:
+            at = snapshot or self.snapshot()
+            states = self._states_of_all(spark, at)
         if all(one.open_first_offset is None for one in states.values()):
             return states
         return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
@@ -267,7 +267,7 @@ class TopicLog:
             return found.states
 
     def open_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
-        """Return the transactions that are open at a snapshot (default: the newest), oldest first."""
+        """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on."""
         decisions, config = self.decisions(), self.config()
         names = {producer.producer_id: name for name, producer in decisions.producers.items()}
         by_producer: dict[int, list[ProducerState]] = {}
@@ -283,7 +283,11 @@ class TopicLog:
                     producer_id=producer_id,
                     epoch=max(state.epoch for state in states),
                     transactional_id=name,
-                    first_offsets={state.partition: state.open_first_offset for state in states if state.open_first_offset is not None},
+                    first_offsets={
+                        state.partition: max(state.open_first_offset, decisions.log_start_offset(state.partition))
+                        for state in states
+                        if state.open_first_offset is not None
+                    },
                     since_ms=min(state.open_since_ms or 0 for state in states),
                     timeout_ms=config.transaction_timeout_ms if own is None else own,
                 )

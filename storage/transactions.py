@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from compaction.errors import UserError
+from compaction.errors import CommitConflict, UserError
 from compaction.producers import Control, ProducerStamp, next_identity
 from storage import crash_points
 from storage.append import Append, AppendResult, Habits, check_not_fenced
@@ -107,12 +107,16 @@ def _register(
 
 def _write_markers(log: TopicLog, spark: SparkSession, producer_id: int, epoch: int, control: Control, *, now_ms: int) -> AppendResult:
     """Write one marker into every partition in which the producer has a transaction open, in one commit; none when it has none."""
-    states = states_of(producer_id, log.producer_states(spark))
+    snapshot = log.snapshot()
+    states = states_of(producer_id, log.producer_states(spark, snapshot))
     firsts = {partition: state.open_first_offset for partition, state in states.items() if state.open_first_offset is not None}
     if not firsts:
         return AppendResult(table_version=None)
     crash_points.reached(CrashPoint.MARKERS_PLANNED)
     attempt = Append(log, _markers(spark, firsts, producer_id, epoch, control, now_ms=now_ms), now_ms=now_ms, habits=Habits())
+    if attempt.snapshot.version != snapshot.version:
+        message = f"{log.paths.log}: something was committed after table version {snapshot.version}; no marker was written"
+        raise CommitConflict(message)
     result = attempt.append_markers()
     crash_points.reached(CrashPoint.MARKERS_COMMITTED)
     return result

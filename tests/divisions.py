@@ -11,12 +11,13 @@ from storage import cleaning_index, lanes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How much is one lane, how many lanes there may be, and what the broadcast of a position is taken to cost.
+#: How much is one lane, how many lanes there may be, what the broadcast of a block is taken to cost, and how many come to the driver.
 _LIMITS: Final = {
-    "one task": (2**40, 8, 64),
-    "a lane each": (-1, 8, 64),
-    "shared": (-1, 0, 64),
-    "shared, nothing broadcast": (-1, 0, 2**40),
+    "one task": (2**40, 8, 64, 2**20),
+    "a lane each": (-1, 8, 64, 2**20),
+    "shared": (-1, 0, 64, 2**20),
+    "a lane each, nothing gathered": (-1, 8, 64, 0),
+    "shared, nothing broadcast": (-1, 0, 2**40, 0),
 }
 DIVISIONS: Final = tuple(_LIMITS)
 
@@ -24,7 +25,8 @@ DIVISIONS: Final = tuple(_LIMITS)
 @contextmanager
 def divided(how: str) -> Iterator[None]:
     """Let cleanings be divided in one of the `DIVISIONS`, whatever their size; on one core there is only the first."""
-    one_lane_bytes, most, broadcast_bytes = _LIMITS[how]
+    one_lane_bytes, most, broadcast_bytes, gathered = _LIMITS[how]
     limits = {"ONE_LANE_BYTES": one_lane_bytes, "MOST_LANES": most, "LONGEST": float("inf")}
-    with mock.patch.multiple(lanes, **limits), mock.patch.object(cleaning_index, "BROADCAST_BYTES", broadcast_bytes):  # type: ignore[call-overload]
+    sent = {"BROADCAST_BYTES": broadcast_bytes, "GATHERED_BLOCKS": gathered}
+    with mock.patch.multiple(lanes, **limits), mock.patch.multiple(cleaning_index, **sent):  # type: ignore[call-overload]
         yield

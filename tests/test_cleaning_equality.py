@@ -60,6 +60,7 @@ class _Lives:
             return partition, key, value, timestamp_ms, None, None, None, None, None
         is_open = producer in self.model.open_transactions(partition)
         control = self.chance.choice((None, "COMMIT", "ABORT")) if is_open else None
+        transactional = is_open or self.chance.random() < 0.7
         sequence = None
         if control is None:
             if not self.model.is_active(partition, producer, self.now_ms):
@@ -74,13 +75,13 @@ class _Lives:
             producer_id=producer,
             epoch=0,
             sequence=sequence,
-            transactional=True,
+            transactional=transactional,
             control=control,
             timestamp_ms=timestamp_ms,
             now_ms=self.now_ms,
         )
         assert verdict == "accepted"
-        return partition, key, value, timestamp_ms, producer, 0, sequence, True, control
+        return partition, key, value, timestamp_ms, producer, 0, sequence, transactional, control
 
     def roll(self) -> None:
         """Close the active segments of all partitions, or of one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -92,18 +94,19 @@ def test_a_transaction_below_the_log_start_is_not_open_and_begins_anew() -> None
      row         p    p   [·             the next record has first offset 43, another transaction as far as this partition knows
     ```
     """
-    holding = ProducerState(
-        partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1, open_first_offset=40, open_since_ms=1, place_offset=41
-    )
+    first = replace(_STATE, open_first_offset=40, open_last_offset=40, open_since_ms=1, place_offset=40, place_is_data=True)
+    again = replace(first, last_sequence=10, open_last_offset=41, place_offset=41)
+    holding = merged(first, again, ended=False)
+    assert holding == again
     states = {(0, 7): holding}
     assert in_sight(states, [41]) == states
     left = in_sight(states, [42])[0, 7]
-    assert (left.open_first_offset, left.open_since_ms, left.last_sequence, left.place_offset) == (None, None, 9, 41)
+    assert left == replace(holding, open_first_offset=None, open_last_offset=None, open_since_ms=None)
     assert last_stable_offsets([42], [43], [left]) == [43]
-    anew = ProducerState(
-        partition=0, producer_id=7, epoch=3, last_sequence=10, last_appended_ms=2, open_first_offset=43, open_since_ms=2, place_offset=43
-    )
+    anew = replace(again, last_sequence=11, open_first_offset=43, open_last_offset=43, open_since_ms=2, place_offset=43)
     assert merged(holding, anew, ended=False) == anew, "also for whoever knew the old one and did not see it go"
+    plain = replace(left, last_sequence=11, place_offset=43)
+    assert in_sight({(0, 7): merged(holding, plain, ended=False)}, [42])[0, 7] == plain, "a plain record does not bring it back"
 
 
 def test_an_identity_gets_the_next_epoch_and_after_the_last_one_a_new_id() -> None:
@@ -140,7 +143,7 @@ class Histories(RuleBasedStateMachine):
         """Begin with an empty partition."""
         super().__init__()
         self.model = ModelTopic(1)
-        self.states: dict[int, ProducerState] = {}
+        self.remembered: dict[int, ProducerState] = {}
 
     @rule(producer=st.integers(0, 2), epoch=st.integers(0, 3), step=st.integers(-3, 3), transactional=st.booleans())
     def data(self, producer: int, epoch: int, step: int, transactional: bool) -> None:  # noqa: FBT001  Hypothesis passes by name
@@ -170,7 +173,7 @@ class Histories(RuleBasedStateMachine):
         )
         assert verdict.value == expected
         if verdict is Verdict.ACCEPTED:
-            self.states[producer] = applied(
+            seen = applied(
                 state,
                 partition=0,
                 producer_id=producer,
@@ -181,13 +184,21 @@ class Histories(RuleBasedStateMachine):
                 offset=offset,
                 appended_ms=offset,
             )
+            # What is remembered does not know of deletions, and learns of the row as of a stretch of the log.
+            belongs = transactional and control is None
+            stretch = seen if belongs else replace(seen, open_first_offset=None, open_last_offset=None, open_since_ms=None)
+            self.remembered[producer] = merged(self.remembered.get(producer), stretch, ended=control is not None)
+
+    @property
+    def states(self) -> dict[int, ProducerState]:
+        """What is remembered, as far as it is in sight."""
+        places = {(0, producer): state for producer, state in self.remembered.items()}
+        return {producer: state for (_, producer), state in in_sight(places, [self.model.log_start_offsets[0]]).items()}
 
     @rule(share=st.floats(0, 1))
     def purge(self, share: float) -> None:
         """Delete the records below an offset, as far as the log goes."""
         self.model.delete_records(0, round(share * len(self.model.logs[0])))
-        places = {(0, producer): state for producer, state in self.states.items()}
-        self.states = {producer: state for (_, producer), state in in_sight(places, [self.model.log_start_offsets[0]]).items()}
 
     @invariant()
     def the_last_stable_offset_is_the_model_s(self) -> None:

@@ -466,6 +466,7 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
         (1_048_577, "1GiB", "1", "one task"),
         (25 * 24, "2KiB", "7", "shared"),
         (1_048_577, "2KiB", "4", "a lane each"),
+        (1_048_577, "2KiB", "4", "a lane each, nothing gathered"),
         (1_048_577, "1GiB", "4", "shared, nothing broadcast"),
     ):
         spark.conf.set("spark.sql.shuffle.partitions", shuffle)
