@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword import LogDir, Topic
-from storage import crash_points
+from storage import crash_points, transactions
 from storage.crash_points import CrashPoint
 from tests.model import ModelTopic
 from tests.pictures import latest, rows, text
@@ -235,6 +235,27 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
         seen.append(next(iter(shown.values()), None))
     assert seen[-1] == (str(generation + 1) if ending == "commit" else None)
     assert topic.open_transactions() == []
+
+
+def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one, which does not wait for our turn, aborts between our look at what is open and our markers."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    txn = topic.transaction("loader", now_ms=5_000)
+    txn.append(rows(spark, "lime=1"), now_ms=5_000)
+    other = LogDir(spark, logs.location).topic("fruit")
+
+    def abort(now: CrashPoint) -> None:
+        if now is CrashPoint.MARKERS_PLANNED:
+            monkeypatch.undo()
+            transactions.end_for_others(other.log, spark, other.open_transactions()[0], now_ms=6_000)
+
+    monkeypatch.setattr(crash_points, "reached", abort)
+    with pytest.raises(ProducerFenced):
+        txn.commit()
+    assert _picture(topic) == ["0 lime=1", "1 ABORT"]
+    assert latest(topic) == {}
 
 
 def test_random_histories_of_many_producers_go_through_spark_as_through_the_model(spark: SparkSession, logs: LogDir) -> None:
