@@ -92,6 +92,28 @@ def test_a_clean_section_that_was_not_clean_loses_every_older_record_of_a_key(sp
     assert dict(receipt.removed) == {"superseded": 2}
 
 
+def test_an_aborted_record_below_the_log_start_is_counted_once(spark: SparkSession, logs: LogDir) -> None:
+    """The log start stands inside the transaction; the key of its records comes again.
+
+    ```
+      0 k=1 (aborted)  [ log start 1   1 a=1   2 k=2 (aborted)   3 ABORT   4 k=3   5 z=1
+    ```
+    """
+    topic = logs.create_topic("start", config=_EAGER)
+    txn = topic.transaction("loader", now_ms=T0)
+    txn.append(rows(spark, "k=1"), now_ms=T0)
+    topic.append(rows(spark, "a=1"), now_ms=T0)
+    txn.append(rows(spark, "k=2"), now_ms=T0)
+    topic.delete_records({0: 1}, now_ms=T0)
+    txn.abort(now_ms=T0)
+    _closed(topic, rows(spark, "k=3 z=1"))
+    [receipt] = topic.clean(T0)
+    assert receipt.removed == {"aborted": 2}
+    assert receipt.records_after == receipt.records_before - 2 + receipt.emptied
+    assert latest(topic) == {"a": "1", "k": "3", "z": "1"}
+    assert topic.verify().ok
+
+
 def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession, logs: LogDir) -> None:
     """One segment of four micro-batches, the first and the third of them superseded."""
     topic = logs.create_topic("slices", config=_EAGER)
