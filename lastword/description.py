@@ -58,6 +58,7 @@ class TopicDescription:
 
 def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> TopicDescription:
     """Describe a topic; raise `SparkNeeded` when `spark` is None and the last stable offset has to be read from the log."""
+    log.decisions()  # raises when the topic is gone, and its table with it
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
     config = log.config(decisions)
