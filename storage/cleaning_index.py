@@ -181,7 +181,7 @@ class Index:
     def _newest(self, newest: DataFrame) -> Judged:
         """Judge and count the newest record of each key of the dirty ranges; a record without a key is counted under no block."""
         rows = newest.selectExpr("partition", "if(key IS NULL, NULL, offset) AS offset")
-        found = judged(self.reads, rows, ["partition"], gathers=self._gathers, span_bits=span_bits(self.chosen.values()))
+        found = self._judged(rows, ["partition"])
         for partition, keys, ranges in found.by_partition():
             self.found[partition].keys, self.found[partition].newest = keys, ranges
         return found
@@ -214,7 +214,7 @@ class Index:
         """Judge clean rows whose key came again; None when a key has several of them, which the map does not hold."""
         going = newest.where("clean_offset IS NOT NULL AND key IS NOT NULL")
         rows = going.selectExpr("partition", "clean_segment AS segment", "clean_offset AS offset", "clean_rows > 1 AS several")
-        found = self._superseded(rows, ["partition", "segment", "several"])
+        found = self._judged(rows, ["partition", "segment", "several"])
         if pc.any(found.counts.column("several")).as_py():
             return None
         return self._counted(found)
@@ -228,9 +228,9 @@ class Index:
         rows = self._clean_rows(asked, aborted)
         newer = with_newer(rows if broadcast else self.reads.few(rows), newest.where("key IS NOT NULL"), broadcast=broadcast)
         going = newer.select("partition", "segment", "offset")
-        return self._counted(self._superseded(going if self._gathers else self.reads.hold(self.reads.few(going)), ["partition", "segment"]))
+        return self._counted(self._judged(going if self._gathers else self.reads.hold(self.reads.few(going)), ["partition", "segment"]))
 
-    def _superseded(self, rows: DataFrame, by: Sequence[str]) -> Judged:
+    def _judged(self, rows: DataFrame, by: Sequence[str]) -> Judged:
         return judged(self.reads, rows, by, gathers=self._gathers, span_bits=span_bits(self.chosen.values()))
 
     def _counted(self, superseded: Judged) -> list[Judged]:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from compaction.producers import Control
 from compaction.record_retention import Removal
 from storage.envelope import LAST_TIMESTAMP_MS
-from storage.judged import BITS, BLOCK, BLOCK_BITS, position
+from storage.judged import BLOCK, BLOCK_BITS, IS_JUDGED, position
 from storage.plan_values import bigints, listed_by_partition, looked_up
 from storage.schema import TRANSACTION
 
@@ -97,7 +97,7 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
     is_judged = "false"
     if judgement.judged is not None:
         marked = marked.join(F.broadcast(judgement.judged) if judgement.broadcast else judgement.judged, BLOCK, "left")
-        is_judged = f"coalesce(getbit({BITS}, CAST(offset & {2**BLOCK_BITS - 1} AS INT)), 0) = 1"
+        is_judged = IS_JUDGED
     for name, transactions in ((_ABORTED, judgement.aborted), (_PINNED, judgement.pinned)):
         if transactions is not None:
             flagged = transactions.select(*TRANSACTION, F.lit(True).alias(name))

@@ -35,7 +35,10 @@ BLOCK_BITS: Final = 6
 #: Columns of `as_blocks`.
 BLOCK: Final = "__block"
 BITS: Final = "__bits"
-_BIT: Final = f"shiftleft(1L, CAST(offset & {2**BLOCK_BITS - 1} AS INT))"
+_BIT_NUMBER: Final = f"CAST(offset & {2**BLOCK_BITS - 1} AS INT)"
+_BIT: Final = f"shiftleft(1L, {_BIT_NUMBER})"
+#: Tells of a row that was joined with `as_blocks` by its block, outer, whether its position is judged.
+IS_JUDGED: Final = f"coalesce(getbit({BITS}, {_BIT_NUMBER}), 0) = 1"
 #: The offsets of so many blocks are told one by one.
 _FEW_BLOCKS: Final = 4096
 _BLOCKS: Final = pa.schema([(BLOCK, pa.int64()), (BITS, pa.int64())])
