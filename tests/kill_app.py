@@ -22,6 +22,8 @@ from storage.crash_points import CrashPoint
 
 TOPIC = "fruit"
 PARTITIONS = 3
+CALM = {"cleanup.policy": "compact", "segment.bytes": "16KiB", "min.cleanable.dirty.ratio": 1}
+EAGER = CALM | {"segment.bytes": "1KiB", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1000d"}
 
 
 def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleaning: bool) -> None:
@@ -62,13 +64,10 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
         "max.files.per.trigger": 1,
         "trigger": "available-now",
     }
-    config = {"cleanup.policy": "compact", "segment.bytes": "16KiB", "min.cleanable.dirty.ratio": 1}
-    if cleaning:
-        config |= {"segment.bytes": "1KiB", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1000d"}
     settings = {
         "log_dir": log_dir,
         "broker": {"log.cleaner.backoff.ms": 50},
-        "topics": {TOPIC: {"partitions": PARTITIONS, "config": config}},
+        "topics": {TOPIC: {"partitions": PARTITIONS, "config": EAGER if cleaning else CALM}},
         "sources": [source],
         "http": {"listen": ""},
         "spark": {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"},
