@@ -9,7 +9,7 @@ from pyspark import StorageLevel
 
 from storage.cleaning_segments import files_of
 from storage.lanes import lanes
-from storage.swap import any_of, slice_ranges
+from storage.slice_ranges import any_of, slice_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from compaction.planner import PartitionPlan
     from compaction.segments import Segment
-    from storage.commit import SliceRange
+    from storage.slice_ranges import SliceRange
     from storage.snapshot import Files, LogSnapshot
 
 
@@ -76,7 +76,7 @@ class RoundReads:
         return self._rows(slice_ranges(all_files, zip(all_files.partition[files].tolist(), slices, slices, strict=True)), columns)
 
     def _rows(self, ranges: Sequence[SliceRange], columns: Sequence[str]) -> DataFrame:
-        return self.table.where(any_of(ranges) or "false").select(*columns)
+        return self.table.where(any_of(ranges)).select(*columns)
 
     def few(self, rows: DataFrame) -> DataFrame:
         """Return rows in as many tasks as the round may use."""

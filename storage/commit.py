@@ -13,13 +13,13 @@ So after an error the newest commits are asked for our token. Found: ours. Not f
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from compaction.errors import CommitConflict, CommitStateUnknown, LastwordError
 from storage import delta_transaction
+from storage.slice_ranges import any_of
 from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, CommitMetadata
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from storage.slice_ranges import SliceRange
     from storage.snapshot import LogSnapshot
 
     #: (token, since table version) → the table version that carries the token, or None.
@@ -47,20 +48,6 @@ _CONFLICTS: Final = (
     "DELTA_METADATA_CHANGED",
     "DELTA_PROTOCOL_CHANGED",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceRange:
-    """The slices of a partition from `first_slice` to `last_slice`, both included."""
-
-    partition: int
-    first_slice: int
-    last_slice: int
-
-    @property
-    def predicate(self) -> str:
-        """The SQL condition, of Delta partition columns alone."""
-        return f"(partition = {self.partition} AND slice >= {self.first_slice} AND slice <= {self.last_slice})"
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -125,7 +112,7 @@ def commit_swap(
     options = {
         "txnAppId": MAINTENANCE_APP_ID,
         "txnVersion": str(snapshot.maintenance_txn + 1),
-        "replaceWhere": " OR ".join(one.predicate for one in slices),
+        "replaceWhere": any_of(slices),
         "dataChange": "false",
         "compression": codec,
     }

@@ -23,7 +23,8 @@ from storage.commit import commit_swap
 from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from storage.schema import LOG_COLUMNS
-from storage.swap import any_of, rewrite, slice_ranges
+from storage.slice_ranges import any_of, slice_ranges
+from storage.swap import rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

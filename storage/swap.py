@@ -9,25 +9,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from storage.commit import SliceRange, commit_swap
+from storage.commit import commit_swap
 from storage.lanes import spread
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
+from storage.slice_ranges import slice_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from compaction.segments import Segment
-    from storage.snapshot import Files, LogSnapshot
+    from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
 _TARGETS: Final = pa.schema(
@@ -89,26 +87,3 @@ def _targets(groups: Mapping[int, list[Sequence[Segment]]], tasks: int) -> list[
         for (partition, group), task in zip(flat, chosen, strict=True)
         for member in group
     ]
-
-
-def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:
-    """Return spans (partition, first slice, last slice), in order, as few ranges: neighbours with no slice between them become one."""
-    place = files.partition, files.slice
-    following: dict[tuple[int, int], int] = {}
-    if len(files.partition):
-        slices = np.unique(np.stack(place, axis=1), axis=0).tolist()
-        following = {(one[0], one[1]): after[1] for one, after in pairwise(slices) if one[0] == after[0]}
-    ranges: list[SliceRange] = []
-    for partition, first, last in spans:
-        if ranges and ranges[-1].partition == partition and first <= following.get((partition, ranges[-1].last_slice), -1):
-            ranges[-1] = replace(ranges[-1], last_slice=max(last, ranges[-1].last_slice))
-        elif ranges and ranges[-1].partition == partition and first == ranges[-1].last_slice:
-            ranges[-1] = replace(ranges[-1], last_slice=last)
-        else:
-            ranges.append(SliceRange(partition=partition, first_slice=first, last_slice=last))
-    return ranges
-
-
-def any_of(ranges: Sequence[SliceRange]) -> str:
-    """Return the SQL condition that a row lies in one of the ranges."""
-    return " OR ".join(one.predicate for one in ranges)

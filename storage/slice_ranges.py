@@ -1,0 +1,57 @@
+"""Which slices of a log are meant: as few ranges as name them, and the condition that finds them by Delta partition columns alone.
+
+```
+ slices of partition 0   0  40  70  100  200          segments [0, 40, 70] and [100]   one range: 0 to 100
+                                                      segments [0, 40, 70] and [200]   two ranges: 0 to 70, 200 to 200
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from storage.snapshot import Files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRange:
+    """The slices of a partition from `first_slice` to `last_slice`, both included."""
+
+    partition: int
+    first_slice: int
+    last_slice: int
+
+    @property
+    def predicate(self) -> str:
+        """The SQL condition, of Delta partition columns alone."""
+        return f"(partition = {self.partition} AND slice >= {self.first_slice} AND slice <= {self.last_slice})"
+
+
+def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:
+    """Return spans (partition, first slice, last slice), in order, as few ranges: neighbours with no slice between them become one."""
+    place = files.partition, files.slice
+    following: dict[tuple[int, int], int] = {}
+    if len(files.partition):
+        slices = np.unique(np.stack(place, axis=1), axis=0).tolist()
+        following = {(one[0], one[1]): after[1] for one, after in pairwise(slices) if one[0] == after[0]}
+    ranges: list[SliceRange] = []
+    for partition, first, last in spans:
+        if ranges and ranges[-1].partition == partition and first <= following.get((partition, ranges[-1].last_slice), -1):
+            ranges[-1] = replace(ranges[-1], last_slice=max(last, ranges[-1].last_slice))
+        elif ranges and ranges[-1].partition == partition and first == ranges[-1].last_slice:
+            ranges[-1] = replace(ranges[-1], last_slice=last)
+        else:
+            ranges.append(SliceRange(partition=partition, first_slice=first, last_slice=last))
+    return ranges
+
+
+def any_of(ranges: Sequence[SliceRange]) -> str:
+    """Return the SQL condition that a row lies in one of the ranges."""
+    return " OR ".join(one.predicate for one in ranges) or "false"
