@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from compaction.record_retention import Removal
 from storage import crash_points
 from storage.cleaning_rows import with_newer, without_aborted
-from storage.cleaning_segments import clean_segments, dirty_segments, files_of, span_bits
+from storage.cleaning_segments import clean_segments, dirty_segments, files_of, mapped_together, span_bits
 from storage.crash_points import CrashPoint
 from storage.judged import BLOCK_BITS, Judged, as_blocks, judged
 from storage.plan_values import listed_by_partition
@@ -97,10 +97,9 @@ class Index:
         """How many blocks of judged positions to expect at the most: two positions for each dirty record, among the offsets there are."""
         most = 0
         for plan in self.chosen.values():
-            dirty = dirty_segments(plan)
-            if dirty:
+            if dirty_segments(plan):
                 offsets = plan.dirty.end_offset - plan.segments[0].first_offset
-                most += min(2 * sum(one.record_count for one in dirty), (offsets >> BLOCK_BITS) + 2)
+                most += min(2 * plan.dirty.record_count, (offsets >> BLOCK_BITS) + 2)
         return most
 
     @property
@@ -113,11 +112,12 @@ class Index:
 
     def judged(self, aborted: DataFrame | None) -> DataFrame | None:
         """Build the offset map and return the judged positions (`as_blocks`); None when the dirty ranges hold nothing."""
-        dirty = [segment for plan in self.chosen.values() for segment in dirty_segments(plan)]
-        if not dirty:
+        plans = [plan for plan in self.chosen.values() if dirty_segments(plan)]
+        if not plans:
             return None
-        clean = [segment for plan in self.chosen.values() if dirty_segments(plan) for segment in clean_segments(plan)]
-        together = bool(clean) and sum(one.record_count for one in clean) <= sum(one.record_count for one in dirty)
+        dirty = [segment for plan in plans for segment in dirty_segments(plan)]
+        clean = [segment for plan in plans for segment in clean_segments(plan)]
+        together = mapped_together(plans)
         lanes, shared = self.reads.divided([*dirty, *clean] if together else dirty)
         rows, mapped_rows = [], []
         for lane in lanes:

@@ -44,6 +44,15 @@ def clean_segments(plan: PartitionPlan) -> list[Segment]:
     return [one for one in plan.segments if one.first_offset < plan.dirty.first_offset]
 
 
+def mapped_together(plans: Sequence[PartitionPlan]) -> bool:
+    """Tell whether the clean sections hold at most as many records as are mapped of the dirty ones, and any at all.
+
+    A segment may lie in both, as a map that is full ends anywhere: what counts for the clean section is what lies before the range.
+    """
+    clean = [min(one.record_count, plan.dirty.first_offset - one.first_offset) for plan in plans for one in clean_segments(plan)]
+    return 0 < sum(clean) <= sum(plan.dirty.record_count for plan in plans)
+
+
 def files_of(files: Files, chosen: Mapping[int, PartitionPlan]) -> NDArray[np.bool_]:
     """Tell for every file whether it lies in the segments of a chosen partition."""
     inside = files.partition < 0
