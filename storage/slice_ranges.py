@@ -9,15 +9,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from storage.plan_values import listed_by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from storage.snapshot import Files
+
+#: So many ranges of one partition are looked up; more of them are constants, one condition each.
+_LOOKED_UP: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,5 +58,22 @@ def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[Sl
 
 
 def any_of(ranges: Sequence[SliceRange]) -> str:
-    """Return the SQL condition that a row lies in one of the ranges."""
-    return " OR ".join(one.predicate for one in ranges) or "false"
+    """Return the SQL condition that a row lies in one of the ranges, which are in order.
+
+    Their bounds are looked up by partition (`plan_values`), the first range of each partition, then the second: few are needed.
+    """
+    mine: dict[int, list[SliceRange]] = {}
+    for one in ranges:
+        mine.setdefault(one.partition, []).append(one)
+    if max(map(len, mine.values()), default=0) > _LOOKED_UP:
+        return " OR ".join(one.predicate for one in ranges)
+    return " OR ".join(_first_of(layer) for layer in zip_longest(*mine.values())) or "false"
+
+
+def _first_of(ranges: Sequence[SliceRange | None]) -> str:
+    """Return the SQL condition that a row lies in the one range of its partition."""
+    found = {one.partition: one for one in ranges if one is not None}
+    every = [found.get(partition) for partition in range(max(found) + 1)]
+    first = listed_by_partition([None if one is None else one.first_slice for one in every])
+    last = listed_by_partition([None if one is None else one.last_slice for one in every])
+    return f"(slice >= {first} AND slice <= {last})"
