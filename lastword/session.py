@@ -31,9 +31,9 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.buffer.pageSize": "8m",
     # The memory of a cleaning is to be bounded by its map, not by what survives: sorts go to disk in runs of this size, each of which takes
     # one buffer when they are merged (not two), and a task holds no more than this much of a file that it writes, or reads later.
-    "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "64m",
+    "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "32m",
     "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
-    "spark.hadoop.parquet.block.size": str(32 * 2**20),
+    "spark.hadoop.parquet.block.size": str(16 * 2**20),
     # zstd's first level makes files as small as its third (Spark's own), in four fifths of the time that an append takes.
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
@@ -54,6 +54,11 @@ _LOCAL: Final[dict[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # What the page would show is kept all the same: a thousand plans (the default) are tens of MiB.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
     "spark.ui.showConsoleProgress": "false",
     # As a URI: the options are split at spaces.
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
