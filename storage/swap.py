@@ -3,7 +3,7 @@
 ```
  members     0: 0,40,70   100: 100,130     200: 200          groups [0, 100] and [200]
  written     0: 0                          200: 200          a group takes the label and the base of its first member
- predicate   partition = 0 AND slice >= 0 AND slice <= 200   neighbours with no slice between them are one range
+ replaced    slices 0 to 200 of partition 0                   neighbours with no slice between them are one range (`slice_ranges`)
 ```
 """
 
