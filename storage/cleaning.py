@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 _SPECIAL: Final = "control IS NOT NULL OR delete_horizon IS NOT NULL OR txn_first_offset IS NOT NULL"
 
+#: A map of fewer keys (some 100 B each in every task) is not worth the time that it takes to let go of it before the next round does.
+_MANY_KEYS: Final = 2**17
+
 
 class Cleaning:
     """One round over the chosen partitions of a plan, against the snapshot that it was planned with."""
@@ -123,12 +126,15 @@ class Cleaning:
         transactional = self._holds_producers()
         aborted = self._aborted() if transactional else None
         index = Index(self.reads, self.chosen, self.found, first_dirty=first_dirty, end=end)
+        judged = index.judged(aborted)
+        if index.sent_keys >= _MANY_KEYS:
+            self.reads.forget()  # the segments are written without that map
         judgement = Judgement(
             now_ms=self.plan.now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
             first_dirty=first_dirty,
             end=end,
-            judged=index.judged(aborted),
+            judged=judged,
             aborted=aborted,
             pinned=None,
             places=self._places(),

@@ -87,6 +87,8 @@ class Index:
         """Take what is indexed; nothing runs yet. What is counted goes into `found`."""
         self.reads, self.chosen, self.found = reads, chosen, found
         self.first_dirty, self.end = first_dirty, end
+        #: How many keys of the map were sent to every task.
+        self.sent_keys = 0
 
     def broadcasts(self) -> bool:
         """Tell whether the judged positions can be sent to every task."""
@@ -133,7 +135,10 @@ class Index:
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
         superseded = self._superseded_together(newest) if together else None
         superseded = self._superseded_apart(newest, clean, aborted) if superseded is None else superseded
-        return as_blocks(self.reads, [*found, *superseded])
+        blocks = as_blocks(self.reads, [*found, *superseded])
+        if self._gathers:
+            self.reads.release(mapped)
+        return blocks
 
     def _mapped(self, dirty: DataFrame, clean: DataFrame | None, *, shared: bool) -> DataFrame:
         """Return by partition and key the newest `offset` in the dirty range of a lane.
@@ -224,7 +229,9 @@ class Index:
         asked = [one for one in clean if self.found[one.partition].keys]
         if not asked:
             return []
-        broadcast = self._fits(2 * sum(one.keys for one in self.found.values()))
+        keys = sum(one.keys for one in self.found.values())
+        broadcast = self._fits(2 * keys)
+        self.sent_keys = keys if broadcast else 0
         rows = self._clean_rows(asked, aborted)
         newer = with_newer(rows if broadcast else self.reads.few(rows), newest.where("key IS NOT NULL"), broadcast=broadcast)
         going = newer.select("partition", "segment", "offset")

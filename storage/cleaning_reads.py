@@ -30,12 +30,8 @@ class RoundReads:
     def __init__(
         self, spark: SparkSession, location: str, snapshot: LogSnapshot, chosen: Mapping[int, PartitionPlan], parallelism: int | None
     ) -> None:
-        """Take what is read; nothing runs yet.
-
-        What rounds before held is let go, in the JVM too: Python's proxies of Java objects are cycles, so that plans and broadcast maps of
-        rounds long over would live until Python happens to look for cycles.
-        """
-        gc.collect()
+        """Take what is read; nothing runs yet. What rounds before had is forgotten."""
+        self.forget()
         self.spark, self.snapshot, self.chosen, self.parallelism = spark, snapshot, chosen, parallelism
         self.bytes: dict[int, int] = dict.fromkeys(chosen, 0)
         self.table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(location)
@@ -92,7 +88,15 @@ class RoundReads:
         self._held.append(held)
         return held
 
-    def release(self) -> None:
-        """Let go of all that is held."""
-        for one in self._held:
+    def release(self, rows: DataFrame | None = None) -> None:
+        """Let go of rows that `hold` returned, or of all that are held."""
+        for one in [one for one in self._held if rows is None or one is rows]:
             one.unpersist()
+            self._held.remove(one)
+
+    def forget(self) -> None:
+        """Let go of plans that are over, and of the maps that they sent to every task, in the JVM too.
+
+        Python's proxies of Java objects are cycles: otherwise all of it would live until Python happens to look for cycles.
+        """
+        gc.collect()

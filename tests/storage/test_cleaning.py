@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from compaction.errors import CommitConflict, UserError
 from compaction.moments import instant
 from lastword import LogDir
-from storage import crash_points
+from storage import cleaning, crash_points
 from storage.cleaning import Cleaning
+from storage.cleaning_reads import RoundReads
 from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from tests.divisions import divided
@@ -76,6 +77,30 @@ def test_a_clean_section_gives_way_to_the_dirty_one(spark: SparkSession, logs: L
     assert history(topic, partition=0) == [f"{at} {one}" for at, one in kept] + [f"{end} a=2", f"{end + 1} b=∅ @{DAY_MS}", f"{end + 2} f=1"]
     assert history(topic, partition=1) == ["0 a=0"]
     assert (dict(receipt.removed), receipt.map_entries) == ({"superseded": 2}, 3)
+
+
+def test_the_offset_map_is_let_go_before_segments_are_written(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where its keys were sent to every task; what is written by then is judged by position alone."""
+    topic = logs.create_topic("let-go", config=_EAGER)
+    _closed(topic, rows(spark, "a=1 b=1 c=1 d=1"))
+    topic.clean(T0)
+    _closed(topic, rows(spark, "a=2 b=∅"))
+    held: dict[CrashPoint, set[int]] = {}
+    forgotten: list[set[int]] = []
+
+    def persisted() -> set[int]:
+        held = spark.sparkContext._jsc.getPersistentRDDs().items()  # type: ignore[union-attr]  # noqa: SLF001
+        return {number for number, rdd in held if not (rdd.name() or "").startswith("Delta Table State")}
+
+    before = persisted()
+    monkeypatch.setattr(crash_points, "reached", lambda point: held.setdefault(point, persisted() - before))
+    monkeypatch.setattr(cleaning, "_MANY_KEYS", 2)
+    monkeypatch.setattr(RoundReads, "forget", lambda _: forgotten.append(persisted() - before))
+    topic.clean(T0)
+    assert len(held[CrashPoint.OFFSET_MAP_BUILT]) == 1
+    assert forgotten == [set(), set()]
+    assert held[CrashPoint.CLEANING_PLANNED] == set()
+    assert history(topic) == ["2 c=1", "3 d=1", "4 a=2", f"5 b=∅ @{DAY_MS}"]
 
 
 def test_a_clean_section_that_was_not_clean_loses_every_older_record_of_a_key(spark: SparkSession, logs: LogDir) -> None:
