@@ -244,27 +244,27 @@ class TopicLog:
         return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
 
     def _states_of_all(self, spark: SparkSession | None, at: LogSnapshot) -> States:
-        with self._lock:
-            if self._producers is None:
-                self._producers = self._producer_cache.load()
-            if self._producers is not None and self._producers.table_version == at.version:
-                return self._producers.states
-            partitions = self.decisions().partitions
-            if not has_producers(at, (0,) * partitions):
-                return {}
-            if spark is None:
-                message = f"topic {self.name}: its producers' states have to be read from the log"
-                raise SparkNeeded(message)
-            behind = self._producers is not None and self._producers.table_version < at.version
-            if self._producers is not None and behind:
-                commits = commits_since(self._refreshed(), self._producers.table_version)
-                if any(one.restored_version is not None for one in commits):
-                    self._producers, behind = None, False
-            found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
-            if self._producers is None or behind:
-                self._producers = found
-                self._producer_cache.save(found)
-            return found.states
+        """Return `producer_states` with what lies below the log start too; under the lock."""
+        if self._producers is None:
+            self._producers = self._producer_cache.load()
+        if self._producers is not None and self._producers.table_version == at.version:
+            return self._producers.states
+        partitions = self.decisions().partitions
+        if not has_producers(at, (0,) * partitions):
+            return {}
+        if spark is None:
+            message = f"topic {self.name}: its producers' states have to be read from the log"
+            raise SparkNeeded(message)
+        behind = self._producers is not None and self._producers.table_version < at.version
+        if self._producers is not None and behind:
+            commits = commits_since(self._refreshed(), self._producers.table_version)
+            if any(one.restored_version is not None for one in commits):
+                self._producers, behind = None, False
+        found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
+        if self._producers is None or behind:
+            self._producers = found
+            self._producer_cache.save(found)
+        return found.states
 
     def open_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
         """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on."""
