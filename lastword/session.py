@@ -36,6 +36,8 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.hadoop.parquet.block.size": str(16 * 2**20),
     # zstd's first level makes files as small as its third (Spark's own), in four fifths of the time that an append takes.
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # Parquet counts, for each page, what its strings would take; no reader of ours asks, and an append pays a thirtieth of its time for it.
+    "spark.hadoop.parquet.size.statistics.enabled": "false",
     # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
     # warmed up by the JVM, again and again.
     "spark.sql.codegen.cache.maxEntries": "1000",
