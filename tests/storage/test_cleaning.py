@@ -89,8 +89,8 @@ def test_the_offset_map_is_let_go_before_segments_are_written(spark: SparkSessio
     forgotten: list[set[int]] = []
 
     def persisted() -> set[int]:
-        held = spark.sparkContext._jsc.getPersistentRDDs().items()  # type: ignore[union-attr]  # noqa: SLF001
-        return {number for number, rdd in held if not (rdd.name() or "").startswith("Delta Table State")}
+        found = spark.sparkContext._jsc.getPersistentRDDs().items()  # noqa: SLF001
+        return {number for number, rdd in found if not (rdd.name() or "").startswith("Delta Table State")}
 
     before = persisted()
     monkeypatch.setattr(crash_points, "reached", lambda point: held.setdefault(point, persisted() - before))
