@@ -51,8 +51,6 @@ SETTINGS: Final[dict[str, str]] = {
 S3_SETTINGS: Final = "spark.hadoop.fs.s3a."
 _LOCAL: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
-    # VACUUM lists folders in so many tasks: 10,000 (the default) take half a minute of two cores for a table of ten files.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -35,6 +35,9 @@ _ORPHANS_KEPT_MS: Final = DAY_MS
 _LEDGER_FILES: Final = 100
 #: That no less than 7 days may be asked for, and that (from Delta 4.1 on) what is asked for does not count.
 _CHECKS: Final = ("spark.databricks.delta.retentionDurationCheck.enabled", "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled")
+#: In how many tasks a FULL lists: each lists whole folders of the first level, which are partitions. Spark's own 10,000 take minutes.
+_LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTING_TASKS_PER_CORE: Final = 4
 
 
 def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = False) -> None:
@@ -46,6 +49,8 @@ def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = F
     session = spark.newSession()  # for the settings: they are a session's, and the cleaner's threads share theirs
     for check in _CHECKS:
         session.conf.set(check, "false")
+    most_tasks = _LISTING_TASKS_PER_CORE * session.sparkContext.defaultParallelism
+    session.conf.set(_LISTING_TASKS, str(min(most_tasks, log.decisions().partitions)))
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
         retention_ms = min(retention_ms, _LONGEST_FILE_RETENTION_MS)  # noqa: PLW2901
         if orphans or not _vacuum_lite(session, location, retention_ms):

@@ -71,11 +71,14 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process for as long as the block lasts."""
+    """Run a process for as long as the block lasts; when that fails, show the end of what the process wrote."""
     with log.open("wb") as stream:
         started = subprocess.Popen(command, cwd=_ROOT, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
         try:
             yield started
+        except BaseException:
+            print(f"--- {log.name} ---\n{log.read_text(errors='replace')[-4000:]}")  # noqa: T201  pytest shows it with the failure
+            raise
         finally:
             if started.poll() is None:
                 os.killpg(started.pid, signal.SIGKILL)

@@ -192,8 +192,14 @@ def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
     os.utime(old, (two_days_ago, two_days_ago))
     vacuum(topic.log, spark, now_ms=clock.now_ms())
     assert old.exists(), "LITE knows of no such file"
+    spark.sparkContext.setJobGroup("listing", "VACUUM FULL")
     vacuum(topic.log, spark, now_ms=clock.now_ms(), orphans=True)
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
+    seen = spark.sparkContext.statusTracker()
+    stages = [stage for job in seen.getJobIdsForGroup("listing") if (info := seen.getJobInfo(job)) for stage in info.stageIds]
+    tasks = [one.numTasks for stage in stages if (one := seen.getStageInfo(stage))]
+    assert max(tasks) <= 8, "one folder is not listed by 10,000 tasks, whatever master the session has"
 
     shutil.copyfile(named, old)
     os.utime(old, (two_days_ago, two_days_ago))
