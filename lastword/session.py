@@ -38,6 +38,10 @@ SETTINGS: Final[dict[str, str]] = {
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",
     # Parquet counts, for each page, what its strings would take; no reader of ours asks, and an append pays a thirtieth of its time for it.
     "spark.hadoop.parquet.size.statistics.enabled": "false",
+    # No offset comes twice in a file, hardly a value does, and what does zstd finds: a dictionary of them is tried and thrown away, for a
+    # twentieth of an append.
+    "spark.hadoop.parquet.enable.dictionary#offset": "false",
+    "spark.hadoop.parquet.enable.dictionary#value": "false",
     # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
     # warmed up by the JVM, again and again.
     "spark.sql.codegen.cache.maxEntries": "1000",
