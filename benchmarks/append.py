@@ -23,7 +23,7 @@ from benchmarks.measure import in_turns, report
 from lastword import LogDir, clock, spark_session
 from storage.append import Habits
 from storage.envelope import ORDER_PREFIX
-from storage.partitioners import partition_of
+from storage.partitioners import with_hash
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def plain_append(spark: SparkSession, rows: Callable[[], DataFrame], location: s
     nothing |= {"control": "string", "delete_horizon": "timestamp"}
 
     def columns(given: DataFrame) -> DataFrame:
+        given, partition = with_hash(given, "key", "value", partitions=_PARTITIONS, partitioner="lastword")
         return given.select(
-            partition_of(F.col("key"), F.col("value"), partitions=_PARTITIONS, partitioner="lastword").alias("partition"),
+            F.expr(partition).alias("partition"),
             F.lit(0).cast("bigint").alias("segment"),
             F.lit(0).cast("bigint").alias("slice"),
             F.monotonically_increasing_id().alias("offset"),

@@ -26,7 +26,7 @@ from storage import crash_points, dead_letters
 from storage.commit import commit_append
 from storage.crash_points import CrashPoint
 from storage.envelope import REASON, Reason, checked, shape_of
-from storage.numbering import SMALL_ROWS, Guard, Stamped, numbered
+from storage.numbering import SMALL_ROWS, Guard, Numbering, Stamped
 from storage.producer_log import states_of
 from storage.producer_rows import judged
 
@@ -42,6 +42,12 @@ if TYPE_CHECKING:
 
 #: After a micro-batch with refused rows, the next ones are likely to hold some too: take them with care at once.
 _CAREFUL_AFTER_REFUSAL: Final = 20
+#: After a micro-batch of more or larger rows than those before, the next ones may be so too: add their sizes up.
+_ADDED_UP_AFTER_UNEVEN: Final = 20
+#: Rows are counted instead where a record may take so many times what the last ones took.
+_LEAST_ROOM: Final = 8
+#: Then each partition has a task of its own, where that is no more tasks than these.
+_TASKS_PER_CORE: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +97,11 @@ class Habits:
     """What an appender remembers of its last appends; wrong memories cost time, never correctness."""
 
     careful_appends_left: int = 0
+    added_up_appends_left: int = 0
     last_record_count: int | None = None
+    #: Of the partition that got the most.
     last_bytes: int | None = None
+    last_partition_records: int = 0
 
 
 class Append:
@@ -147,6 +156,8 @@ class Append:
                 if guard is Guard.DOUBLE:
                     message = f"topic {self.log.name}: two rows carry the same partition and offset; nothing was appended"
                     raise InvalidRecords(message) from None
+                if guard is Guard.UNEVEN:
+                    self.habits.added_up_appends_left = _ADDED_UP_AFTER_UNEVEN
                 if guard is Guard.INVALID and self.micro_batch is None:
                     raise dead_letters.refusal(rows, topic=self.log.name) from None
         return self._with_care(rows)
@@ -234,17 +245,19 @@ class Append:
         return self._commit(self.rows, split=True)
 
     def _commit(self, rows: DataFrame, *, split: bool) -> AppendResult:
-        log_rows = numbered(
-            rows,
-            self.actives,
-            self.config,
+        numbering = Numbering(
+            actives=self.actives,
+            config=self.config,
             now_ms=self.now_ms,
             compression=self.log.compression(self.snapshot),
             given=self.shape.columns if self.shape is not None else (),
-            split=split,
-            spark_partitions=self._spark_partitions(rows),
             stamped=self._stamped(rows),
         )
+        most_bytes = None if split or not numbering.counts() else self._most_record_bytes(rows)
+        if most_bytes is None:
+            log_rows = numbering.added_up(rows, split=split, spark_partitions=self._spark_partitions(rows))
+        else:
+            log_rows = numbering.counted(rows, most_bytes=most_bytes)
         queries = {query: batch for query, batch in self.snapshot.queries.items() if query in self.decisions.queries.values()}
         if self.micro_batch:
             queries[self.micro_batch.query_id] = self.micro_batch.batch_id
@@ -261,11 +274,25 @@ class Append:
         result = AppendResult(table_version=version, ranges=self._ranges(version))
         self.habits.last_record_count = result.record_count
         self.habits.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)
+        self.habits.last_partition_records = max((one.record_count for one in result.ranges.values()), default=0)
         return result
 
+    def _most_record_bytes(self, rows: DataFrame) -> float | None:
+        """Return what a record may take so that rows need only be counted; None where their sizes are to be added up."""
+        habits = self.habits
+        habits.added_up_appends_left = max(0, habits.added_up_appends_left - 1)
+        most_tasks = 1 if self._is_small() else _TASKS_PER_CORE * rows.sparkSession.sparkContext.defaultParallelism
+        if habits.added_up_appends_left or not habits.last_bytes or self.decisions.partitions > most_tasks:
+            return None
+        room = min(self.config.segment_bytes - one.size_bytes for one in self.actives)
+        most = room / max(2 * habits.last_partition_records, SMALL_ROWS)
+        return most if most >= _LEAST_ROOM * habits.last_bytes / habits.last_partition_records else None
+
+    def _is_small(self) -> bool:
+        return self.habits.last_record_count is not None and self.habits.last_record_count <= SMALL_ROWS
+
     def _spark_partitions(self, rows: DataFrame) -> int:
-        few = self.habits.last_record_count is not None and self.habits.last_record_count <= SMALL_ROWS
-        if few or self.decisions.partitions == 1:
+        if self._is_small() or self.decisions.partitions == 1:
             return 1
         return min(self.decisions.partitions, max(2, rows.sparkSession.sparkContext.defaultParallelism))
 

@@ -23,14 +23,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from compaction.errors import InvalidRecords
-from storage.partitioners import partition_of
-from storage.plan_values import by_partition, looked_up
+from storage.partitioners import with_hash
+from storage.plan_values import bigints, looked_up
 from storage.schema import HEADERS_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from compaction.config import TopicConfig
 
@@ -137,138 +137,134 @@ def checked(rows: DataFrame, *, topic: str, config: TopicConfig, partitions: int
     key binary, value binary, headers, the order columns, __reason string, __detail string, __raw string.
     """
     shape = shape_of(rows.schema, topic=topic)
-    key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
+    key, value = "CAST(key AS BINARY)", "CAST(value AS BINARY)"
     if shape.has_producers:
         rows = rows.withColumns(
             {name: (F.col(name) if name in shape.columns else F.lit(None)).try_cast(kind) for name, kind in _PRODUCER.items()}
         ).withColumn("transactional", F.coalesce("transactional", F.col("control").isNotNull()))
-    headers = (F.col("headers") if "headers" in shape.columns else F.lit(None)).cast(HEADERS_TYPE)
+    given = "try_cast(partition AS INT)"
+    if shape.has_offsets:
+        partition, misplaced = given, f"{given} IS NULL OR {given} NOT BETWEEN 0 AND {partitions - 1}"
+    else:
+        rows, partition = with_hash(rows, key, value, partitions=partitions, partitioner=config.partitioner)
+        misplaced = f"partition IS NOT NULL AND ({given} IS NULL OR {given} NOT BETWEEN 0 AND {partitions - 1})"
+        if "partition" in shape.columns:
+            partition = f"CASE WHEN partition IS NULL THEN {partition} ELSE {given} END"
+    headers = f"CAST({'headers' if 'headers' in shape.columns else 'NULL'} AS {HEADERS_TYPE})"
+    malformed = MALFORMED if MALFORMED in rows.columns else "CAST(NULL AS STRING)"
+    size = record_bytes(key, value, headers if "headers" in shape.columns else None)
     stamp_ms = _timestamp_ms(rows, shape, now_ms)
-    given = F.col("partition").try_cast("int") if "partition" in shape.columns else None
-    hashed = partition_of(key, value, partitions=partitions, partitioner=config.partitioner)
-    partition = hashed if given is None else given if shape.has_offsets else F.when(F.col("partition").isNull(), hashed).otherwise(given)
-    log_end = by_partition(log_end_offsets, partition)
-    malformed = F.col(MALFORMED) if MALFORMED in rows.columns else F.lit(None).cast("string")
-    size = record_bytes(key, value, headers) if "headers" in shape.columns else record_bytes(key, value, None)
-    reason = _reasons(
+    reason, detail = _reasons(
         {
-            Reason.MALFORMED: (malformed.isNotNull(), F.lit("the row could not be parsed with the schema of its source")),
+            Reason.MALFORMED: (f"{malformed} IS NOT NULL", "'the row could not be parsed with the schema of its source'"),
             **(
-                {Reason.KEYLESS: (key.isNull() & _is_data(shape), F.lit(f"key is null, and {topic} is compacted: each record needs a key"))}
+                {
+                    Reason.KEYLESS: (
+                        "key IS NULL AND control IS NULL" if shape.has_producers else "key IS NULL",
+                        f"'key is null, and {topic} is compacted: each record needs a key'",
+                    )
+                }
                 if config.compacted
                 else {}
             ),
             **(
                 {
                     Reason.UNKNOWN_PARTITION: (
-                        partition.isNull() | ~partition.between(0, partitions - 1),
-                        F.format_string(f"partition %s: allowed is 0 to {partitions - 1}", F.col("partition").cast("string")),
+                        misplaced,
+                        f"format_string('partition %s: allowed is 0 to {partitions - 1}', CAST(partition AS STRING))",
                     )
                 }
-                if given is not None
+                if "partition" in shape.columns
                 else {}
             ),
-            **(
-                {
-                    Reason.NO_OFFSET: (
-                        F.col("offset").isNull() | (F.col("offset") < 0),
-                        F.format_string("offset %s: all rows or none carry an offset of 0 or more", F.col("offset").cast("string")),
-                    ),
-                    Reason.BELOW_LOG_END: (
-                        F.col("offset") < log_end,
-                        F.format_string("offset %d: the log of the partition ends at %d, and offsets ascend", F.col("offset"), log_end),
-                    ),
-                }
-                if shape.has_offsets
-                else {}
-            ),
-            **(_producer_rules(rows) if shape.has_producers else {}),
+            **(_offset_rules(f"get({bigints(log_end_offsets)}, {partition})") if shape.has_offsets else {}),
+            **(_producer_rule(shape) if shape.has_producers else {}),
             Reason.OVERSIZED: (
-                size > config.max_message_bytes,
-                F.format_string(f"%d bytes of key, value and headers: allowed are {config.max_message_bytes} (max.message.bytes)", size),
+                f"{size} > {config.max_message_bytes}",
+                f"format_string('%d bytes of key, value and headers: allowed are {config.max_message_bytes} (max.message.bytes)', {size})",
             ),
-            **(
-                {
-                    Reason.NEGATIVE_TIMESTAMP: (
-                        stamp_ms < 0,
-                        F.format_string("timestamp %d ms: allowed is 0 (1970-01-01) or later", stamp_ms),
-                    ),
-                    Reason.TIMESTAMP_OUT_OF_RANGE: (
-                        stamp_ms > LAST_TIMESTAMP_MS,
-                        F.format_string(f"timestamp %d ms: allowed is up to {LAST_TIMESTAMP_MS} (the year 2262)", stamp_ms),
-                    ),
-                }
-                if "timestamp" in shape.columns
-                else {}
-            ),
+            **(_timestamp_rules(stamp_ms) if "timestamp" in shape.columns else {}),
         }
     )
-    order = [F.col(name) for name in shape.order]
-    return rows.select(
-        partition.alias("partition"),
-        (F.col("offset").cast("bigint") if shape.has_offsets else F.lit(None).cast("bigint")).alias("offset"),
-        F.timestamp_millis(F.greatest(F.least(stamp_ms, F.lit(LAST_TIMESTAMP_MS)), F.lit(-1))).alias("timestamp"),  # refused ones overflow
-        key.alias("key"),
-        value.alias("value"),
-        headers.alias("headers"),
+    return rows.selectExpr(
+        f"{partition} AS partition",
+        f"CAST({'offset' if shape.has_offsets else 'NULL'} AS BIGINT) AS offset",
+        f"timestamp_millis(greatest(least({stamp_ms}, {LAST_TIMESTAMP_MS}L), -1L)) AS timestamp",  # refused ones overflow
+        f"{key} AS key",
+        f"{value} AS value",
+        f"{headers} AS headers",
         *(_PRODUCER if shape.has_producers else ()),
-        *order,
-        F.monotonically_increasing_id().alias(f"{ORDER_PREFIX}~position"),
-        reason[0].alias(REASON),
-        reason[1].alias(DETAIL),
-        malformed.alias(RAW),
+        *(f"`{name}`" for name in shape.order),
+        f"monotonically_increasing_id() AS `{ORDER_PREFIX}~position`",
+        f"{reason} AS {REASON}",
+        f"{detail} AS {DETAIL}",
+        f"{malformed} AS {RAW}",
     )
 
 
-def _is_data(shape: Shape) -> Column:
-    return F.col("control").isNull() if shape.has_producers else F.lit(True)
+def _offset_rules(log_end: str) -> dict[Reason, tuple[str, str]]:
+    """Return the rules of offsets that rows bring; `log_end` is the SQL of where the log of their partition ends."""
+    return {
+        Reason.NO_OFFSET: (
+            "offset IS NULL OR offset < 0",
+            "format_string('offset %s: all rows or none carry an offset of 0 or more', CAST(offset AS STRING))",
+        ),
+        Reason.BELOW_LOG_END: (
+            f"offset < {log_end}",
+            f"format_string('offset %d: the log of the partition ends at %d, and offsets ascend', offset, {log_end})",
+        ),
+    }
 
 
-def _producer_rules(rows: DataFrame) -> dict[Reason, tuple[Column, Column]]:
+def _producer_rule(shape: Shape) -> dict[Reason, tuple[str, str]]:
     """Return the rule of the producer's columns: whole, in range, and a marker is nothing but a marker."""
-    producer, epoch, sequence, control = F.col("producer_id"), F.col("producer_epoch"), F.col("sequence"), F.col("control")
-    alone = producer.isNull() & (epoch.isNotNull() | sequence.isNotNull() | control.isNotNull() | F.col("transactional"))
-    wrong = (producer < 0) | epoch.isNull() | (epoch < 0) | (epoch > MAX_EPOCH)
-    unknown = control.isNotNull() & ~control.isin("COMMIT", "ABORT")
-    marker = control.isNotNull() & (sequence.isNotNull() | F.col("key").isNotNull() | F.col("value").isNotNull())
-    placeless = control.isNotNull() & (F.col("partition").isNull() if "partition" in rows.columns else F.lit(True))
-    unnumbered = control.isNull() & (sequence.isNull() | (sequence < 0))
-    holds = alone | (producer.isNotNull() & (wrong | unknown | marker | placeless | unnumbered))
-    shown = F.format_string(
-        "producer_id %s, producer_epoch %s, sequence %s, control %s: allowed are all null, or an id of 0 or more with an epoch of 0 to "
-        f"{MAX_EPOCH} and, for data, a sequence of 0 or more, for a marker COMMIT or ABORT with a partition and no sequence, key or value",
-        *(column.cast("string") for column in (producer, epoch, sequence, control)),
+    alone = "producer_id IS NULL AND (producer_epoch IS NOT NULL OR sequence IS NOT NULL OR control IS NOT NULL OR transactional)"
+    wrong = f"producer_id < 0 OR producer_epoch IS NULL OR producer_epoch NOT BETWEEN 0 AND {MAX_EPOCH}"
+    marker = "control NOT IN ('COMMIT', 'ABORT') OR sequence IS NOT NULL OR key IS NOT NULL OR value IS NOT NULL"
+    placeless = "partition IS NULL" if "partition" in shape.columns else "true"
+    ended = f"control IS NOT NULL AND ({marker} OR {placeless})"
+    unnumbered = "control IS NULL AND (sequence IS NULL OR sequence < 0)"
+    shown = (
+        "format_string('producer_id %s, producer_epoch %s, sequence %s, control %s: allowed are all null, or an id of 0 or more with an "
+        f"epoch of 0 to {MAX_EPOCH} and, for data, a sequence of 0 or more, for a marker COMMIT or ABORT with a partition and no sequence, "
+        "key or value', CAST(producer_id AS STRING), CAST(producer_epoch AS STRING), CAST(sequence AS STRING), control)"
     )
-    return {Reason.INVALID_PRODUCER: (holds, shown)}
+    return {Reason.INVALID_PRODUCER: (f"({alone}) OR (producer_id IS NOT NULL AND ({wrong} OR ({ended}) OR ({unnumbered})))", shown)}
 
 
-def record_bytes(key: Column, value: Column, headers: Column | None) -> Column:
-    """Return the size of a record as `max.message.bytes` and the split of a segment count it: key, value and headers, uncompressed."""
-    total = F.coalesce(F.octet_length(key), F.lit(0)) + F.coalesce(F.octet_length(value), F.lit(0))
+def _timestamp_rules(stamp_ms: str) -> dict[Reason, tuple[str, str]]:
+    """Return the rules of record times that rows bring, in milliseconds."""
+    return {
+        Reason.NEGATIVE_TIMESTAMP: (
+            f"{stamp_ms} < 0",
+            f"format_string('timestamp %d ms: allowed is 0 (1970-01-01) or later', {stamp_ms})",
+        ),
+        Reason.TIMESTAMP_OUT_OF_RANGE: (
+            f"{stamp_ms} > {LAST_TIMESTAMP_MS}",
+            f"format_string('timestamp %d ms: allowed is up to {LAST_TIMESTAMP_MS} (the year 2262)', {stamp_ms})",
+        ),
+    }
+
+
+def record_bytes(key: str, value: str, headers: str | None) -> str:
+    """Return the SQL of a record's size as `max.message.bytes` and the split of a segment count it: key, value, headers, uncompressed."""
+    total = f"coalesce(octet_length({key}), 0) + coalesce(octet_length({value}), 0)"
     if headers is None:
-        return total
-
-    def add(sum_bytes: Column, header: Column) -> Column:
-        return sum_bytes + F.coalesce(F.octet_length(header["key"]), F.lit(0)) + F.coalesce(F.octet_length(header["value"]), F.lit(0))
-
-    return total + F.coalesce(F.aggregate(headers, F.lit(0), add), F.lit(0))
+        return f"({total})"
+    header = "coalesce(octet_length(header.key), 0) + coalesce(octet_length(header.value), 0)"
+    return f"({total} + coalesce(aggregate({headers}, 0, (sum_bytes, header) -> sum_bytes + {header}), 0))"
 
 
-def _timestamp_ms(rows: DataFrame, shape: Shape, now_ms: int) -> Column:
-    now = F.expr(looked_up(f"{now_ms}L", at="octet_length(key)"))
+def _timestamp_ms(rows: DataFrame, shape: Shape, now_ms: int) -> str:
+    now = looked_up(f"{now_ms}L", at="octet_length(key)")
     if "timestamp" not in shape.columns:
         return now
-    column = F.col("timestamp")
-    given = F.unix_millis(column) if isinstance(rows.schema["timestamp"].dataType, T.TimestampType) else column.cast("bigint")
-    return F.coalesce(given, now)
+    timed = isinstance(rows.schema["timestamp"].dataType, T.TimestampType)
+    return f"coalesce({'unix_millis(timestamp)' if timed else 'CAST(timestamp AS BIGINT)'}, {now})"
 
 
-def _reasons(rules: dict[Reason, tuple[Column, Column]]) -> tuple[Column, Column]:
-    """Return (reason, detail) of the first rule that holds, both null when none does."""
-    reason: Column | None = None
-    detail: Column | None = None
-    for name, (holds, text) in rules.items():
-        reason = F.when(holds, name.value) if reason is None else reason.when(holds, name.value)
-        detail = F.when(holds, text) if detail is None else detail.when(holds, text)
-    assert reason is not None and detail is not None  # noqa: S101, PT018  there is always a rule
-    return reason, detail
+def _reasons(rules: Mapping[Reason, tuple[str, str]]) -> tuple[str, str]:
+    """Return the SQL of (reason, detail) of the first rule that holds, both null when none does; a rule is a condition and a text."""
+    reason = " ".join(f"WHEN {holds} THEN '{name.value}'" for name, (holds, _) in rules.items())
+    detail = " ".join(f"WHEN {holds} THEN {text}" for holds, text in rules.values())
+    return f"CASE {reason} END", f"CASE {detail} END"

@@ -17,22 +17,25 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pyspark.sql import Column
+    from pyspark.sql import DataFrame
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
+_MURMUR2: Final = "__murmur2"
 
 
-def partition_of(key: Column, value: Column, *, partitions: int, partitioner: str) -> Column:
-    """Return the partition (int, 0 to `partitions` - 1) of a record by its key, or by its value where the key is null."""
+def with_hash(rows: DataFrame, key: str, value: str, *, partitions: int, partitioner: str) -> tuple[DataFrame, str]:
+    """Return rows and the SQL of a record's partition (int, 0 to `partitions` - 1): by its key, or by its value where the key is null.
+
+    `key` and `value` are SQL (binary). Murmur2 is no function of Spark's: it is a column of the rows that are returned.
+    """
     if partitions == 1:
-        return F.lit(0)
-    by_value = F.pmod(F.xxhash64(value), F.lit(partitions)).cast("int")
+        return rows, "0"
+    by_key, by_value = f"pmod(xxhash64({key}), {partitions})", f"pmod(xxhash64({value}), {partitions})"
     if partitioner == "kafka":
-        by_key = arrow_udf(_murmur2_column, "int")(key)  # type: ignore[call-overload]
-        positive = by_key.bitwiseAND(F.lit(0x7FFFFFFF))
-        return F.when(key.isNull(), by_value).otherwise(F.pmod(positive, F.lit(partitions)).cast("int"))
-    return F.when(key.isNull(), by_value).otherwise(F.pmod(F.xxhash64(key), F.lit(partitions)).cast("int"))
+        hashed = arrow_udf(_murmur2_column, "int")(F.expr(key))  # type: ignore[call-overload]
+        rows, by_key = rows.withColumn(_MURMUR2, hashed), f"pmod({_MURMUR2} & {0x7FFFFFFF}, {partitions})"
+    return rows, f"CASE WHEN {key} IS NULL THEN CAST({by_value} AS INT) ELSE CAST({by_key} AS INT) END"
 
 
 def _murmur2_column(keys: pa.Array) -> pa.Array:

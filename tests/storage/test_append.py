@@ -198,10 +198,11 @@ def _query_decision(name: str, query_id: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "named"), [(1, False), (3, False), (3, True)], ids=["one partition", "three", "one of three, named"]
+    ("partitions", "named", "counted"),
+    [(1, False, True), (1, False, False), (3, False, False), (3, False, True), (3, True, False), (3, True, True)],
 )
 def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch, partitions: int, *, named: bool
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch, partitions: int, *, named: bool, counted: bool
 ) -> None:
     """Delta sorts by partition, segment and slice again what is not sorted by them, and keeps no order among equals where that spills."""
     written: list[DataFrame] = []
@@ -211,7 +212,9 @@ def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
         return commit_append(rows, *given, **more)
 
     monkeypatch.setattr(append, "commit_append", commit)
-    topic = logs.create_topic(f"sorted-{partitions}-{named}", partitions=partitions)
+    monkeypatch.setattr(append, "SMALL_ROWS", 0 if counted else 20_000)
+    monkeypatch.setattr(append, "_LEAST_ROOM", 8 if counted else float("inf"))
+    topic = logs.create_topic(f"sorted-{partitions}-{named}-{counted}", partitions=partitions)
     for _ in range(2):  # with care, then without
         changes = spark.range(9).select(F.col("id").cast("string").alias("key"), F.lit("1").alias("value"))
         topic.append(changes.withColumn("partition", F.lit(0)) if named else changes)
@@ -225,3 +228,5 @@ def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
         assert re.match(r"partition#\d+ ASC NULLS FIRST segment#\d+L ASC NULLS FIRST slice#\d+L ASC NULLS FIRST", order), order
     assert "offset#" in orders[0], "the split way"
     assert "offset#" not in orders[-1], "the common way: ordered by what numbers it"
+    assert ("Window" in plans[-1].toString(), "monotonically_increasing_id() +" in plans[-1].toString()) == (not counted, counted)
+    assert plans[-1].toString().count("Sort [") == 1
