@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 #: After a micro-batch with refused rows, the next ones are likely to hold some too: take them with care at once.
 _CAREFUL_AFTER_REFUSAL: Final = 20
-#: After a micro-batch of more or larger rows than those before, the next ones may be so too: add their sizes up.
+#: After a micro-batch of more or larger rows than those before, the next ones may be so too: add up what they take, each time for longer.
 _ADDED_UP_AFTER_UNEVEN: Final = 20
+_LONGEST_ADDED_UP: Final = 10_000
 #: Rows are counted instead where a record may take so many times what the last ones took.
 _LEAST_ROOM: Final = 8
 #: Then each partition has a task of its own, where that is no more tasks than these.
@@ -98,10 +99,16 @@ class Habits:
 
     careful_appends_left: int = 0
     added_up_appends_left: int = 0
+    added_up_next_time: int = _ADDED_UP_AFTER_UNEVEN
     last_record_count: int | None = None
-    #: Of the partition that got the most.
+    #: The most that any partition got.
     last_bytes: int | None = None
     last_partition_records: int = 0
+
+    def found_uneven(self) -> None:
+        """Remember that rows could not be counted."""
+        self.added_up_appends_left = self.added_up_next_time
+        self.added_up_next_time = min(2 * self.added_up_next_time, _LONGEST_ADDED_UP)
 
 
 class Append:
@@ -148,7 +155,7 @@ class Append:
             return self._with_care(judged(rows, states.values()))
         if self.habits.careful_appends_left == 0:
             try:
-                return self._commit(rows, split=self._expects_split())
+                return self._commit_in_one_pass(rows)
             except Exception as error:
                 guard = Guard.of(error)
                 if guard is None:
@@ -156,8 +163,6 @@ class Append:
                 if guard is Guard.DOUBLE:
                     message = f"topic {self.log.name}: two rows carry the same partition and offset; nothing was appended"
                     raise InvalidRecords(message) from None
-                if guard is Guard.UNEVEN:
-                    self.habits.added_up_appends_left = _ADDED_UP_AFTER_UNEVEN
                 if guard is Guard.INVALID and self.micro_batch is None:
                     raise dead_letters.refusal(rows, topic=self.log.name) from None
         return self._with_care(rows)
@@ -277,12 +282,25 @@ class Append:
         self.habits.last_partition_records = max((one.record_count for one in result.ranges.values()), default=0)
         return result
 
+    def _commit_in_one_pass(self, rows: DataFrame) -> AppendResult:
+        """Append in one pass; in a second one, with sizes added up, where rows could not be counted."""
+        split = self._expects_split()
+        try:
+            return self._commit(rows, split=split)
+        except Exception as error:
+            if Guard.of(error) is not Guard.UNEVEN:
+                raise
+            self.habits.found_uneven()
+            return self._commit(rows, split=split)
+
     def _most_record_bytes(self, rows: DataFrame) -> float | None:
         """Return what a record may take so that rows need only be counted; None where their sizes are to be added up."""
         habits = self.habits
-        habits.added_up_appends_left = max(0, habits.added_up_appends_left - 1)
+        if habits.added_up_appends_left:
+            habits.added_up_appends_left -= 1
+            return None
         most_tasks = 1 if self._is_small() else _TASKS_PER_CORE * rows.sparkSession.sparkContext.defaultParallelism
-        if habits.added_up_appends_left or not habits.last_bytes or self.decisions.partitions > most_tasks:
+        if not habits.last_bytes or self.decisions.partitions > most_tasks:
             return None
         room = min(self.config.segment_bytes - one.size_bytes for one in self.actives)
         most = room / max(2 * habits.last_partition_records, SMALL_ROWS)

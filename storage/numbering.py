@@ -19,6 +19,7 @@ counted as they come out of the sort, and `rank × the most that a record may ta
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from compaction.producers import SEQUENCES
-from storage.envelope import ORDER_PREFIX, REASON, record_bytes
+from storage.envelope import LAST_TIMESTAMP_MS, ORDER_PREFIX, REASON, record_bytes
 from storage.plan_values import listed_by_partition, looked_up
 from storage.producer_rows import with_first_offsets
 from storage.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
@@ -53,14 +54,14 @@ class Guard(str, Enum):
 
     INVALID = "lastword:guard:invalid (this micro-batch holds rows that the log refuses; it is repeated with care, nothing was written)"
     SPLIT = "lastword:guard:split (this micro-batch begins a new segment within itself; it is repeated with care, nothing was written)"
-    UNEVEN = "lastword:guard:uneven (more or larger rows than those before; this micro-batch is repeated with care, nothing was written)"
+    UNEVEN = "lastword:guard:uneven (more or larger rows than those before; this micro-batch is repeated, nothing was written)"
     DOUBLE = "lastword:guard:double (two rows of this input carry the same offset; nothing was written)"
 
     @staticmethod
     def of(error: Exception) -> Guard | None:
         """Return the guard that an exception of Spark carries, or None."""
-        text = str(error)
-        return next((guard for guard in Guard if guard.value.split(" ")[0] in text), None)
+        text = str(error)  # Spark's errors of analysis quote the plan, and all guards with it
+        return next((guard for guard in Guard if f"[USER_RAISED_EXCEPTION] {guard.value.split(' ')[0]}" in text), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +159,7 @@ class Numbering:
 
         # A file takes no more of a record than there is of it: as it is, it needs no weighing.
         size = record_bytes("key", "value", "headers" if "headers" in self.given else None)
-        most_raw_bytes = int(most_bytes - self.compression.overhead)
+        most_raw_bytes = math.floor(most_bytes - self.compression.overhead)
         ends = [active.log_end_offset + int((self.config.segment_bytes - active.size_bytes) / most_bytes) - 1 for active in self.actives]
         guards = {
             f"{REASON} IS NOT NULL": Guard.INVALID,
@@ -186,8 +187,8 @@ class Numbering:
         return listed_by_partition([active.size_bytes for active in self.actives])
 
     def _ends_ms(self, begun_ms: int) -> int:
-        """Return the last record time that a segment takes whose first record is of `begun_ms`."""
-        return begun_ms + self.config.max_segment_ms
+        """Return the last record time that a segment takes whose first record is of `begun_ms`; none is later than the log takes."""
+        return min(begun_ms + self.config.max_segment_ms, LAST_TIMESTAMP_MS)
 
     def _log_rows(self, located: DataFrame) -> DataFrame:
         """Return the columns of the log table."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from compaction.producers import ProducerState
 
-#: Columns that `judged` adds for `numbered`: the first offset of the transaction that the producer has open.
+#: Columns that `judged` adds for `Numbering`: the first offset of the transaction that the producer has open.
 OPEN_FIRST: Final = "__open_first"
 _STATE_TYPE: Final = T.StructType(
     [

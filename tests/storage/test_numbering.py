@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from compaction.errors import InvalidRecords
 from storage import append, numbering
+from storage.append import Habits, MicroBatch
 from storage.numbering import Numbering
 from tests.pictures import T0, log, rows, segments
 
@@ -128,3 +130,39 @@ def test_what_a_transaction_writes_is_counted_too(spark: SparkSession, logs: Log
         mine = [one for one in found if one.partition == partition]
         assert [one.sequence for one in mine] == [one.offset for one in mine] == list(range(len(mine)))
         assert {one.txn_first_offset for one in mine} == {0}
+
+
+def test_a_segment_that_never_ends_by_time_takes_counted_rows(spark: SparkSession, logs: LogDir, counted: list[float]) -> None:
+    """segment.ms of 2^63 - 1, as Kafka's users write never."""
+    topic = logs.create_topic("never", config={**_COMPACT, "segment.ms": 2**63 - 1})
+    for number in range(3):
+        topic.append(rows(spark, f"a={number}", timestamp_ms=T0 + number * 10_000_000_000), now_ms=T0)
+    assert len(counted) == 2
+    assert segments(topic) == [(0, 0, 2)]
+
+
+def test_refused_rows_are_refused_and_the_others_kept(spark: SparkSession, logs: LogDir, counted: list[float]) -> None:
+    """Counted or not: a batch call raises, a stream's micro-batch goes on with its good rows; Kafka's partitioner, a source's own order."""
+    config = {**_COMPACT, "max.message.bytes": 1_000, "partitioner": "kafka"}
+    topic = logs.create_topic("refusing", partitions=2, config=config)
+    schema = "key string, value string, partition int, __order_at bigint"
+    good = [(f"k{number}", str(number), number % 2 if number > 5 else None, 100 - number) for number in range(10)]
+    bad = [(None, "1", None, 1), ("big", "x" * 2_000, None, 2), ("where", "1", 9, 3), ("lost", "1", -1, 4)]
+    habits = Habits()
+    refused = []
+    for number, given in enumerate((good, good, good + bad)):
+        query = MicroBatch(query_id="q", query_name="files", batch_id=number)
+        result = topic.log.append(spark.createDataFrame(given, schema), now_ms=T0 + number, habits=habits, micro_batch=query)
+        assert result.record_count == 10
+        refused.append(dict(result.refused))
+    assert refused == [{}, {}, {"keyless": 1, "oversized": 1, "unknown_partition": 2}]
+    assert len(counted) == 2
+    habits.careful_appends_left = 0
+    with pytest.raises(InvalidRecords, match="1 × keyless"):
+        topic.log.append(spark.createDataFrame(bad, schema), now_ms=T0 + 3, habits=habits)
+    assert len(counted) == 3
+    for partition in range(2):
+        records = topic.records().where(F.col("partition") == partition).orderBy("offset").collect()
+        assert [one.offset for one in records] == list(range(len(records)))
+        values = [(one.appended_at, -int(one.value)) for one in records]
+        assert values == sorted(values), "in the order of the source's own column"
