@@ -52,3 +52,25 @@ def worth_writing(groups: Sequence[Sequence[Segment]], changed: Collection[int])
         if len(rest) > 1 or (rest and rest[0].label in changed):
             kept.append(rest)
     return kept
+
+
+def pieces(sizes: Sequence[int], most: int) -> list[range]:
+    """Return the indexes of `sizes` in consecutive pieces of about the same size, none above `most` but by a single one that is more.
+
+    What has no size goes with what it follows.
+
+    ```
+     sizes 40 40 40 40 10     most 100     pieces [40 40] [40 40 10]
+    ```
+    """
+    found: list[range] = []
+    total = sum(sizes)
+    even = total / max(1, -(-total // most))
+    start = size = before = 0
+    for at, one in enumerate(sizes):
+        if at > start and one and (size + one > most or before + one / 2 > even * (len(found) + 1)):
+            found.append(range(start, at))
+            start, size = at, 0
+        size += one
+        before += one
+    return [*found, range(start, len(sizes))] if sizes else []

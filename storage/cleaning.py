@@ -47,7 +47,7 @@ from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from storage.judged import OFFSET_BITS
 from storage.schema import LOG_COLUMNS, TRANSACTION
-from storage.swap import rewrite
+from storage.swap import Rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,7 +94,7 @@ class Cleaning:
             bytes_again = self._bytes_by_partition(read_again)
             receipts = self._receipts(groups, bytes_again, index_ms)
             receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
-            version = self._swap(judgement, groups, read_again, bytes_again, receipts)
+            version = self._swap(judgement, groups, read_again, receipts)
         finally:
             self.reads.release()
         if version is None:
@@ -239,7 +239,6 @@ class Cleaning:
         judgement: Judgement,
         groups: Mapping[int, list[Sequence[Segment]]],
         read_again: NDArray[np.bool_],
-        bytes_again: Mapping[int, int],
         receipts: Sequence[CleaningReceipt],
     ) -> int | None:
         """Write the groups and put them in the place of what they were made of; None when there is nothing to write."""
@@ -247,22 +246,27 @@ class Cleaning:
             return None
         self._check_still_wanted()
         files = self.snapshot.files
-        lanes, shared = self.reads.divided_by(bytes_again or dict.fromkeys(groups, 0))
-        parts = []
-        for lane in lanes:
-            rows = self.reads.files(read_again & np.isin(files.partition, list(lane)), LOG_COLUMNS)
+        left = np.zeros(len(files.partition), dtype=np.int64)
+        for one in receipts:
+            mine = read_again & (files.partition == one.partition)
+            left[mine] = files.size_bytes[mine] * min(1.0, one.records_after / max(1, files.record_count[mine].sum()))
+
+        def rows(chosen: NDArray[np.bool_]) -> DataFrame:
             # Beyond a broadcast the rows are shuffled to be judged: the tasks before that are limited too.
-            fated = with_fate(rows if judgement.broadcast else self.reads.few(rows), judgement)
-            parts.append(survivors(fated, judgement, LOG_COLUMNS))
-        return rewrite(
-            self.log,
-            self.snapshot,
-            parts,
-            groups,
-            kind="clean",
-            receipts=[one.to_details() for one in receipts],
-            parallelism=self.parallelism if shared else len(parts),
-        )
+            found = self.reads.files(chosen, LOG_COLUMNS)
+            return survivors(with_fate(found if judgement.broadcast else self.reads.few(found), judgement), judgement, LOG_COLUMNS)
+
+        return Rewrite(
+            log=self.log,
+            spark=self.spark,
+            snapshot=self.snapshot,
+            groups=groups,
+            rows=rows,
+            read=read_again,
+            left_bytes=left,
+            one_slice=False,
+            parallelism=self.parallelism,
+        ).commit("clean", [one.to_details() for one in receipts])
 
     def _read_again(self, groups: Mapping[int, list[Sequence[Segment]]]) -> NDArray[np.bool_]:
         """Tell which files the groups have to be made of; one of which no row is left is none of them."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 
 from storage.cleaning_segments import files_of
-from storage.lanes import lanes
-from storage.slice_ranges import any_of, slice_ranges
+from storage.lanes import divided
+from storage.slice_ranges import any_of, ranges_of, slice_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,14 +42,7 @@ class RoundReads:
         sizes: dict[int, int] = {}
         for one in segments:
             sizes[one.partition] = sizes.get(one.partition, 0) + one.size_bytes
-        return self.divided_by(sizes)
-
-    def divided_by(self, sizes: Mapping[int, int]) -> tuple[list[frozenset[int]], bool]:
-        """Return the lanes for the bytes of each partition, and whether tasks share the one lane that it is then."""
-        found = lanes(sizes, self.parallelism or self.spark.sparkContext.defaultParallelism)
-        if found is not None and len(found) > 1 and self.spark.conf.get("spark.sql.unionOutputPartitioning", "true") == "true":
-            found = None  # Spark would put all of them into one task
-        return found or [frozenset(sizes)], found is None
+        return divided(self.spark, sizes, self.parallelism)
 
     def segments(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
         """Return narrow columns of all rows of some segments; counts the bytes of the first pass."""
@@ -67,9 +60,7 @@ class RoundReads:
 
     def files(self, files: NDArray[np.bool_], columns: Sequence[str]) -> DataFrame:
         """Return columns of all rows of the slices that some files are of."""
-        all_files = self.snapshot.files
-        slices = all_files.slice[files].tolist()
-        return self._rows(slice_ranges(all_files, zip(all_files.partition[files].tolist(), slices, slices, strict=True)), columns)
+        return self._rows(ranges_of(self.snapshot.files, files), columns)
 
     def _rows(self, ranges: Sequence[SliceRange], columns: Sequence[str]) -> DataFrame:
         return self.table.where(any_of(ranges)).select(*columns)

@@ -19,15 +19,13 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from compaction.errors import CommitConflict, CommitStateUnknown, LastwordError
 from storage import delta_transaction
-from storage.slice_ranges import any_of
 from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, CommitMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from storage.slice_ranges import SliceRange
     from storage.snapshot import LogSnapshot
 
     #: (token, since table version) → the table version that carries the token, or None.
@@ -87,24 +85,26 @@ def commit_append(rows: DataFrame, location: str, snapshot: LogSnapshot, *, find
     """
     metadata = CommitMetadata(token=new_token(), kind="append", queries=queries, append_txn=snapshot.append_txn + 1)
     options = {"txnAppId": APPEND_APP_ID, "txnVersion": str(snapshot.append_txn + 1), "compression": codec}
-    return _commit(rows, options, metadata, mode="append", location=location, snapshot=snapshot, find=find)
+    turns = [(rows, None)]
+    return _commit(rows.sparkSession, turns, options, metadata, mode="append", location=location, snapshot=snapshot, find=find)
 
 
 def commit_swap(
-    rows: DataFrame,
+    spark: SparkSession,
+    turns: Iterable[tuple[DataFrame, str]],
     location: str,
     snapshot: LogSnapshot,
     *,
     kind: str,
-    slices: Sequence[SliceRange],
     receipts: Sequence[Mapping[str, Any]],
     find: Finder,
     codec: str,
 ) -> int:
-    """Put `rows` in the place of the slices named, in one commit, and return its table version.
+    """Put rows in the place of slices, in one commit, and return its table version.
 
-    No reader of a Delta stream sees it (`dataChange=false`). The slices are those of `snapshot`: any other swap since then is a
-    `CommitConflict`, and nothing was changed; appends may have come. Errors as `commit_append`.
+    `turns` are rows and the condition of the slices that they replace; each is asked for when the one before is written. No reader of a
+    Delta stream sees the commit (`dataChange=false`). The slices are those of `snapshot`: any other swap since then is a `CommitConflict`,
+    and nothing was changed; appends may have come. Errors as `commit_append`.
     """
     metadata = CommitMetadata(
         token=new_token(), kind=kind, queries=snapshot.queries, append_txn=snapshot.append_txn, receipts=tuple(receipts)
@@ -112,15 +112,15 @@ def commit_swap(
     options = {
         "txnAppId": MAINTENANCE_APP_ID,
         "txnVersion": str(snapshot.maintenance_txn + 1),
-        "replaceWhere": any_of(slices),
         "dataChange": "false",
         "compression": codec,
     }
-    return _commit(rows, options, metadata, mode="overwrite", location=location, snapshot=snapshot, find=find)
+    return _commit(spark, turns, options, metadata, mode="overwrite", location=location, snapshot=snapshot, find=find)
 
 
 def _commit(
-    rows: DataFrame,
+    spark: SparkSession,
+    turns: Iterable[tuple[DataFrame, str | None]],
     options: Mapping[str, str],
     metadata: CommitMetadata,
     *,
@@ -132,7 +132,7 @@ def _commit(
     """Write; after an error ask the table whether the commit is there, whatever Delta said."""
     given = {**options, "userMetadata": metadata.to_json()}
     try:
-        return delta_transaction.write(rows, location, mode=mode, options=given, planned_version=snapshot.version)
+        return delta_transaction.write(spark, turns, location, mode=mode, options=given, planned_version=snapshot.version)
     except Exception as failure:
         version = _find(find, location, metadata.token, snapshot.version)
         if version is not None:

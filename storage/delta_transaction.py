@@ -7,7 +7,8 @@ happens here too, but
 * the transaction begins at the version of the plan, so that Delta compares it with *every* commit since then;
 * it depends on the application id that it is going to set, so that another commit of that id since then is a conflict, and nothing else
   has to be looked up;
-* what `replaceWhere` names is found by partition columns alone: as a DELETE, which may look at rows, it would compute that state too.
+* what `replaceWhere` names is found by partition columns alone: as a DELETE, which may look at rows, it would compute that state too;
+* rows may come in several turns, a job each, before the one commit: what lives at a time is what one turn takes.
 
 ```
  version   7      8       9      10
@@ -22,22 +23,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _REPLACES_ROWS: Final = "spark.databricks.delta.replaceWhere.dataColumns.enabled"
+#: Options that the first turn sets for all of them.
+_ONCE: Final = ("txnAppId", "txnVersion")
 
 
-def write(rows: DataFrame, location: str, *, mode: str, options: Mapping[str, str], planned_version: int) -> int:
-    """Write `rows` into the Delta table at `location` in one commit and return its version.
+def write(
+    spark: SparkSession,
+    turns: Iterable[tuple[DataFrame, str | None]],
+    location: str,
+    *,
+    mode: str,
+    options: Mapping[str, str],
+    planned_version: int,
+) -> int:
+    """Write turns of (rows, `replaceWhere` of the rows) into the Delta table at `location`, commit them once, and return the version.
 
     `mode` is append or overwrite, `options` are those of a Delta write with txnAppId among them, `planned_version` is the table version
     that the write was planned with. Raises Delta's conflicts when a commit since then contradicts this one.
     """
-    session = rows.sparkSession
-    jvm: Any = session._jvm  # noqa: SLF001
-    delta, option, java_session = jvm.org.apache.spark.sql.delta, jvm.scala.Option, session._jsparkSession  # noqa: SLF001
+    jvm: Any = spark._jvm  # noqa: SLF001
+    delta, option, java_session = jvm.org.apache.spark.sql.delta, jvm.scala.Option, spark._jsparkSession  # noqa: SLF001
     none = option.empty()
 
     log = delta.DeltaLog.forTable(java_session, location)
@@ -48,16 +58,25 @@ def write(rows: DataFrame, location: str, *, mode: str, options: Mapping[str, st
     transaction.readTxn().addOne(options["txnAppId"])
 
     to_scala = jvm.org.apache.spark.api.python.PythonUtils
-    delta_options = delta.DeltaOptions(to_scala.toScalaMap(dict(options)), java_session.sessionState().conf())
     save_mode = jvm.org.apache.spark.sql.SaveMode.valueOf(mode.capitalize())
     nothing = to_scala.toSeq([]), to_scala.toScalaMap({})  # partition columns and properties are those of the table
     writing = java_session
-    if "replaceWhere" in options:
+    if mode == "overwrite":
         writing = java_session.cloneSession()
         writing.conf().set(_REPLACES_ROWS, "false")
-    command = delta.commands.WriteIntoDelta(log, save_mode, delta_options, *nothing, rows._jdf, none, none, False)  # noqa: FBT003, SLF001
-    written = command.writeAndReturnCommitData(transaction, writing, none, False)  # noqa: FBT003
-    operation = delta.DeltaOperations.Write(
-        save_mode, none, delta_options.replaceWhere(), delta_options.userMetadata(), none, none, none, none, none
-    )
-    return int(transaction.commit(written.actions(), operation, written.stringTags()))
+    actions = tags = None
+    replaced = []
+    for rows, replaces in turns:
+        given = dict(options) if actions is None else {name: options[name] for name in options if name not in _ONCE}
+        if replaces is not None:
+            given["replaceWhere"] = replaces
+            replaced.append(replaces)
+        delta_options = delta.DeltaOptions(to_scala.toScalaMap(given), java_session.sessionState().conf())
+        command = delta.commands.WriteIntoDelta(log, save_mode, delta_options, *nothing, rows._jdf, none, none, False)  # noqa: FBT003, SLF001
+        written = command.writeAndReturnCommitData(transaction, writing, none, False)  # noqa: FBT003
+        actions = written.actions() if actions is None else actions.appendedAll(written.actions())
+        tags = tags or written.stringTags()
+        del rows, command, written  # what a turn has sent to every task lives as long as they do
+    predicate = option.apply(" OR ".join(replaced) or None)
+    operation = delta.DeltaOperations.Write(save_mode, none, predicate, option.apply(options["userMetadata"]), none, none, none, none, none)
+    return int(transaction.commit(actions, operation, tags))

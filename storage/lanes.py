@@ -1,4 +1,4 @@
-"""Lanes: which partitions each task of a cleaning takes.
+"""Lanes: which partitions, or slices to be written, each task of a cleaning takes.
 
 ```
  bytes of partitions   0: 40   1: 30   2: 20   3: 10          two tasks
@@ -8,8 +8,8 @@
 ```
 
 Partitions know nothing of each other: a key lives in one of them, and so does every file. So a task that takes whole ones needs nothing
-from another task. That is worth it while no task has much more to do than the others, and while the plan, which names each lane, stays
-small.
+from another task; nor do slices, once it is known which rows go. That is worth it while no task has much more to do than the others, and
+while the plan, which names each lane, stays small.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
 #: So little is done by one task sooner than it is divided.
 ONE_LANE_BYTES: Final = 8 * 2**20
@@ -36,7 +38,7 @@ def spread(sizes: Sequence[int], tasks: int) -> list[int]:
 
 
 def lanes(sizes: Mapping[int, int], tasks: int) -> list[frozenset[int]] | None:
-    """Return the partitions of each task, from their bytes; None where tasks had better share them by a shuffle."""
+    """Return the things of each task, from the bytes of each thing; None where tasks had better share them by a shuffle."""
     total = sum(sizes.values())
     if tasks == 1 or total <= ONE_LANE_BYTES:
         return [frozenset(sizes)]
@@ -46,3 +48,14 @@ def lanes(sizes: Mapping[int, int], tasks: int) -> list[frozenset[int]] | None:
     found = [frozenset(one for one in sizes if chosen[one] == task) for task in sorted(set(chosen.values()))]
     longest = max(sum(sizes[one] for one in lane) for lane in found)
     return found if longest * tasks <= LONGEST * total else None
+
+
+def divided(spark: SparkSession, sizes: Mapping[int, int], parallelism: int | None) -> tuple[list[frozenset[int]], bool]:
+    """Return the lanes of some things, from the bytes of each, and whether tasks share the one lane that it is then.
+
+    `parallelism` limits the tasks at a time; None: as many as Spark has.
+    """
+    found = lanes(sizes, parallelism or spark.sparkContext.defaultParallelism)
+    if found is not None and len(found) > 1 and spark.conf.get("spark.sql.unionOutputPartitioning", "true") == "true":
+        found = None  # Spark would put all of them into one task
+    return found or [frozenset(sizes)], found is None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+import numpy as np
 
 from compaction.grouping import group_segments
 from compaction.log_retention import deletable
@@ -23,12 +23,13 @@ from storage.commit import commit_swap
 from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from storage.schema import LOG_COLUMNS
-from storage.slice_ranges import any_of, slice_ranges
-from storage.swap import rewrite
+from storage.slice_ranges import any_of, ranges_of, slice_ranges
+from storage.swap import Rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from compaction.bounds import PartitionLog
@@ -76,11 +77,11 @@ def remove_segments(
             last = ends[partition] - 1
         spans.append((partition, first, last))
     commit_swap(
-        _empty_rows(log, spark, snapshot, last_rows),
+        spark,
+        [(_empty_rows(log, spark, snapshot, last_rows), any_of(slice_ranges(snapshot.files, spans)))],
         log.paths.log,
         snapshot,
         kind="retention",
-        slices=slice_ranges(snapshot.files, spans),
         receipts=(),
         find=log.committed_at,
         codec=log.config().compression_type,
@@ -125,10 +126,20 @@ def merge_small_files(
             groups[one.partition] = [[segment] for segment in taken]
     if not groups:
         return 0
-    ranges = slice_ranges(
-        snapshot.files, [(partition, group[0].slices[0], group[0].slices[-1]) for partition, mine in groups.items() for group in mine]
-    )
-    rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log).where(any_of(ranges))
-    rows = rows.select(*[F.col(name) for name in LOG_COLUMNS])
-    rewrite(log, snapshot, [rows], groups, kind="merge", parallelism=parallelism)
+    table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
+
+    def rows(files: NDArray[np.bool_]) -> DataFrame:
+        return table.where(any_of(ranges_of(snapshot.files, files))).select(*LOG_COLUMNS)
+
+    Rewrite(
+        log=log,
+        spark=spark,
+        snapshot=snapshot,
+        groups=groups,
+        rows=rows,
+        read=np.ones(len(snapshot.files.partition), dtype=np.bool_),
+        left_bytes=snapshot.files.size_bytes,
+        one_slice=True,
+        parallelism=parallelism,
+    ).commit("merge")
     return sum(len(mine) for mine in groups.values())

@@ -19,6 +19,8 @@ from storage.plan_values import listed_by_partition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from numpy.typing import NDArray
+
     from storage.snapshot import Files
 
 #: So many ranges of one partition are looked up; more of them are constants, one condition each.
@@ -55,6 +57,26 @@ def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[Sl
         else:
             ranges.append(SliceRange(partition=partition, first_slice=first, last_slice=last))
     return ranges
+
+
+def ranges_of(files: Files, chosen: NDArray[np.bool_]) -> list[SliceRange]:
+    """Return the slices that the chosen ones of `files` are of, as few ranges."""
+    slices = files.slice[chosen].tolist()
+    return slice_ranges(files, zip(files.partition[chosen].tolist(), slices, slices, strict=True))
+
+
+def files_in(files: Files, spans: Iterable[tuple[int, int, int]]) -> NDArray[np.bool_]:
+    """Tell for every file whether its slice lies in one of some disjoint spans (partition, first slice, last slice)."""
+    of_partition: dict[int, list[tuple[int, int]]] = {}
+    for partition, first, last in spans:
+        of_partition.setdefault(partition, []).append((first, last))
+    inside = np.zeros(len(files.partition), dtype=np.bool_)
+    for partition, pairs in of_partition.items():
+        firsts, lasts = np.asarray(sorted(pairs), dtype=np.int64).T
+        mine = np.flatnonzero(files.partition == partition)
+        before = np.searchsorted(firsts, files.slice[mine], side="right") - 1
+        inside[mine] = (before >= 0) & (files.slice[mine] <= lasts[np.maximum(before, 0)])
+    return inside
 
 
 def any_of(ranges: Sequence[SliceRange]) -> str:

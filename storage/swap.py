@@ -1,89 +1,183 @@
-"""Segments put in the place of others: one ordered file a group, one commit that names exactly the slices that go.
+"""Segments put in the place of others: one commit that names exactly the slices that go.
 
 ```
  members     0: 0,40,70   100: 100,130     200: 200          groups [0, 100] and [200]
  written     0: 0                          200: 200          a group takes the label and the base of its first member
  replaced    slices 0 to 200 of partition 0                   neighbours with no slice between them are one range (`slice_ranges`)
 ```
+
+What is left of a group is one ordered file, a slice. It is several where one would be larger than is good for the task that writes it:
+
+```
+ members     0: 0,40,70 of 100 MiB each    100: 100          group [0, 100], at most 256 MiB a slice
+ written     0: 0,70                                         slice 0 from 0 and 40, slice 70 from 70 and 100
+```
+
+A task sorts what it writes, on disk in runs, and holds a buffer for each run until it ends. So tasks write in turns, a job each, and take
+no more than `MOST_BYTES` in a turn: the memory that a rewrite needs does not grow with what is rewritten.
 """
 
 from __future__ import annotations
 
+import gc
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from compaction.grouping import pieces
 from storage.commit import commit_swap
-from storage.lanes import spread
+from storage.lanes import divided, spread
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
-from storage.slice_ranges import slice_ranges
+from storage.slice_ranges import any_of, files_in, slice_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
 
     from compaction.segments import Segment
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
+#: What a task writes in a turn, and what one of several slices of a group may hold, in bytes of Parquet. A turn costs half a second more.
+MOST_BYTES: Final = 128 * 2**20
+
 _TARGETS: Final = pa.schema(
-    [("partition", pa.int32()), ("segment", pa.int64()), ("__segment", pa.int64()), ("__slice", pa.int64()), ("__task", pa.int32())]
-)
-
-
-def rewrite(
-    log: TopicLog,
-    snapshot: LogSnapshot,
-    parts: Sequence[DataFrame],
-    groups: Mapping[int, list[Sequence[Segment]]],
-    *,
-    kind: str,
-    receipts: Sequence[Mapping[str, Any]] = (),
-    parallelism: int | None = None,
-) -> int:
-    """Write `parts` (log columns of the members of `groups`) as one file a group, in the place of the members, and return the version.
-
-    A group takes the label and the base of its first member. Several parts hold whole partitions each, and each is written by one task; the
-    groups of a single one are spread over tasks by a shuffle, at most `parallelism` at a time.
-    """
-    spark = parts[0].sparkSession
-    tasks = min(sum(len(mine) for mine in groups.values()), parallelism or 2 * spark.sparkContext.defaultParallelism)
-    targets = _targets(groups, tasks)
-    # From Arrow they are part of the plan; from tuples a job would have to bring them in.
-    columns = zip(_TARGETS, zip(*targets, strict=True), strict=True)
-    target = F.broadcast(spark.createDataFrame(pa.table([pa.array(values, one.type) for one, values in columns], schema=_TARGETS)))
-    placed = [one.join(target, ["partition", "segment"]) for one in parts]
-    if len(parts) > 1 or tasks == 1:
-        spread_out = reduce(DataFrame.union, [one.coalesce(1) for one in placed])
-    else:
-        rows = placed[0] if parallelism is None else placed[0].coalesce(parallelism)
-        spread_out = rows.repartitionById(tasks, F.col("__task"))
-    new_place = {"segment": "__segment AS segment", "slice": "__slice AS slice"}
-    written = spread_out.selectExpr(*[new_place.get(name, name) for name in LOG_COLUMNS])
-    written = written.sortWithinPartitions(*PLACE_COLUMNS, "offset")
-    return commit_swap(
-        written,
-        log.paths.log,
-        snapshot,
-        kind=kind,
-        slices=slice_ranges(
-            snapshot.files,
-            [(partition, group[0].slices[0], group[-1].slices[-1]) for partition, mine in groups.items() for group in mine],
-        ),
-        receipts=receipts,
-        find=log.committed_at,
-        codec=log.config().compression_type,
-    )
-
-
-def _targets(groups: Mapping[int, list[Sequence[Segment]]], tasks: int) -> list[tuple[int, int, int, int, int]]:
-    """Return (partition, member's label, label and base of its group, task) for each member: groups spread over tasks by their bytes."""
-    flat = [(partition, group) for partition, mine in groups.items() for group in mine]
-    chosen = spread([sum(member.size_bytes for member in group) for _, group in flat], tasks)
-    return [
-        (partition, member.label, group[0].label, group[0].slices[0], task)
-        for (partition, group), task in zip(flat, chosen, strict=True)
-        for member in group
+    [
+        ("__partition", pa.int32()),
+        ("__member", pa.int64()),
+        ("__first", pa.int64()),
+        ("__last", pa.int64()),
+        ("__segment", pa.int64()),
+        ("__task", pa.int32()),
     ]
+)
+_IN_TARGET: Final = "partition = __partition AND segment = __member AND slice BETWEEN __first AND __last"
+_PLACE: Final = {"segment": "__segment AS segment", "slice": "__first AS slice"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """A slice to be written into the segment `label`, from the slices `first_slice` to `last_slice`, which are of the segments `members`.
+
+    `read_bytes` of them are read again, and about `left_bytes` written.
+    """
+
+    partition: int
+    label: int
+    members: Sequence[int]
+    first_slice: int
+    last_slice: int
+    read_bytes: int
+    left_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """Groups of segments by partition, each to become one segment that takes the label and the base of its first member.
+
+    `read` tells which files of the snapshot are read again, `rows` returns what some of them leave (log columns), and `left_bytes` is about
+    how much that is, by file. A group becomes one slice, or, if it need not be `one_slice`, slices of at most `MOST_BYTES` each.
+    `parallelism` limits the tasks at a time.
+    """
+
+    log: TopicLog
+    spark: SparkSession
+    snapshot: LogSnapshot
+    groups: Mapping[int, list[Sequence[Segment]]]
+    rows: Callable[[NDArray[np.bool_]], DataFrame]
+    read: NDArray[np.bool_]
+    left_bytes: NDArray[np.int64]
+    one_slice: bool
+    parallelism: int | None
+
+    def commit(self, kind: str, receipts: Sequence[Mapping[str, Any]] = ()) -> int:
+        """Write the groups in the place of their members in one commit, and return the version. Errors as `commit_swap`."""
+        return commit_swap(
+            self.spark,
+            self._turns(),
+            self.log.paths.log,
+            self.snapshot,
+            kind=kind,
+            receipts=receipts,
+            find=self.log.committed_at,
+            codec=self.log.config().compression_type,
+        )
+
+    def _turns(self) -> Iterator[tuple[DataFrame, str]]:
+        """Return of each turn the rows and the condition of the slices that they replace."""
+        targets = [one for partition, mine in self.groups.items() for one in self._targets(partition, mine)]
+        at_a_time = self.parallelism or self.spark.sparkContext.defaultParallelism
+        for number, piece in enumerate(pieces([one.left_bytes for one in targets], MOST_BYTES * at_a_time)):
+            if number:
+                gc.collect()  # what the last turn sent to every task can go: Python's proxies of Java objects are cycles
+            turn = targets[piece.start : piece.stop]
+            yield self._written(turn), any_of(slice_ranges(self.snapshot.files, [_span(one) for one in turn]))
+
+    def _targets(self, partition: int, groups: Sequence[Sequence[Segment]]) -> Iterator[_Target]:
+        """Return the slices that are written for each group of a partition, in order."""
+        files = self.snapshot.files
+        mine = np.flatnonzero(files.partition == partition)
+        slices, which = np.unique(files.slice[mine], return_inverse=True)
+        left, size = (
+            np.bincount(which, np.where(self.read[mine], of_file[mine], 0)).astype(np.int64)
+            for of_file in (self.left_bytes, files.size_bytes)
+        )
+        for group in groups:
+            first = int(np.searchsorted(slices, group[0].slices[0]))
+            end = int(np.searchsorted(slices, group[-1].slices[-1])) + 1
+            cuts = [range(end - first)]
+            if not self.one_slice and left[first:end].sum() > MOST_BYTES:
+                cuts = pieces(left[first:end].tolist(), MOST_BYTES)
+            for one in cuts:
+                at = slice(first + one.start, first + one.stop)
+                first_slice, last_slice = int(slices[at][0]), int(slices[at][-1])
+                yield _Target(
+                    partition=partition,
+                    label=group[0].label,
+                    members=[one.label for one in group if one.slices[0] <= last_slice and first_slice <= one.slices[-1]],
+                    first_slice=first_slice,
+                    last_slice=last_slice,
+                    read_bytes=int(size[at].sum()),
+                    left_bytes=int(left[at].sum()),
+                )
+
+    def _written(self, turn: Sequence[_Target]) -> DataFrame:
+        """Return what is written in a turn: every target in order, and by one task."""
+        sizes = [one.read_bytes for one in turn]
+        lanes, shared = divided(self.spark, dict(enumerate(sizes)), self.parallelism)
+        tasks = min(len(turn), self.parallelism or 2 * self.spark.sparkContext.defaultParallelism) if shared else len(lanes)
+        target = F.broadcast(_table(self.spark, turn, spread(sizes, tasks)))
+        files = [self.read & files_in(self.snapshot.files, [_span(turn[number]) for number in lane]) for lane in lanes]
+        parts = [self.rows(one).join(target, F.expr(_IN_TARGET)) for one in files]
+        if shared and tasks > 1:
+            few = parts[0] if self.parallelism is None else parts[0].coalesce(self.parallelism)
+            parts = [few.repartitionById(tasks, F.col("__task"))]
+        else:
+            parts = [one.coalesce(1) for one in parts]
+        written = reduce(DataFrame.union, parts).selectExpr(*[_PLACE.get(name, name) for name in LOG_COLUMNS])
+        return written.sortWithinPartitions(*PLACE_COLUMNS, "offset")
+
+
+def _span(one: _Target) -> tuple[int, int, int]:
+    return one.partition, one.first_slice, one.last_slice
+
+
+def _table(spark: SparkSession, turn: Sequence[_Target], tasks: Sequence[int]) -> DataFrame:
+    """Return where the rows of each member of the targets go.
+
+    From Arrow it is part of the plan; from tuples a job would have to bring it in.
+    """
+    rows = [
+        (one.partition, member, one.first_slice, one.last_slice, one.label, task)
+        for one, task in zip(turn, tasks, strict=True)
+        for member in one.members
+    ]
+    columns = zip(_TARGETS, zip(*rows, strict=True), strict=True)
+    return spark.createDataFrame(pa.table([pa.array(values, one.type) for one, values in columns], schema=_TARGETS))

@@ -515,6 +515,8 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
         (1_048_577, "2KiB", "4", "a lane each"),
         (1_048_577, "2KiB", "4", "a lane each, nothing gathered"),
         (1_048_577, "1GiB", "4", "shared, nothing broadcast"),
+        (1_048_577, "1GiB", "4", "one task, in turns"),
+        (1_048_577, "1GiB", "4", "shared, in turns"),
     ):
         spark.conf.set("spark.sql.shuffle.partitions", shuffle)
         logs = LogDir(spark, str(tmp_path / how))
