@@ -6,7 +6,7 @@
            which rows of the clean section they supersede                        its key, offset (storage.cleaning_index)
  census    what goes beside: aborted, expired, EMPTY rows                        only files that may hold such rows
  group     segments that change or are worth joining (compaction.grouping)       metadata
- rewrite   only those groups; a filter on position; one file a group             all columns
+ rewrite   only those groups; a filter on position; ordered files, in turns      all columns
  swap      compare-and-set, one Delta commit that names exactly those slices
  receipt   a row for each partition in the ledger: the new cleaner checkpoint
 ```
