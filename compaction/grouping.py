@@ -64,13 +64,12 @@ def pieces(sizes: Sequence[int], most: int) -> list[range]:
     ```
     """
     found: list[range] = []
-    total = sum(sizes)
-    even = total / max(1, -(-total // most))
-    start = size = before = 0
+    start, size, rest = 0, 0, sum(sizes)
+    even = rest / max(1, -(-rest // most))
     for at, one in enumerate(sizes):
-        if at > start and one and (size + one > most or before + one / 2 > even * (len(found) + 1)):
+        if at > start and one and (size + one > most or size + one / 2 > even):
             found.append(range(start, at))
-            start, size = at, 0
+            start, size, rest = at, 0, rest - size
+            even = rest / -(-rest // most)
         size += one
-        before += one
     return [*found, range(start, len(sizes))] if sizes else []

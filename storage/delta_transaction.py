@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _REPLACES_ROWS: Final = "spark.databricks.delta.replaceWhere.dataColumns.enabled"
-#: Options that the first turn sets for all of them.
-_ONCE: Final = ("txnAppId", "txnVersion")
 
 
 def write(
@@ -67,7 +65,7 @@ def write(
     actions = tags = None
     replaced = []
     for rows, replaces in turns:
-        given = dict(options) if actions is None else {name: options[name] for name in options if name not in _ONCE}
+        given = dict(options)  # each turn sets the same application id and version, which Delta takes once
         if replaces is not None:
             given["replaceWhere"] = replaces
             replaced.append(replaces)

@@ -1,4 +1,4 @@
-"""Lanes: which partitions, or slices to be written, each task of a cleaning takes.
+"""Lanes: which partitions each task of a cleaning takes.
 
 ```
  bytes of partitions   0: 40   1: 30   2: 20   3: 10          two tasks
@@ -8,8 +8,8 @@
 ```
 
 Partitions know nothing of each other: a key lives in one of them, and so does every file. So a task that takes whole ones needs nothing
-from another task; nor do slices, once it is known which rows go. That is worth it while no task has much more to do than the others, and
-while the plan, which names each lane, stays small.
+from another task. That is worth it while no task has much more to do than the others, and while the plan, which names each lane, stays
+small.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def spread(sizes: Sequence[int], tasks: int) -> list[int]:
 
 
 def lanes(sizes: Mapping[int, int], tasks: int) -> list[frozenset[int]] | None:
-    """Return the things of each task, from the bytes of each thing; None where tasks had better share them by a shuffle."""
+    """Return the partitions of each task, from their bytes; None where tasks had better share them by a shuffle."""
     total = sum(sizes.values())
     if tasks == 1 or total <= ONE_LANE_BYTES:
         return [frozenset(sizes)]
@@ -51,7 +51,7 @@ def lanes(sizes: Mapping[int, int], tasks: int) -> list[frozenset[int]] | None:
 
 
 def divided(spark: SparkSession, sizes: Mapping[int, int], parallelism: int | None) -> tuple[list[frozenset[int]], bool]:
-    """Return the lanes of some things, from the bytes of each, and whether tasks share the one lane that it is then.
+    """Return the lanes of partitions, from the bytes of each, and whether tasks share the one lane that it is then.
 
     `parallelism` limits the tasks at a time; None: as many as Spark has.
     """

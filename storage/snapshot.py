@@ -226,6 +226,8 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
 
     ends = [*starts[1:].tolist(), end]
     slices = files.slice.tolist()
+    timed = np.minimum.reduceat(np.where(files.min_timestamp_ms[:end] == _ABSENT, _MOST, np.arange(end)), starts)
+    timed = np.where(timed == _MOST, starts, timed)  # the first file with a timestamp: those before hold EMPTY rows alone
     columns = zip(
         files.partition[starts].tolist(),
         files.segment[starts].tolist(),
@@ -237,7 +239,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
         np.maximum.reduceat(files.last_offset[:end], starts).tolist(),
         least(files.min_timestamp_ms),
         np.maximum(np.maximum.reduceat(files.max_timestamp_ms[:end], starts), NO_TIMESTAMP).tolist(),
-        np.maximum(files.min_timestamp_ms[starts], NO_TIMESTAMP).tolist(),
+        np.maximum(files.min_timestamp_ms[timed], NO_TIMESTAMP).tolist(),
         files.appended_at_ms[starts].tolist(),
         least(files.delete_horizon_ms),
         strict=True,

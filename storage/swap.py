@@ -13,8 +13,9 @@ What is left of a group is one ordered file, a slice. It is several where one wo
  written     0: 0,70                                         slice 0 from 0 and 40, slice 70 from 70 and 100
 ```
 
-A task sorts what it writes, on disk in runs, and holds a buffer for each run until it ends. So tasks write in turns, a job each, and take
-no more than `MOST_BYTES` in a turn: the memory that a rewrite needs does not grow with what is rewritten.
+A task sorts what it writes, on disk in runs, and holds a buffer for each run until it ends. So tasks write in turns, a job each, of about
+`MOST_BYTES` a task, as far as what is left is known before: the memory that a rewrite needs does not grow with what is rewritten. A file
+that was appended larger, or is to be one slice, is written in one go.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Rewrite:
         """Return of each turn the rows and the condition of the slices that they replace."""
         targets = [one for partition, mine in self.groups.items() for one in self._targets(partition, mine)]
         at_a_time = self.parallelism or self.spark.sparkContext.defaultParallelism
-        for number, piece in enumerate(pieces([one.left_bytes for one in targets], MOST_BYTES * at_a_time)):
+        # What is larger counts as much as another one: a turn has a target for each task at least.
+        for number, piece in enumerate(pieces([min(one.left_bytes, MOST_BYTES) for one in targets], MOST_BYTES * at_a_time)):
             if number:
                 gc.collect()  # what the last turn sent to every task can go: Python's proxies of Java objects are cycles
             turn = targets[piece.start : piece.stop]
@@ -150,11 +152,13 @@ class Rewrite:
 
     def _written(self, turn: Sequence[_Target]) -> DataFrame:
         """Return what is written in a turn: every target in order, and by one task."""
-        sizes = [one.read_bytes for one in turn]
-        lanes, shared = divided(self.spark, dict(enumerate(sizes)), self.parallelism)
+        sizes: dict[int, int] = {}
+        for one in turn:
+            sizes[one.partition] = sizes.get(one.partition, 0) + one.read_bytes
+        lanes, shared = divided(self.spark, sizes, self.parallelism)
         tasks = min(len(turn), self.parallelism or 2 * self.spark.sparkContext.defaultParallelism) if shared else len(lanes)
-        target = F.broadcast(_table(self.spark, turn, spread(sizes, tasks)))
-        files = [self.read & files_in(self.snapshot.files, [_span(turn[number]) for number in lane]) for lane in lanes]
+        target = F.broadcast(_table(self.spark, turn, spread([one.read_bytes + one.left_bytes for one in turn], tasks)))
+        files = [self.read & files_in(self.snapshot.files, [_span(one) for one in turn if one.partition in lane]) for lane in lanes]
         parts = [self.rows(one).join(target, F.expr(_IN_TARGET)) for one in files]
         if shared and tasks > 1:
             few = parts[0] if self.parallelism is None else parts[0].coalesce(self.parallelism)

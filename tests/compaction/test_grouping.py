@@ -162,10 +162,21 @@ def test_what_is_larger_than_a_piece_may_be_is_one_by_itself() -> None:
     assert _pieces([0, 10, 300, 0], 100) == [[0, 10], [300, 0]]
 
 
+def test_what_follows_a_large_one_is_not_cut_smaller_for_it() -> None:
+    """What is even is asked anew after each piece."""
+    assert _pieces([1000, 10, 10, 10, 10], 100) == [[1000], [10, 10, 10, 10]]
+    assert _pieces([900, 30, 30, 30, 900, 30, 30, 30], 256) == [[900], [30, 30, 30], [900], [30, 30, 30]]
+
+
 @given(st.lists(st.integers(0, 120), max_size=20), st.integers(1, 100))
 def test_pieces_hold_everything_once_in_order_and_are_not_many_more_than_they_must_be(sizes: list[int], most: int) -> None:
-    """Two that follow each other are more than one may be, or one of them ends where an even piece does."""
+    """They are compared with taking as much as there may be each time, which makes the fewest."""
     found = _pieces(sizes, most)
     assert [one for piece in found for one in piece] == sizes
     assert all(sum(piece) <= most or len([one for one in piece if one]) == 1 for piece in found)
-    assert len(found) <= 3 * -(-sum(sizes) // most) + 1
+    fewest = full = 0
+    for one in sizes:
+        if not fewest or (one and full + one > most):
+            fewest, full = fewest + 1, 0
+        full += one
+    assert fewest <= len(found) <= 2 * fewest

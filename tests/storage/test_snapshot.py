@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import string
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 from urllib.request import url2pathname
 
+import numpy as np
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from storage.snapshot import CommitMetadata, find_token, newest_metadata
+from compaction.segments import NO_TIMESTAMP
+from storage.snapshot import CommitMetadata, Files, LogSnapshot, find_token, newest_metadata
 from tests.pictures import log, rows
 
 if TYPE_CHECKING:
@@ -30,6 +33,18 @@ _ROWS = pa.table({"number": [1]})
 
 
 # --- segments -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_begins_with_the_first_record_that_has_a_timestamp() -> None:
+    """The first of its files may hold EMPTY rows alone; a segment in which all do has no timestamp."""
+    none = np.iinfo(np.int64).min
+    zeros = np.zeros(5, dtype=np.int64)
+    fields = dict.fromkeys((one.name for one in dataclasses.fields(Files)), zeros)
+    fields["segment"], fields["slice"] = np.array([0, 0, 0, 30, 30]), np.array([0, 10, 20, 30, 40])
+    fields["min_timestamp_ms"] = fields["max_timestamp_ms"] = np.array([none, 7, 5, none, none])
+    files = Files(**{**fields, "path": np.array([""] * 5, dtype=object)})
+    found = LogSnapshot(version=1, append_txn=1, maintenance_txn=1, queries={}, files=files).segments()
+    assert [(one.label, one.first_timestamp_ms) for one in found] == [(0, 7), (30, NO_TIMESTAMP)]
 
 
 def _found_by_spark(spark: SparkSession, topic: Topic, version: int) -> dict[tuple[int, int], tuple[Any, ...]]:

@@ -40,20 +40,6 @@ def topic(spark: SparkSession, logs: LogDir) -> Topic:
     return made
 
 
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
-    """The slices that each turn writes, by label and base."""
-    seen: list[list[tuple[int, int]]] = []
-    written = Rewrite._written  # noqa: SLF001
-
-    def watched(self: Rewrite, turn: list[swap._Target]) -> DataFrame:
-        seen.append([(one.label, one.first_slice) for one in turn])
-        return written(self, turn)
-
-    monkeypatch.setattr(Rewrite, "_written", watched)
-    return seen
-
-
 def _places(topic: Topic) -> list[tuple[int, int, int]]:
     """Return label, slice and number of records of each file."""
     files = topic.log.snapshot().files
@@ -61,7 +47,7 @@ def _places(topic: Topic) -> list[tuple[int, int, int]]:
 
 
 def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(
-    spark: SparkSession, topic: Topic, turns: list[list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slice for every two, across the segments that there were; left alone afterwards, and written again with what comes later."""
     before = topic.log.snapshot()
@@ -85,16 +71,31 @@ def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(
     assert topic.verify().ok
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize(
+    ("tasks", "slices", "expected"),
+    [
+        pytest.param(1, 2.2, [[0], [120], [240]], id="a turn for each slice"),
+        pytest.param(2, 2.2, [[0, 120], [240]], id="two slices in a turn, as far as they go"),
+        pytest.param(2, 0.5, [[0, 60], [120, 180], [240, 300]], id="a slice that is too large by itself is one of two all the same"),
+    ],
+)
 def test_tasks_write_in_turns_what_they_may_hold(
-    topic: Topic, turns: list[list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch, tasks: int
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, tasks: int, slices: float, expected: list[list[int]]
 ) -> None:
-    """One task at a time: a turn for each slice. Two at a time: two slices in a turn, as far as they go."""
-    monkeypatch.setattr(swap, "MOST_BYTES", int(2.2 * topic.log.snapshot().files.size_bytes[0]))
+    """`slices` say how many of those that were appended are as much as a task may write."""
+    turns: list[list[int]] = []
+    written = Rewrite._written  # noqa: SLF001
+
+    def watched(self: Rewrite, turn: list[swap._Target]) -> DataFrame:
+        turns.append([one.first_slice for one in turn])
+        return written(self, turn)
+
+    monkeypatch.setattr(Rewrite, "_written", watched)
+    monkeypatch.setattr(swap, "MOST_BYTES", int(slices * topic.log.snapshot().files.size_bytes[0]))
     monkeypatch.setattr(topic._log_dir.cleaner, "_parallelism", tasks)  # noqa: SLF001
     topic.clean(T0)
-    assert turns == ([[(0, 0)], [(0, 120)], [(0, 240)]] if tasks == 1 else [[(0, 0), (0, 120)], [(0, 240)]])
-    assert _places(topic) == [(0, 0, 120), (0, 120, 120), (0, 240, 120)]
+    assert turns == expected
+    assert [place for _, place, _ in _places(topic)] == [one for turn in expected for one in turn]
 
 
 def test_a_crash_in_a_later_turn_leaves_the_log_as_it_was(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
