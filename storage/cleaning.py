@@ -47,6 +47,7 @@ from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from storage.judged import OFFSET_BITS
 from storage.schema import LOG_COLUMNS, TRANSACTION
+from storage.slice_ranges import files_in
 from storage.swap import Rewrite
 
 if TYPE_CHECKING:
@@ -276,10 +277,7 @@ class Cleaning:
             found = self.found[partition]
             superseded = found.removed.get(Removal.SUPERSEDED.value, {})
             left = files_left(files, self.chosen[partition], newest=found.newest, superseded=superseded, places=found.places)
-            at = np.flatnonzero(left)
-            slices = files.slice[at]
-            for group in mine:
-                again[at[(slices >= group[0].slices[0]) & (slices <= group[-1].slices[-1])]] = True
+            again |= left & files_in(files, [(partition, group[0].slices[0], group[-1].slices[-1]) for group in mine])
         return again
 
     def _bytes_by_partition(self, chosen: NDArray[np.bool_]) -> dict[int, int]:

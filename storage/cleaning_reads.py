@@ -39,10 +39,7 @@ class RoundReads:
 
     def divided(self, segments: Iterable[Segment]) -> tuple[list[frozenset[int]], bool]:
         """Return the lanes that read some segments, and whether tasks share the one lane that it is then."""
-        sizes: dict[int, int] = {}
-        for one in segments:
-            sizes[one.partition] = sizes.get(one.partition, 0) + one.size_bytes
-        return divided(self.spark, sizes, self.parallelism)
+        return divided(self.spark, ((one.partition, one.size_bytes) for one in segments), self.parallelism)
 
     def segments(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
         """Return narrow columns of all rows of some segments; counts the bytes of the first pass."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -50,12 +50,15 @@ def lanes(sizes: Mapping[int, int], tasks: int) -> list[frozenset[int]] | None:
     return found if longest * tasks <= LONGEST * total else None
 
 
-def divided(spark: SparkSession, sizes: Mapping[int, int], parallelism: int | None) -> tuple[list[frozenset[int]], bool]:
-    """Return the lanes of partitions, from the bytes of each, and whether tasks share the one lane that it is then.
+def divided(spark: SparkSession, sizes: Iterable[tuple[int, int]], parallelism: int | None) -> tuple[list[frozenset[int]], bool]:
+    """Return the lanes of partitions, from (partition, bytes) of all there is, and whether tasks share the one lane that it is then.
 
     `parallelism` limits the tasks at a time; None: as many as Spark has.
     """
-    found = lanes(sizes, parallelism or spark.sparkContext.defaultParallelism)
+    total: dict[int, int] = {}
+    for partition, size in sizes:
+        total[partition] = total.get(partition, 0) + size
+    found = lanes(total, parallelism or spark.sparkContext.defaultParallelism)
     if found is not None and len(found) > 1 and spark.conf.get("spark.sql.unionOutputPartitioning", "true") == "true":
         found = None  # Spark would put all of them into one task
-    return found or [frozenset(sizes)], found is None
+    return found or [frozenset(total)], found is None

@@ -152,10 +152,7 @@ class Rewrite:
 
     def _written(self, turn: Sequence[_Target]) -> DataFrame:
         """Return what is written in a turn: every target in order, and by one task."""
-        sizes: dict[int, int] = {}
-        for one in turn:
-            sizes[one.partition] = sizes.get(one.partition, 0) + one.read_bytes
-        lanes, shared = divided(self.spark, sizes, self.parallelism)
+        lanes, shared = divided(self.spark, ((one.partition, one.read_bytes) for one in turn), self.parallelism)
         tasks = min(len(turn), self.parallelism or 2 * self.spark.sparkContext.defaultParallelism) if shared else len(lanes)
         target = F.broadcast(_table(self.spark, turn, spread([one.read_bytes + one.left_bytes for one in turn], tasks)))
         files = [self.read & files_in(self.snapshot.files, [_span(one) for one in turn if one.partition in lane]) for lane in lanes]
