@@ -47,7 +47,7 @@ from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from storage.judged import OFFSET_BITS
 from storage.schema import LOG_COLUMNS, TRANSACTION
-from storage.slice_ranges import files_in
+from storage.slice_ranges import files_in, span_of
 from storage.swap import Rewrite
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Cleaning:
             found = self.found[partition]
             superseded = found.removed.get(Removal.SUPERSEDED.value, {})
             left = files_left(files, self.chosen[partition], newest=found.newest, superseded=superseded, places=found.places)
-            again |= left & files_in(files, [(partition, group[0].slices[0], group[-1].slices[-1]) for group in mine])
+            again |= left & files_in(files, map(span_of, mine))
         return again
 
     def _bytes_by_partition(self, chosen: NDArray[np.bool_]) -> dict[int, int]:
@@ -354,14 +354,10 @@ class Cleaning:
         files = self.log.snapshot_at(version).files
         done = []
         for one in receipts:
-            mine = files.partition == one.partition
-            size = records = 0
-            for group in groups.get(one.partition, []):
-                rows = mine & (files.slice >= group[0].slices[0]) & (files.slice <= group[-1].slices[-1])
-                size += int(files.size_bytes[rows].sum())
-                records += int(files.record_count[rows].sum())
+            written = files_in(files, map(span_of, groups.get(one.partition, [])))
+            records = int(files.record_count[written].sum())
             emptied = records - one.records_before + one.removed_count
-            done.append(replace(one, bytes_after=size, records_after=records, emptied=emptied))
+            done.append(replace(one, bytes_after=int(files.size_bytes[written].sum()), records_after=records, emptied=emptied))
         return done
 
 

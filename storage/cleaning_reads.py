@@ -9,7 +9,7 @@ from pyspark import StorageLevel
 
 from storage.cleaning_segments import files_of
 from storage.lanes import divided
-from storage.slice_ranges import any_of, ranges_of, slice_ranges
+from storage.slice_ranges import any_of, ranges_of, slice_ranges, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ class RoundReads:
         members = list(segments)
         for one in members:
             self.bytes[one.partition] += one.size_bytes
-        return self._rows(slice_ranges(self.snapshot.files, [(one.partition, one.slices[0], one.slices[-1]) for one in members]), columns)
+        return self._rows(slice_ranges(self.snapshot.files, [span_of([one]) for one in members]), columns)
 
     def special(self, files: Callable[[Files], NDArray[np.bool_]]) -> DataFrame | None:
         """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from compaction.segments import Segment
     from storage.snapshot import Files
 
 #: So many ranges of one partition are looked up; more of them are constants, one condition each.
@@ -39,6 +40,11 @@ class SliceRange:
     def predicate(self) -> str:
         """The SQL condition, of Delta partition columns alone."""
         return f"(partition = {self.partition} AND slice >= {self.first_slice} AND slice <= {self.last_slice})"
+
+
+def span_of(segments: Sequence[Segment]) -> tuple[int, int, int]:
+    """Return the span of neighbouring segments: partition, first slice, last slice."""
+    return segments[0].partition, segments[0].slices[0], segments[-1].slices[-1]
 
 
 def slice_ranges(files: Files, spans: Iterable[tuple[int, int, int]]) -> list[SliceRange]:
