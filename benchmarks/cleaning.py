@@ -330,7 +330,7 @@ def throttled() -> None:
     """
     spark = _session()
     limit = _MIB // 2
-    config, _ = parse_service_config({"log.cleaner.io.max.bytes.per.second": limit})
+    config, _ = parse_service_config({"log.cleaner.io.max.bytes.per.second": limit, "log.cleaner.backoff.ms": "1h"})  # one tick
     with tempfile.TemporaryDirectory() as folder:
         logs = LogDir(spark, f"{folder}/logs")
         topic = logs.create_topic("f", partitions=_PARTITIONS, config=_COMPACT)

@@ -91,9 +91,10 @@ class CleaningStates:
         self.uncleanable.pop(place, None)
 
     def forget(self, topic: str) -> None:
-        """Drop everything about a topic that is gone."""
-        for states in (self.in_progress, self.aborted):
-            states.difference_update({place for place in states if place[0] == topic})
+        """Drop everything about a topic that is gone; work in hand ends by itself (`done`) and leaves nothing behind."""
+        stopped = {place for place in self.aborted if place[0] == topic}
+        self.aborted -= stopped
+        self.in_progress |= stopped
         for known in (self.pauses, self.uncleanable):
             for place in [place for place in known if place[0] == topic]:
                 del known[place]

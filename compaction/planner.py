@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from compaction.bounds import Bound, CleanableRange, PartitionLog, cleanable_range, earliest_horizon_ms, overdue_since_ms
 from compaction.config_keys import LONG_MAX
@@ -79,6 +79,11 @@ class PartitionPlan:
         return self.log.config.min_cleanable_dirty_ratio
 
 
+#: What orders partitions, and topics by the first of theirs: rank (overdue, ratio, horizon), less dirty, horizon, topic, partition.
+Urgency: TypeAlias = "tuple[int, float, int, str, int]"
+LEAST_URGENT: Final[Urgency] = (3, 0.0, 0, "", 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
     """One round: the partitions `chosen`, in the order in which they take the budget, and every other one with its obstacle."""
@@ -98,6 +103,13 @@ class CleaningPlan:
         """The highest ratio over all partitions that may be cleaned, chosen or not (Kafka's max-dirty-percent)."""
         barred = {Obstacle.NOT_COMPACTED, Obstacle.PAUSED, Obstacle.IN_PROGRESS, Obstacle.UNCLEANABLE}
         return max((one.range.ratio for one in self.partitions if one.obstacle not in barred), default=0.0)
+
+    @property
+    def urgency(self) -> Urgency:
+        """What orders the topics of a log.dir as the partitions of one are ordered; one with nothing to clean comes last."""
+        if self.chosen:
+            return _order(self.chosen[0])
+        return LEAST_URGENT
 
     def unread_offsets(self, partitions: int) -> list[int]:
         """Return by partition of the topic the lowest offset that a registered reader has not read: tombstones from there on stay."""
@@ -154,7 +166,7 @@ def _segments_below(segments: Sequence[Segment], dirty: DirtyRange) -> tuple[Seg
     return tuple(one for one in segments if one.last_offset < dirty.first_offset)
 
 
-def _order(plan: PartitionPlan) -> tuple[int, float, int, str, int]:
+def _order(plan: PartitionPlan) -> Urgency:
     """Overdue first, then the filthiest, then those with a passed horizon, earliest first; ties by topic and partition."""
     rank = 0 if plan.overdue_ms > 0 and plan.range.cleanable_bytes > 0 else 2 if plan.trigger is Trigger.DELETE_HORIZON else 1
     horizon = plan.horizon_ms if rank == 2 and plan.horizon_ms is not None else 0  # noqa: PLR2004  the rank above

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from deltalake import Schema
     from pyspark.sql import SparkSession
 
+    from compaction.config import ServiceConfig
+
 _MOST_PARTITIONS = 10_000
 _CREATE_ATTEMPTS = 5
 
@@ -39,7 +42,9 @@ class LogDir:
 
     `spark` may be None: everything that needs no record (create, list, describe, alter, delete) then runs without a JVM, and the first
     use that does need one starts the default session. `settings` are service-wide settings under Kafka's names (`log.retention.hours`,
-    `log.cleaner.threads`, topic keys …) that hold for every topic without its own. `storage_options` are delta-rs' for object stores.
+    `log.cleaner.threads`, topic keys …) that hold for every topic without its own; when none are given (None), those that the last
+    `lastword run` over this log.dir began with hold, or the defaults when there was none. `storage_options` are delta-rs' for object
+    stores.
     """
 
     def __init__(
@@ -54,12 +59,14 @@ class LogDir:
     ) -> None:
         """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings.
 
-        `cleaner_parallelism` limits the Spark tasks of a cleaning; `session_settings` are those of a session that has to be started.
+        `cleaner_parallelism` limits the Spark tasks of all cleanings together; `session_settings` are those of a session that has to be
+        started.
         """
         self._spark = spark
         self._files = LogDirFiles(str(location), storage_options)
-        self.service_config, self._defaults = parse_service_config(settings or {})
-        parse_topic_config({}, subject="log.dir", defaults=self._defaults)
+        self._settings = settings
+        if settings is not None:
+            _ = self._configuration
         self._storage_options = dict(storage_options or {})
         self._session_settings = dict(session_settings or {})
         self._cleaner_parallelism = cleaner_parallelism
@@ -68,6 +75,30 @@ class LogDir:
     def __repr__(self) -> str:
         """Return the place, for people."""
         return f"LogDir({self.location!r})"
+
+    @cached_property
+    def _configuration(self) -> tuple[ServiceConfig, dict[str, str]]:
+        """The service's own settings and the topic defaults: those that were given, else those that the last service began with."""
+        config, defaults = parse_service_config(self._files.read_settings() if self._settings is None else self._settings)
+        parse_topic_config({}, subject="log.dir", defaults=defaults)
+        return config, defaults
+
+    @property
+    def service_config(self) -> ServiceConfig:
+        """The settings of the service itself."""
+        return self._configuration[0]
+
+    @property
+    def _defaults(self) -> dict[str, str]:
+        return self._configuration[1]
+
+    def keep_settings(self) -> None:
+        """Let whoever opens this log.dir without settings of his own work with those of this one: commands beside the service and after it.
+
+        Needs the lock of the log.dir.
+        """
+        self.hold_lock()
+        self._files.write_settings(self._settings or {})
 
     @property
     def location(self) -> str:
@@ -175,15 +206,15 @@ class LogDir:
     def delete_topic(self, name: str, *, now_ms: int | None = None) -> None:
         """Delete a topic: it is gone at once and its name is free; its files go after file.delete.delay.ms.
 
-        Its streaming queries are stopped first, between two micro-batches; later appends to it raise `UnknownTopic`. Needs the lock of
-        the log.dir.
+        Its streaming queries are stopped first, between two micro-batches, and a cleaning in hand ends; later appends to it raise
+        `UnknownTopic`. Needs the lock of the log.dir. Raises `CommitConflict` when the cleaning takes too long; nothing is deleted then.
         """
         topic = self.topic(name)
         self.hold_lock()
         stop_append_queries(topic.log)
         time_ms = clock.now_ms() if now_ms is None else now_ms
-        self.cleaner.forget(topic.log)
-        with topic.log.turn():
+        with self.cleaner.kept_away(topic.log), topic.log.turn():
+            self.cleaner.forget(topic.log)
             self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
             if self._spark is not None:
                 self._forget_delta_log(topic)

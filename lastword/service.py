@@ -59,22 +59,25 @@ class Service:
     def __init__(self, settings: Settings, *, cleaning: bool = True) -> None:
         """Open the log.dir, become its committing process and create the topics that are declared and missing.
 
-        Without `cleaning` only the sources run: for a command that appends and ends.
+        Without `cleaning` only the sources run: for a command that appends and ends. It takes the settings of the last service.
         """
         self._settings = settings
         self._cleaning = cleaning
         self._stop = threading.Event()
         spark = session_that_outlives_sigterm(settings)
         # A core is left to appends: FAIR pools do not take a running task away.
-        free = max(1, spark.sparkContext.defaultParallelism - 1)
+        free = spark.sparkContext.defaultParallelism - 1
         self.logs = LogDir(
             spark,
             settings.log_dir,
-            settings=settings.broker,
+            settings=settings.broker if cleaning else None,
             storage_options=storage_options(settings.spark),
             cleaner_parallelism=free,
         )
+        self.logs.cleaner.stopping = self._stop
         self.logs.hold_lock()
+        if cleaning:
+            self.logs.keep_settings()
         self.tending = Tending(
             spark=spark,
             cleaner=self.logs.cleaner,

@@ -4,12 +4,14 @@
 <log.dir>/.lock                 held by the one committing process (local disks)
 <log.dir>/.deleted/             deleted topics, until file.delete.delay.ms has passed
 <log.dir>/.requests/            what commands ask of the committing process
+<log.dir>/.settings.json        the service-wide settings that the last service began with
 <log.dir>/<topic>/log/ ledger/ dead_letters/ producers/ queries/
 ```
 """
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from dataclasses import dataclass
@@ -20,12 +22,13 @@ import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from compaction.errors import InvalidTopic, LogDirUnreachable
+from compaction.errors import InvalidTopic, LogDirUnreachable, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DELETED: Final = ".deleted"
+_SETTINGS: Final = ".settings.json"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: Held by the one committing process of a local log.dir.
 LOCK_FILE: Final = ".lock"
@@ -144,6 +147,28 @@ class LogDirFiles:
         if self.local is not None and not self._exists(LOCK_FILE):
             message = f"log.dir {self.uri} is not there any more: it has no {LOCK_FILE}, which this process holds; is the volume mounted?"
             raise LogDirUnreachable(message)
+
+    def write_settings(self, settings: Mapping[str, object]) -> None:
+        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part."""
+        unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.{uuid.uuid4().hex}.tmp"  # a store's objects appear whole
+        with self._filesystem.open_output_stream(unfinished) as stream:
+            stream.write(json.dumps(dict(settings), sort_keys=True, indent=2).encode())
+        if unfinished != _SETTINGS:
+            self._filesystem.move(unfinished, _SETTINGS)
+
+    def read_settings(self) -> dict[str, object]:
+        """Return what `write_settings` kept; nothing when no service has been here. Raises `UserError` when it cannot be read."""
+        if not self._exists(_SETTINGS):
+            return {}
+        try:
+            with self._filesystem.open_input_stream(_SETTINGS) as stream:
+                found = json.loads(stream.read())
+        except ValueError as error:
+            found = error
+        if not isinstance(found, dict):
+            message = f"{self.uri}/{_SETTINGS} is no JSON object ({found}): start the service, which writes it anew"
+            raise UserError(message)
+        return found
 
     def retire(self, name: str, due_ms: int) -> None:
         """Take topic `name` out of sight at once; its files are due at `due_ms`.

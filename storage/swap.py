@@ -30,6 +30,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from compaction.errors import CommitConflict
 from compaction.grouping import pieces
 from storage.commit import commit_swap
 from storage.lanes import divided, spread
@@ -123,7 +124,10 @@ class Rewrite:
             yield self._written(turn), any_of(slice_ranges(self.snapshot.files, [_span(one) for one in turn]))
 
     def _targets(self, partition: int, groups: Sequence[Sequence[Segment]]) -> Iterator[_Target]:
-        """Return the slices that are written for each group of a partition, in order."""
+        """Return the slices that are written for each group of a partition, in order.
+
+        Raises `CommitConflict` when the groups are of another snapshot: slices would be replaced that were not read.
+        """
         files = self.snapshot.files
         mine = np.flatnonzero(files.partition == partition)
         slices, which = np.unique(files.slice[mine], return_inverse=True)
@@ -134,6 +138,9 @@ class Rewrite:
         for group in groups:
             first = int(np.searchsorted(slices, group[0].slices[0]))
             end = int(np.searchsorted(slices, group[-1].slices[-1])) + 1
+            if slices[first:end].tolist() != [one for segment in group for one in segment.slices]:
+                message = f"topic {self.log.name}: table version {self.snapshot.version} has other slices than those that were planned with"
+                raise CommitConflict(message)
             cuts = [range(end - first)]
             if not self.one_slice and left[first:end].sum() > MOST_BYTES:
                 cuts = pieces(left[first:end].tolist(), MOST_BYTES)

@@ -214,7 +214,10 @@ class TopicLog:
         """Return the receipts of the cleanings that the log still contains, of one partition or of all, oldest first."""
         today = self.decisions()
         rows = [row for mine in today.cleanings.values() for row in mine if today.contains(row) and partition in {None, row.partition}]
-        return [CleaningReceipt.from_details(row.details) for row in sorted(rows, key=lambda row: row.sequence)]
+        # Who looks back between a swap and its receipt writes one too, without what was only known afterwards.
+        rows.sort(key=lambda row: (row.details.get("total_ms") is not None, row.sequence))
+        newest = {(row.partition, row.table_version or -row.sequence): row for row in rows}
+        return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
     def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
         """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""

@@ -8,6 +8,7 @@
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | query checkpoints | the last 100 micro-batches | Spark (`spark.sql.streaming.minBatchesToRetain`) |
+| … of a source of files | the name of every file ever read | nobody: Spark's source has to know them, some 150 B each |
 
 Older table versions than 7 days cannot be read, whatever files are there: their commits are gone. So nothing is kept longer for them.
 """

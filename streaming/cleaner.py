@@ -5,8 +5,8 @@
                                    └► retention ─► merge small files
 ```
 
-A round that fails is repeated partition by partition: the one that fails again is quarantined (uncleanable, with its reason), the others
-go on. A plan that another swap overtook is planned again. What is paused, in progress or quarantined is left alone.
+A round that fails is repeated partition by partition, from plans anew: the one that fails again is quarantined (uncleanable, with its
+reason), the others go on. A plan that another swap overtook is planned again. What is paused, in progress or quarantined is left alone.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from compaction.cleaning_state import CleaningStates
-from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, first_line
+from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from compaction.offset_map import map_entries, map_slots
-from compaction.planner import CleaningPlan, Obstacle, plan_cleaning
+from compaction.planner import Obstacle, plan_cleaning
 from storage.cleaning import Cleaning
 from storage.commit import past_conflicts
 from storage.retention import merge_small_files, remove_segments
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from compaction.bounds import PartitionLog
     from compaction.config import ServiceConfig
     from compaction.log_retention import Deletion
+    from compaction.planner import CleaningPlan, Urgency
     from compaction.receipt import CleaningReceipt
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
@@ -58,12 +59,21 @@ class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
     def __init__(self, config: ServiceConfig, *, parallelism: int | None = None) -> None:
-        """Begin with every partition idle. `parallelism` limits the Spark tasks of a round, so that appends find a free core."""
+        """Begin with every partition idle.
+
+        As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
+        them together, so that appends find a free core.
+        """
+        turns = config.log_cleaner_threads if parallelism is None else max(1, min(config.log_cleaner_threads, parallelism))
         self.config = config
-        self._parallelism = parallelism
+        self._parallelism = None if parallelism is None else max(1, parallelism // turns)
         self._states = CleaningStates()
         self._kept_away: set[str] = set()
+        self._urgency: dict[str, Urgency] = {}
         self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(turns)
+        #: Set it, and no further round begins; the one in hand ends.
+        self.stopping = threading.Event()
 
     # --- what is planned ----------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +109,16 @@ class Cleaner:
                 found = self._obstacle((log.paths.root, one.partition))
             return Obstacle.PAUSED if one.partition in paused and found is None else found
 
-        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
+        plan = plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
+        with self._lock:
+            self._urgency[log.paths.root] = plan.urgency
+        return plan
+
+    def urgency(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> Urgency:
+        """Return what orders topics, the most urgent first, as of the last time that a round of the topic was planned."""
+        with self._lock:
+            known = self._urgency.get(log.paths.root)
+        return self.plan(log, spark, now_ms=now_ms)[0].urgency if known is None else known
 
     # --- cleaning -----------------------------------------------------------------------------------------------------------------------
 
@@ -115,23 +134,27 @@ class Cleaner:
     ) -> list[CleaningReceipt]:
         """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
 
-        Only `partitions`, when they are given: the others are left alone.
+        Only `partitions`, when they are given: the others are left alone. What is left when `stopping` is set stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         receipts: list[CleaningReceipt] = []
-        while True:
+        while not self.stopping.is_set():
             found, tried = self._round(log, spark, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             receipts += found
             if not tried or most_bytes is not None:
-                return receipts
+                break
             done |= tried
+        return receipts
 
     def _round(
         self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
     ) -> tuple[list[CleaningReceipt], set[int]]:
-        """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried."""
+        """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried.
 
-        def once() -> tuple[list[CleaningReceipt], set[int]]:
+        When it fails, its partitions are cleaned one by one, each by a plan of its own: the round may have changed the log all the same.
+        """
+
+        def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
             log.look_back()
             snapshot = log.snapshot()
             logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
@@ -140,14 +163,22 @@ class Cleaner:
             chosen = {one.log.partition for one in plan.chosen}
             return self._execute(log, spark, plan, snapshot) if chosen else [], chosen
 
-        return past_conflicts(once)
+        receipts, chosen = past_conflicts(once)
+        if receipts is not None:
+            return receipts, chosen
+        receipts = []
+        for one in sorted(chosen):
+            if not self.stopping.is_set():
+                others = set(range(log.decisions().partitions)) - {one}
+                receipts += self._round(log, spark, now_ms=now_ms, force=force, most_bytes=most_bytes, done=others | done)[0]
+        return receipts, chosen
 
-    def _execute(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
-        """Clean the chosen partitions; when that fails, each by itself, and quarantine what fails again."""
+    def _execute(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt] | None:
+        """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
         with self._in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
-                receipts = self._run(log, spark, plan, snapshot)
-            except (CommitConflict, CommitStateUnknown):
+                return self._run(log, spark, plan, snapshot)
+            except (CommitConflict, CommitStateUnknown, UnknownTopic):
                 raise
             except CleaningAborted as error:
                 _LOG.info("cleaning aborted", topic=log.name, why=str(error))
@@ -157,18 +188,13 @@ class Cleaner:
                     self._quarantine(log, plan, error)
                     return []
                 _LOG.warning("round failed, partitions one by one", topic=log.name, error=first_line(error))
-            else:
-                return receipts
-        receipts = []
-        for one in plan.chosen:
-            alone = CleaningPlan(now_ms=plan.now_ms, entries=plan.entries, chosen=(one,), held_back=())
-            receipts += self._execute(log, spark, alone, log.snapshot())
-        return receipts
+                return None
 
     def _run(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
-        began = time.monotonic()
-        cleaning = Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism)
-        receipts = cleaning.run()
+        with self._turns:
+            began = time.monotonic()
+            cleaning = Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism)
+            receipts = cleaning.run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         with self._lock:
             for one in plan.chosen:
@@ -278,7 +304,7 @@ class Cleaner:
         def once() -> int:
             snapshot = log.snapshot()
             logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
-            with self._in_progress(log, [one.partition for one in logs]):
+            with self._in_progress(log, [one.partition for one in logs]), self._turns:
                 return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism)
 
         return past_conflicts(once)
@@ -293,6 +319,7 @@ class Cleaner:
         """Drop what is known of a topic that is gone."""
         with self._lock:
             self._states.forget(log.paths.root)
+            self._urgency.pop(log.paths.root, None)
         metrics.forget_topic(log.name)
 
     def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:

@@ -1,27 +1,29 @@
 """What the cleaner query does at a tick: every topic is cleaned, shortened and kept tidy, several topics side by side.
 
 ```
- tick ─► topic by topic, `log.cleaner.threads` at a time
+ tick ─► topic by topic, the most urgent first, `log.cleaner.threads` at a time; who has more to clean stands in line again
            look at transactions that hang          end them
-           rounds, until nothing is eligible       throttled together
+           one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
            small files of closed segments          of topics without compact, then too
            VACUUM, dead letters, ledger            each hour
 ```
 
-A topic that fails is logged and counted, and the others go on; an unknown state of a commit stops the query.
+No topic waits for another one to be clean: a tick begins nothing again after `log.cleaner.backoff.ms`, and the next one lists and orders
+the topics anew. A topic that fails is logged and counted, and the others go on; an unknown state of a commit stops the query.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from compaction.config_keys import DAY_MS, HOUR_MS, SECOND_MS
 from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic, first_line
+from compaction.planner import LEAST_URGENT
 from compaction.throttle import Throttle
 from storage import transactions
 from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from compaction.config import ServiceConfig
+    from compaction.planner import Urgency
     from storage.topic_log import TopicLog
     from streaming.cleaner import Cleaner
 
@@ -89,7 +92,7 @@ class Tending:
     _throttle: Throttle | None = None
 
     def tick(self) -> None:
-        """Tend every topic; return when nothing is left to clean, or soon after `stop` was set."""
+        """Tend every topic once, and again while there is more to clean, but no longer than a tick is; return soon after `stop` was set."""
         with self._in_hand:
             if not self.stop.is_set():
                 self._tick()
@@ -100,42 +103,59 @@ class Tending:
             pass
 
     def _tick(self) -> None:
-        logs = list(self.topics())
+        began = time.monotonic()
+        logs = sorted(self.topics(), key=self._urgency)
         self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due()) for log in logs}
         with ThreadPoolExecutor(max_workers=self.config.log_cleaner_threads, thread_name_prefix="cleaner") as threads:
-            for failure in threads.map(self._tend, logs):
-                if isinstance(failure, CommitStateUnknown):
-                    raise failure
+            tending = {threads.submit(self._tend, log): log for log in logs}
+            while tending:
+                for one in wait(tending, return_when=FIRST_COMPLETED).done:
+                    log, more = tending.pop(one), one.result()  # raises what leaves a commit in an unknown state
+                    if more and (time.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
+                        tending[threads.submit(self._tend, log)] = log
         self.tended.ticks += 1
         self.tended.last_tick_ms = self.clock_ms()
         metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
+
+    def _urgency(self, log: TopicLog) -> Urgency:
+        """Return where a topic stands in line; one that cannot be planned is in nobody's way, and says so when it is tended."""
+        try:
+            return self.cleaner.urgency(log, self.spark, now_ms=self.clock_ms())
+        except CommitStateUnknown:
+            raise
+        except Exception:  # noqa: BLE001  one topic must not hold up the others
+            return LEAST_URGENT
 
     def _first_due(self) -> _Due:
         delay_ms = self.config.log_initial_task_delay_ms
         first_ms = self.clock_ms() + delay_ms
         return _Due(delay_ms=delay_ms, retention_ms=first_ms, upkeep_ms=first_ms)
 
-    def _tend(self, log: TopicLog) -> Exception | None:
-        """Tend one topic; return what went wrong."""
+    def _tend(self, log: TopicLog) -> bool:
+        """Tend one topic; return whether there may be more to clean. What goes wrong is logged; raises `CommitStateUnknown`."""
+        more = False
         if self.stop.is_set():
-            return None
+            return False
         with_pool(self.spark, CLEANER_POOL)
         try:
             self._end_hanging_transactions(log)
-            self._clean(log)
+            more = self._clean(log)
             self._retain(log)
             self._keep_tidy(log)
         except UnknownTopic:
             self.cleaner.forget(log)
-        except Exception as error:  # noqa: BLE001  one topic must not hold up the others
+            return False
+        except Exception as error:  # one topic must not hold up the others
             metrics.TENDING_FAILURES.labels(log.name).inc()
             with self._lock:
                 self.tended.failures += 1
                 self.tended.last_failure = str(error)
             shown = str(error) if isinstance(error, LastwordError) else first_line(error)
             _LOG.error("topic could not be tended", topic=log.name, error=shown)
-            return error
-        return None
+            if isinstance(error, CommitStateUnknown):
+                raise
+            return False
+        return more
 
     def _end_hanging_transactions(self, log: TopicLog) -> None:
         """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
@@ -155,22 +175,20 @@ class Tending:
                     timeout_ms=one.timeout_ms,
                 )
 
-    def _clean(self, log: TopicLog) -> None:
-        """Run rounds until nothing is eligible, or a round changed nothing."""
+    def _clean(self, log: TopicLog) -> bool:
+        """Clean what is eligible, or, throttled, one round of it; return whether that changed anything."""
         if not log.config().compacted:
-            return
+            return False
         throttle = self._shared_throttle()
-        while not self.stop.is_set():
-            self._wait(throttle)
-            started_ms = time.monotonic() * 1000
-            receipts = self.cleaner.clean(log, self.spark, now_ms=self.clock_ms(), most_bytes=throttle.round_bytes)
-            if not receipts:
-                return
-            with self._lock:
-                self.tended.rounds += 1
-                throttle.observe(sum(one.read_bytes + (one.bytes_after or 0) for one in receipts), started_ms)
-            if not any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
-                return
+        self._wait(throttle)
+        started_ms = time.monotonic() * 1000
+        receipts = self.cleaner.clean(log, self.spark, now_ms=self.clock_ms(), most_bytes=throttle.round_bytes)
+        if not receipts:
+            return False
+        with self._lock:
+            self.tended.rounds += 1
+            throttle.observe(sum(one.read_bytes + (one.bytes_after or 0) for one in receipts), started_ms)
+        return any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts)
 
     def _shared_throttle(self) -> Throttle:
         with self._lock:

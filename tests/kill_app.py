@@ -1,9 +1,12 @@
-"""The streaming application as a process that a test kills: `python -m tests.kill_app LOG_DIR INPUT POINT NTH [group|python] [cleaning]`.
+"""The streaming application as a process that a test kills.
+
+`python -m tests.kill_app LOG_DIR INPUT POINT NTH [group|python|terminate] [cleaning]`
 
 It runs the real service over the files in INPUT and kills itself with SIGKILL when POINT is reached for the NTH time: the whole process
-group, or Python alone, so that its JVM is an orphan for a while. POINT is a name of `CrashPoint`, `WRITING` (data files of a micro-batch
-are on disk, its commit is not), `SWAPPING` (those of a cleaning are), `TIME` (NTH milliseconds after the first micro-batch) or `NONE` (run
-to the end). With `cleaning` the cleaner is eager: tiny segments, a round as soon as anything is dirty.
+group, or Python alone, so that its JVM is an orphan for a while; `terminate` sends the group SIGTERM instead. POINT is a name of
+`CrashPoint`, `WRITING` (data files of a micro-batch are on disk, its commit is not), `SWAPPING` (those of a cleaning are), `TIME` (NTH
+milliseconds after the first micro-batch) or `NONE` (run to the end). With `cleaning` the cleaner is eager: tiny segments, a round as soon
+as anything is dirty.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
     writing = {"WRITING": CrashPoint.APPEND_PLANNED, "SWAPPING": CrashPoint.CLEANING_PLANNED}
 
     def kill() -> None:
+        if whom == "terminate":
+            os.killpg(os.getpgid(0), signal.SIGTERM)
+            return
         if whom == "group":
             os.killpg(os.getpgid(0), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,7 @@ from lastword.copying import copy_topic
 from storage import lock
 from storage.decisions import Decision, Kind
 from storage.ledger import Ledger
-from tests.pictures import latest, log, rows
+from tests.pictures import DAY_MS, latest, log, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,6 +214,30 @@ def test_broker_settings_hold_for_topics_without_their_own(dry: LogDir) -> None:
     minutes = LogDir(None, dry.location, settings={"log.retention.hours": 1, "log.retention.minutes": 2})
     assert minutes.topic("plain").config.retention_ms == 120_000
     assert (plain.config.retention_ms, own.config.retention_ms) == (7 * 24 * _HOUR_MS, 7 * 24 * _HOUR_MS)
+
+
+def test_who_opens_a_log_dir_without_settings_works_with_those_of_the_last_service(dry: LogDir) -> None:
+    """Retention by hand takes what the service would take, and no more; who names settings, even none, means them."""
+    dry.create_topic("plain")
+    dry.create_topic("own", config={"retention.ms": 5})
+    assert dry.topic("plain").config.retention_ms == 7 * DAY_MS
+    for kept in ({"log.retention.ms": 5}, {"log.retention.hours": -1, "log.cleanup.policy": "compact", "log.cleaner.threads": 2}):
+        LogDir(None, dry.location, settings=kept).keep_settings()
+    opened = LogDir(None, dry.location)
+    assert opened.service_config.log_cleaner_threads == 2
+    plain, own = opened.topic("plain").config, opened.topic("own").config
+    assert (plain.compacted, plain.deletes, plain.retention_ms, own.retention_ms) == (True, False, -1, 5)
+    assert LogDir(None, dry.location, settings={}).topic("plain").config.retention_ms == 7 * DAY_MS
+    assert opened.topics() == ["own", "plain"]
+
+
+@pytest.mark.parametrize("spoilt", ["{", "[]", '{"log.retention.hour": 1}'])
+def test_kept_settings_that_cannot_be_read_are_an_error_and_not_the_defaults(dry: LogDir, spoilt: str) -> None:
+    """A default may delete what the service keeps."""
+    dry.create_topic("plain")
+    Path(dry.location, ".settings.json").write_text(spoilt, encoding="utf-8")
+    with pytest.raises(UserError, match=r"settings\.json|log\.retention\.hour"):
+        LogDir(None, dry.location).topic("plain").apply_retention()
 
 
 def test_wrong_broker_settings_are_refused_before_anything_else(tmp_path: Path) -> None:

@@ -174,6 +174,20 @@ def test_killed_around_the_swap_the_log_equals_the_uninterrupted_one(spark: Spar
     assert _storm(spark, tmp_path, 3, kills, seed=1) == len(kills)
 
 
+def test_sigterm_in_the_middle_of_a_swap_lets_it_finish_and_exits_0(spark: SparkSession, tmp_path: Path) -> None:
+    """Its receipt is written, and no other round begins."""
+    write_input(tmp_path / "input", 6, seed=2)
+    _prepared(spark, tmp_path / "prepared")
+    shutil.copytree(tmp_path / "prepared", tmp_path / "logs")  # this process holds the lock of the one it wrote
+    before = len(LogDir(spark, str(tmp_path / "prepared")).topic(TOPIC).receipts())
+    assert application(tmp_path / "logs", tmp_path / "input", "SWAPPING", 1, "terminate", "cleaning") == 0
+    topic = LogDir(spark, str(tmp_path / "logs")).topic(TOPIC)
+    receipts = topic.receipts()[before:]
+    assert len({one.table_version for one in receipts}) == 1
+    assert all(one.total_ms is not None for one in receipts), "written by the cleaning, not found afterwards"
+    assert topic.verify().ok
+
+
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
 def test_killed_fifty_times_during_appends_and_cleaning(spark: SparkSession, tmp_path: Path) -> None:

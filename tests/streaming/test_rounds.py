@@ -1,0 +1,212 @@
+"""Rounds of the cleaner: what fails is planned anew, who is urgent comes first, and nobody has the cleaner for himself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compaction.config import parse_service_config
+from storage import cleaning
+from storage.cleaning import Cleaning
+from streaming.cleaner import Cleaner
+from streaming.tending import Tending
+from tests.pictures import T0, history, latest, rows
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from compaction.receipt import CleaningReceipt
+    from lastword import LogDir, Topic
+    from storage.topic_log import TopicLog
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+
+
+def _dirty(spark: SparkSession, topic: Topic, *partitions: int) -> None:
+    """Append two closed segments and an active one to each partition."""
+    for picture in ("a=1 b=1", "a=2 c=1", "d=1"):
+        for partition in partitions:
+            topic.append(rows(spark, picture, partition=partition, timestamp_ms=T0), now_ms=T0)
+        if picture != "d=1":
+            topic.roll(now_ms=T0)
+
+
+def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its partitions are cleaned one by one, and by then the log is another one: what came of the swap is neither lost nor done twice.
+
+    ```
+     planned   segments 0 and 2, active 4       swap    slice 0      active 4       the receipt cannot be written
+     one by one with the old plan: slices "0 to 2" of what is there now would have been 0 and 4, of which only 0 is read
+    ```
+    """
+    topic = logs.create_topic("receipts-fail", partitions=2, config=_EAGER)
+    _dirty(spark, topic, 0, 1)
+    written = cleaning.write_receipts
+    failures = [OSError("the disk is full")]
+
+    def failing(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
+        if failures:
+            raise failures.pop()
+        written(log, receipts)
+
+    monkeypatch.setattr(cleaning, "write_receipts", failing)
+    topic.clean(T0)
+    for partition in (0, 1):
+        assert history(topic, partition) == ["1 b=1", "2 a=2", "3 c=1", "4 d=1"]
+    assert sorted((one.partition, one.end_offset) for one in topic.receipts()) == [(0, 4), (1, 4)]
+    assert logs.cleaner.uncleanable(topic.log) == []
+
+
+def test_who_looks_back_between_a_swap_and_its_receipt_does_not_make_it_two(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status page plans, and so looks back, at any time; the receipt that tells sizes is the one that is shown."""
+    topic = logs.create_topic("looked-at", config=_EAGER)
+    _dirty(spark, topic, 0)
+    written = cleaning.write_receipts
+
+    def looked_at(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
+        logs.topic("looked-at").log.look_back()
+        written(log, receipts)
+
+    monkeypatch.setattr(cleaning, "write_receipts", looked_at)
+    done = topic.clean(T0)
+    assert topic.receipts() == done
+
+
+def test_no_round_begins_after_the_cleaner_was_told_to_stop(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition a round: the swap in hand ends, and the others are left as they are."""
+    topic = logs.create_topic("stopped", partitions=3, config=_EAGER)
+    _dirty(spark, topic, 0, 1, 2)
+    run = Cleaning.run
+
+    def one_at_a_time(self: Cleaning) -> list[CleaningReceipt]:
+        logs.cleaner.stopping.set()
+        return run(self)
+
+    monkeypatch.setattr(Cleaning, "run", one_at_a_time)
+    monkeypatch.setattr("streaming.cleaner.map_entries", lambda _: 4)
+    [receipt] = topic.clean(T0)
+    assert (receipt.partition, history(topic, 0)) == (0, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
+    assert [len(history(topic, partition)) for partition in (1, 2)] == [5, 5]
+    assert topic.clean(T0) == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "parallelism", "rounds", "tasks"),
+    [(1, 3, 1, 3), (2, 3, 2, 1), (2, 8, 2, 4), (4, 1, 1, 1), (1, 0, 1, 1), (3, None, 3, None)],
+)
+def test_the_tasks_that_the_cleaner_may_take_are_those_of_all_its_rounds(
+    threads: int, parallelism: int | None, rounds: int, tasks: int | None
+) -> None:
+    """`log.cleaner.threads` rounds at a time, as far as each has a task: the core that is left to appends stays theirs."""
+    config, _ = parse_service_config({"log.cleaner.threads": threads})
+    cleaner = Cleaner(config, parallelism=parallelism)
+    assert [cleaner._turns.acquire(blocking=False) for _ in range(rounds + 1)] == [True] * rounds + [False]  # noqa: SLF001
+    assert cleaner._parallelism == tasks  # noqa: SLF001
+
+
+def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its swap is whole, and a topic that takes the name inherits no quarantine."""
+    topic = logs.create_topic("doomed", config=_EAGER)
+    _dirty(spark, topic, 0)
+    run, begun, go_on = Cleaning.run, threading.Event(), threading.Event()
+
+    def held(self: Cleaning) -> list[CleaningReceipt]:
+        begun.set()
+        assert go_on.wait(60)
+        return run(self)
+
+    monkeypatch.setattr(Cleaning, "run", held)
+    done: list[Any] = []
+    cleaning_it = threading.Thread(target=lambda: done.append(topic.clean(T0)))
+    deleting = threading.Thread(target=logs.delete_topic, args=("doomed",))
+    cleaning_it.start()
+    assert begun.wait(60)
+    deleting.start()
+    time.sleep(0.3)
+    assert logs.topics() == ["doomed"], "the cleaning is not done"
+    go_on.set()
+    cleaning_it.join(60)
+    deleting.join(60)
+    assert ([one.end_offset for one in done[0]], logs.topics()) == ([4], [])
+    again = logs.create_topic("doomed", config=_EAGER)
+    assert logs.cleaner.uncleanable(again.log) == []
+    _dirty(spark, again, 0)
+    assert len(again.clean(T0)) == 1
+
+
+@pytest.fixture
+def tending(spark: SparkSession, logs: LogDir) -> Tending:
+    """Return a cleaner that has seen nothing yet over the topics of the log.dir, at T0, whose ticks are three seconds long."""
+    config, _ = parse_service_config({"log.cleaner.backoff.ms": 3_000})
+    return Tending(
+        spark=spark,
+        cleaner=Cleaner(config),
+        config=config,
+        topics=lambda: [logs.topic(name).log for name in logs.topics()],
+        clock_ms=lambda: T0,
+    )
+
+
+def _noted(monkeypatch: pytest.MonkeyPatch, clean: Callable[[str], list[CleaningReceipt] | None]) -> list[str]:
+    """Return the names of the topics that the cleaner cleans, as it goes; `clean` does it instead unless it returns None."""
+    seen: list[str] = []
+    original = Cleaner.clean
+
+    def noted(self: Cleaner, log: TopicLog, *args: Any, **settings: Any) -> list[CleaningReceipt]:
+        seen.append(log.name)
+        found = clean(log.name)
+        return original(self, log, *args, **settings) if found is None else found
+
+    monkeypatch.setattr(Cleaner, "clean", noted)
+    return seen
+
+
+def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
+    spark: SparkSession, logs: LogDir, tending: Tending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overdue before dirty, dirtier before less dirty, and what is clean last: max.compaction.lag.ms is a promise, whatever the name."""
+    logs.create_topic("a-clean", config=_EAGER)
+    half = logs.create_topic("b-half", config=_EAGER)
+    _dirty(spark, half, 0)
+    half.clean(T0)
+    half.append(rows(spark, "a=3", timestamp_ms=T0), now_ms=T0)
+    half.roll(now_ms=T0)
+    _dirty(spark, logs.create_topic("c-dirty", config=_EAGER), 0)
+    overdue = logs.create_topic("d-overdue", config={**_EAGER, "min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": 1})
+    overdue.append(rows(spark, "a=1 a=2", timestamp_ms=T0 - 10), now_ms=T0 - 10)
+    overdue.roll(now_ms=T0 - 10)
+    seen = _noted(monkeypatch, lambda _: None)
+    tending.tick()
+    assert seen[:4] == ["d-overdue", "c-dirty", "b-half", "a-clean"]
+    assert latest(overdue) == {"a": "2"}
+    assert history(overdue) == ["1 a=2"]
+
+
+def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
+    spark: SparkSession, logs: LogDir, tending: Tending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands in line again behind the others, and the tick ends all the same, so that there is another one."""
+    busy, other = logs.create_topic("busy", config=_EAGER), logs.create_topic("other", config=_EAGER)
+    _dirty(spark, busy, 0)
+    _dirty(spark, other, 0)
+    [receipt] = busy.clean(T0)
+
+    def clean(name: str) -> list[CleaningReceipt] | None:
+        time.sleep(0.05)
+        return [receipt] if name == "busy" else None
+
+    seen = _noted(monkeypatch, clean)
+    ticking = threading.Thread(target=tending.tick)
+    ticking.start()
+    until(lambda: not ticking.is_alive(), "the tick does not end")
+    assert sorted(seen[:2]) == ["busy", "other"]
+    assert seen.count("busy") > 2
+    assert len(history(other)) == 4
