@@ -9,7 +9,7 @@ UV_VERSION = 0.13.8
 WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test torture bench docs lint types layers lock clean
+.PHONY: help setup demo test torture bench docs lint types layers coverage lock clean
 .SUFFIXES:
 
 help: ## this list
@@ -22,7 +22,7 @@ setup: .jars/.broker ## Python packages in .venv, jars in .jars; nothing else is
 demo: .jars/.spark ## the airports of the world as a compacted changelog
 	@$(WITH_JAVA) $(PY) -m examples.airports.demo
 
-test: lint types layers .jars/.broker ## style, types, layers, then the tests (not the torture)
+test: lint types layers coverage .jars/.broker ## style, types, layers, coverage, then the tests (not the torture)
 	@$(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile
 
 torture: .jars/.broker ## random histories, crashes, restarts: minutes
@@ -44,6 +44,9 @@ types: .venv/.installed ## mypy --strict
 
 layers: .venv/.installed ## import-linter: who may import whom
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
+
+coverage: .venv/.installed ## every branch of the pure rules (compaction/) is taken by a worked example, without random ones
+	@$(PY) -m pytest --quiet tests/compaction -m 'not torture and not hypothesis' --cov --cov-report=term:skip-covered
 
 lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with hashes, for every platform
 	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \

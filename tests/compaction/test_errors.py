@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction.errors import first_line
+from compaction.errors import PurgeIncomplete, first_line
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
@@ -32,3 +32,11 @@ def test_any_other_error_is_its_type_and_first_line() -> None:
     """Also one that says nothing."""
     assert first_line(ValueError("no\nyes")) == "ValueError: no"
     assert first_line(ValueError()) == "ValueError: "
+
+
+def test_a_purge_that_is_not_complete_says_what_remains_and_never_the_key() -> None:
+    """For programs as a tuple, for people line by line."""
+    error = PurgeIncomplete("fruit", ["partition 0: offset 3 is in the active segment", "dead letters: 2 rows"])
+    assert error.remains == ("partition 0: offset 3 is in the active segment", "dead letters: 2 rows")
+    assert str(error).splitlines()[0] == "topic fruit: the key is not erased yet:"
+    assert len(str(error).splitlines()) == 3
