@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +15,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword import LogDir
+from storage import crash_points
+from storage.crash_points import CrashPoint
 from tests.divisions import DIVISIONS, divided
 from tests.model import ModelConfig, ModelTopic, Record
 from tests.pictures import DAY_MS, HOUR_MS, T0
 from tests.test_model_equality import seed_of_this_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from lastword import Topic
@@ -29,6 +34,26 @@ _SCHEMA: Final = (
     "transactional boolean, control string"
 )
 _KEYS: Final = tuple(f"k{number}".encode() for number in range(6))
+
+
+_CRASHES: Final = (CrashPoint.OFFSET_MAP_BUILT, CrashPoint.CLEANING_PLANNED, CrashPoint.SWAP_COMMITTED, CrashPoint.RECEIPT_WRITTEN)
+
+
+class _Crash(BaseException):
+    """The process is gone: no `except Exception` of it sees this."""
+
+
+@contextmanager
+def _crashing(at: CrashPoint | None) -> Iterator[None]:
+    """Crash where `at` is reached, if it is."""
+
+    def reached(point: CrashPoint) -> None:
+        if point is at:
+            raise _Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crash_points, "reached", reached)
+        yield
 
 
 class _Lives:
@@ -95,14 +120,29 @@ class _Lives:
         self.now_ms += self.chance.choice((1, HOUR_MS, DAY_MS, 2 * DAY_MS))
 
     def clean(self) -> None:
-        """Clean what is eligible, or everything by force."""
+        """Clean what is eligible, or everything by force; now and then the process dies of it, and another one looks what came of that."""
         force = self.chance.random() < 0.5
-        before = self.model.latest()
+        crash = self.chance.choice((None, None, None, *_CRASHES))
+        before, version = self.model.latest(), self.topic.log.snapshot().version
         with divided(self.chance.choice(DIVISIONS)):
-            receipts = {one.partition: one for one in self.topic.clean(self.now_ms, force=force)}
+            try:
+                with _crashing(crash):
+                    found = self.topic.clean(self.now_ms, force=force)
+                crash = None
+            except _Crash:
+                self.done.append(f"crash at {crash}")
+                self.restart()
+                self.topic.log.look_back()
+                found = [one for one in self.topic.receipts() if (one.table_version or 0) > version]
+        receipts = {one.partition: one for one in found}
         for partition in range(self.model.partitions):
+            if crash is not None and partition not in receipts:
+                continue
             rows = list(self.model.logs[partition])
-            end = receipts[partition].end_offset if partition in receipts else None
+            end = None
+            if partition in receipts:
+                end = receipts[partition].end_offset
+                assert receipts[partition].rounds_left or end == max(self.model.dirty_range(partition, self.now_ms)), partition
             looked_at = self.model.clean(partition, self.now_ms, force=force, end_offset=end)
             if partition in receipts:
                 assert looked_at, f"partition {partition} was cleaned and should not have been"
