@@ -15,11 +15,11 @@ The rules of LogCleanerManager (SEMANTICS §3, §4). Ranges are half-open. A bou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from compaction.segments import segments_between
+from compaction.segments import closes_at_ms, segments_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,3 +173,26 @@ def earliest_horizon_ms(log: PartitionLog, first_dirty_offset: int) -> int | Non
     before = first_dirty_offset if log.unread_offset is None else min(first_dirty_offset, log.unread_offset)
     clean = (one for one in log.closed_segments if one.last_offset < before)
     return min((one.delete_horizon_ms for one in clean if one.delete_horizon_ms is not None), default=None)
+
+
+def seen_at(log: PartitionLog, moment_ms: int) -> PartitionLog:
+    """Return a log as it will be seen at a moment if nothing is appended: its active segment may be closed by then."""
+    if _takes_appends(log) and moment_ms >= closes_at_ms(log.segments[-1], log.config):
+        return replace(log, active_base_offset=log.log_end_offset)
+    return log
+
+
+def moments_of_change(log: PartitionLog) -> set[int]:
+    """Return the moments at which time alone may change what is closed, cleanable, overdue or past its horizon; at no other it does."""
+    config = log.config
+    moments = {one.largest_timestamp_ms + config.min_compaction_lag_ms for one in log.segments}
+    moments |= {one.min_timestamp_ms + config.max_compaction_lag_ms + 1 for one in log.segments}
+    moments |= {one.delete_horizon_ms for one in log.segments if one.delete_horizon_ms is not None}
+    if _takes_appends(log):
+        moments.add(closes_at_ms(log.segments[-1], config))
+    return moments
+
+
+def _takes_appends(log: PartitionLog) -> bool:
+    """Tell whether the last segment is the active one, not closed yet."""
+    return bool(log.segments) and log.segments[-1].base_offset >= log.active_base_offset

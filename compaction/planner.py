@@ -14,11 +14,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from compaction.bounds import Bound, CleanableRange, PartitionLog, cleanable_range, earliest_horizon_ms, overdue_since_ms
+from compaction.bounds import (
+    CleanableRange,
+    PartitionLog,
+    cleanable_range,
+    earliest_horizon_ms,
+    moments_of_change,
+    overdue_since_ms,
+    seen_at,
+)
 from compaction.config_keys import LONG_MAX
 from compaction.offset_map import DirtyRange, fit_dirty_range
 from compaction.segments import segments_between
@@ -59,17 +68,17 @@ class PartitionPlan:
     """What is planned for one partition, and all that the decision was made from.
 
     With a `trigger` it is cleaned: the offsets of `dirty` are mapped, and `segments` (the whole log below its end) are looked at.
-    Otherwise `obstacle` says why not, and `eligible_at_ms` when that changes without another append, None when nobody knows.
-    `overdue_ms` is by how much `max.compaction.lag.ms` is exceeded, 0 when it is not.
+    Otherwise `obstacle` says why not, and `eligible_at_ms` when that changes without another append. `overdue_ms` is by how much
+    `max.compaction.lag.ms` is exceeded, 0 when it is not.
     """
 
     log: PartitionLog
+    now_ms: int
     range: CleanableRange
     overdue_ms: int
     horizon_ms: int | None
     trigger: Trigger | None
     obstacle: Obstacle | None
-    eligible_at_ms: int | None
     dirty: DirtyRange
     segments: Sequence[Segment] = ()
 
@@ -77,6 +86,14 @@ class PartitionPlan:
     def threshold(self) -> float:
         """The ratio that has to be exceeded."""
         return self.log.config.min_cleanable_dirty_ratio
+
+    @property
+    def eligible_at_ms(self) -> int | None:
+        """The first moment at which time alone makes it eligible; None when it is, or when none does. Judged anew whenever it is asked for.
+
+        What is done in between is not foreseen: appends, the end of a transaction, readers that go on or expire, retention.
+        """
+        return _eligible_at_ms(self.log, self.now_ms) if self.obstacle in _TIME_HELPS else None
 
 
 #: What orders partitions, and topics by the first of theirs: rank (overdue, ratio, horizon), less dirty, horizon, topic, partition.
@@ -183,12 +200,12 @@ def _plan_partition(log: PartitionLog, *, now_ms: int, barred: Obstacle | None, 
     nothing = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.first_dirty_offset, record_count=0)
     return PartitionPlan(
         log=log,
+        now_ms=now_ms,
         range=found,
         overdue_ms=overdue_ms,
         horizon_ms=horizon_ms,
         trigger=trigger,
         obstacle=obstacle,
-        eligible_at_ms=_eligible_at_ms(log, found, overdue_at_ms, horizon_ms, now_ms) if obstacle in _TIME_HELPS else None,
         dirty=nothing,
         segments=log.closed_segments if trigger else (),
     )
@@ -222,11 +239,15 @@ def _judge(
     return None, Obstacle.BELOW_RATIO if found.cleanable_bytes > 0 else Obstacle.NOTHING_CLEANABLE
 
 
-def _eligible_at_ms(log: PartitionLog, found: CleanableRange, overdue_at_ms: int | None, horizon_ms: int | None, now_ms: int) -> int | None:
-    """Return the next moment at which time alone may change the verdict."""
-    moments = [moment for moment in (found.held_until_ms, horizon_ms) if moment is not None]
-    if overdue_at_ms is not None and found.cleanable_bytes > 0:
-        moments.append(overdue_at_ms + 1)
-    if log.segments and found.bound is Bound.ACTIVE_SEGMENT and log.segments[-1].base_offset >= log.active_base_offset:
-        moments.append(log.segments[-1].appended_at_ms + log.config.max_segment_ms + 1)
-    return min((moment for moment in moments if now_ms < moment < LONG_MAX), default=None)
+def _eligible_at_ms(log: PartitionLog, now_ms: int) -> int | None:
+    """Return the first moment after `now_ms` at which a partition has a trigger if nothing is appended; None when there is none.
+
+    Time takes no trigger away: more is closed, less is too young, what is overdue stays it. So the moments are halved until it is found.
+    """
+
+    def has_trigger(moment_ms: int) -> bool:
+        return _plan_partition(seen_at(log, moment_ms), now_ms=moment_ms, barred=None, force=False).trigger is not None
+
+    moments = sorted(moment for moment in moments_of_change(log) if now_ms < moment < LONG_MAX)
+    first = bisect_left(moments, True, key=has_trigger)  # noqa: FBT003  what is looked for
+    return moments[first] if first < len(moments) else None

@@ -86,8 +86,12 @@ def is_closed(last: Segment, config: TopicConfig, *, log_end_offset: int, rolled
     """
     rolled = last.label < rolled_offset <= log_end_offset
     full = last.size_bytes >= config.segment_bytes
-    old = now_ms - last.appended_at_ms > config.max_segment_ms
-    return rolled or full or old
+    return rolled or full or now_ms >= closes_at_ms(last, config)
+
+
+def closes_at_ms(last: Segment, config: TopicConfig) -> int:
+    """Return when the last segment of a partition is closed by its age, if nothing else has closed it before."""
+    return last.appended_at_ms + config.max_segment_ms + 1
 
 
 def next_append(

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction.moments import instant
+from compaction.planner import Obstacle
 from lastword.rendering import size
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ _DAY_MS = 24 * _HOUR_MS
 
 
 def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Return receipts (as JSON's types) as a table: what went by reason, records and bytes before and after."""
+    """Return receipts (as JSON's types) as a table: rows and bytes (an estimate) that went by reason, all of them before and after."""
     table = _table(title, ("part", "dirty section", "records", "size", "segments", "removed"), left={"dirty section", "removed"})
     for one in receipts:
-        notes = [f"{reason.replace('_', ' ')} {count:,}" for reason, count in one["removed"].items()] or ["nothing"]
+        about = {reason: f"\n≈ {size(taken)}" for reason, taken in one.get("removed_bytes", {}).items()}
+        removed = [f"{reason.replace('_', ' ')} {count:,}{about.get(reason, '')}" for reason, count in one["removed"].items()]
+        notes = removed or ["nothing"]
         if one["rounds_left"]:
             notes.append(f"cut by the map budget ({100 * one['map_utilization']:.0f} % full), {one['rounds_left']} rounds left")
         after = "" if one["bytes_after"] is None else f" → {size(one['bytes_after'])}\n{_less(one['bytes_after'], one['bytes_before'])}"
@@ -38,6 +41,15 @@ def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
             "\n".join(notes),
         )
     return table
+
+
+def first_round_only(receipts: Sequence[Mapping[str, Any]], reports: Sequence[PartitionReport]) -> str:
+    """Return the sentence under a dry run that does not show all that a cleaning would do; "" when one round does."""
+    waiting = {one.partition for one in reports if one.obstacle == Obstacle.NO_ROOM.value} - {one["partition"] for one in receipts}
+    left = sorted(waiting | {one["partition"] for one in receipts if one["rounds_left"]})
+    if not left:
+        return ""
+    return f"only the first round is shown: the map budget leaves more to clean in partitions {', '.join(map(str, left))}"
 
 
 def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: int) -> Table:

@@ -271,7 +271,7 @@ def roll(
 @app.command()
 def clean(
     topic: Topic,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, rows and bytes by reason, and write nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Whatever the dirty ratio; lifts quarantine.")] = False,
     as_json: Json = False,
     timeout: Timeout = ANSWER_SECONDS,
@@ -296,6 +296,8 @@ def clean(
             sys.stdout.write(json.dumps(receipt) + "\n")
     elif receipts:
         out.print(cleaning_rendering.receipts_table(receipts, f"{topic}: {'would be cleaned' if dry_run else 'cleaned'}"))
+        if dry_run and (more := cleaning_rendering.first_round_only(receipts, reports)):
+            out.print(more)
     if not as_json and (failed or not receipts):
         out.print(cleaning_rendering.explanation_table(reports, f"{topic}: {'left' if receipts else 'nothing to clean'}", clock.now_ms()))
     raise typer.Exit(1 if failed else 0)

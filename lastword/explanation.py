@@ -19,7 +19,7 @@ class PartitionReport:
     """One partition of `explain`.
 
     `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `bound` is what holds the first uncleanable offset
-    (`bound_detail` says whose, or until when), `eligible_at_ms` when time alone changes the verdict (None: nobody knows).
+    (`bound_detail` says whose, or until when), `eligible_at_ms` when time alone makes it eligible (None: it is, or nobody knows).
     """
 
     topic: str

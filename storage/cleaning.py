@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from compaction.errors import CleaningAborted, UnknownTopic
 from compaction.grouping import group_segments, worth_writing
 from compaction.producers import Control, known
-from compaction.receipt import CleaningReceipt
+from compaction.receipt import CleaningReceipt, estimated_bytes
 from compaction.record_retention import Removal
 from storage import crash_points
 from storage.cleaning_index import Found, Index
@@ -340,6 +340,7 @@ class Cleaning:
             rounds_left=plan.dirty.rounds_left,
             highest_removed_tombstone=max(found.highest_tombstones.values(), default=None),
             highest_expired_tombstone=found.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
+            removed_bytes=estimated_bytes(found.removed, plan.segments, mapped=dirty_segments(plan)),
             indexed_bytes=indexed,
             read_bytes=indexed + bytes_again,
             index_ms=index_ms,

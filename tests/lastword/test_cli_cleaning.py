@@ -11,6 +11,9 @@ import pytest
 
 from compaction.errors import LogDirLocked, UserError
 from lastword import LogDir, clock, requests
+from lastword.rendering import size
+from lastword.service import Service
+from lastword.settings import Settings
 from tests.lastword.test_cli import Shell
 from tests.pictures import HOUR_MS, history, rows
 
@@ -57,6 +60,49 @@ def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, 
     lastword("topics", "alter", "fruit", "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=0")
     assert lastword.json("retention", "fruit")[0]["log_start_offset"] == 3
     assert "every invariant holds" in lastword("verify", "fruit")
+
+
+def test_a_dry_run_says_rows_and_bytes_to_go_by_reason(
+    spark: SparkSession, logs: LogDir, lastword: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three clean records and one of three dirty ones; the receipt keeps the estimate."""
+    topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
+    for picture in ("a=1 b=1 c=1", "a=2 b=2 a=3"):
+        topic.append(rows(spark, picture, partition=0))
+        topic.roll(0)
+        if picture.startswith("a=1"):
+            assert lastword.json("clean", "fruit")[0]["removed_bytes"] == {}
+    clean, dirty = (one.size_bytes / one.record_count for one in topic.describe().partitions[0].segments)
+    about = round(2 * clean + dirty)
+    [dry] = lastword.json("clean", "fruit", "--dry-run")
+    assert (dry["removed"], dry["removed_bytes"], dry["rounds_left"]) == ({"superseded": 3}, {"superseded": about}, 0)
+    shown = lastword("clean", "fruit", "--dry-run")
+    assert "superseded 3" in shown
+    assert f"≈ {size(about)}" in shown
+    assert "first round" not in shown
+
+    topic.append(rows(spark, "d=1 e=1 d=2", partition=1))
+    topic.roll(1)
+    monkeypatch.setattr("streaming.cleaner.map_entries", lambda _: 2)
+    shown = lastword("clean", "fruit", "--dry-run")
+    assert "1 rounds left" in " ".join(shown.split())
+    assert "only the first round is shown: the map budget leaves more to clean in partitions 0, 1" in " ".join(shown.split())
+    monkeypatch.undo()
+    assert f"≈ {size(about)}" in lastword("clean", "fruit")
+    assert [one["removed_bytes"] for one in lastword.json("receipts", "fruit", "--partition", "0")] == [{}, {"superseded": about}]
+
+
+def test_commands_work_with_the_settings_of_the_service(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
+    """After it as beside it: retention takes what the service would take, explain says what it would say."""
+    broker = {"log.retention.ms": -1, "log.cleaner.min.cleanable.ratio": 0.25}
+    Service(Settings.model_validate({"log_dir": logs.location, "broker": broker, "topics": {"fruit": {}}}))
+    lastword("topics", "create", "nuts", "--config", "cleanup.policy=compact")
+    for name in ("fruit", "nuts"):
+        logs.topic(name).append(rows(spark, "a=1", timestamp_ms=1_000))
+        logs.topic(name).roll()
+    assert "nothing to delete" in lastword("retention", "fruit")
+    assert lastword("delete-records", "fruit", "0:0") == "partition 0: the log starts at offset 0\n"
+    assert [one["threshold"] for one in lastword.json("explain", "nuts")] == [0.25]
 
 
 def test_beside_a_running_service_a_verb_becomes_a_request(
