@@ -55,6 +55,49 @@ def test_a_producer_that_the_log_does_not_know_may_start_anywhere() -> None:
     assert known([_STATE], now_ms=2_000, expiration_ms=1_000) == []
 
 
+def test_a_marker_leaves_the_place_with_the_last_data_record_of_its_epoch() -> None:
+    """Epoch and sequence are read from that row; a newer epoch has none but the marker, and the next data record takes the place anyway.
+
+    ```
+     offset   20 data, sequence 9      30 COMMIT               the stretch that is merged holds the marker alone
+    ```
+    """
+    held = replace(_STATE, place_offset=20, place_is_data=True)
+    marker = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=None, last_appended_ms=2_000, place_offset=30)
+    place = [(one.place_offset, one.place_is_data, one.last_sequence) for one in (merged(held, marker, ended=True),)]
+    assert place == [(20, True, 9)]
+    newer = merged(held, replace(marker, epoch=4), ended=True)
+    assert (newer.place_offset, newer.place_is_data, newer.last_sequence) == (30, False, None)
+    data = merged(held, replace(marker, last_sequence=10, place_is_data=True), ended=False)
+    assert (data.place_offset, data.place_is_data, data.last_sequence) == (30, True, 10)
+    again = merged(replace(marker, place_offset=25), marker, ended=True)
+    assert (again.place_offset, again.place_is_data) == (30, False)
+
+
+def test_a_row_beside_an_open_transaction_leaves_it_as_it_is() -> None:
+    """A record outside of it, which only a foreign writer makes, or an EMPTY row; the next record of it goes on with it."""
+
+    def after(state: ProducerState, offset: int, *, transactional: bool, control: Control | None) -> ProducerState:
+        return applied(
+            state,
+            partition=0,
+            producer_id=7,
+            epoch=3,
+            sequence=None,
+            transactional=transactional,
+            control=control,
+            offset=offset,
+            appended_ms=5_000,
+        )
+
+    holding = replace(_STATE, open_first_offset=42, open_last_offset=44, open_since_ms=1_000)
+    for control in (None, Control.EMPTY):
+        beside = after(holding, 50, transactional=False, control=control)
+        assert (beside.open_first_offset, beside.open_last_offset, beside.open_since_ms) == (42, 44, 1_000)
+    inside = after(holding, 50, transactional=True, control=None)
+    assert (inside.open_first_offset, inside.open_last_offset, inside.open_since_ms) == (42, 50, 1_000)
+
+
 def test_an_open_transaction_keeps_its_producer_known_however_old_it_is() -> None:
     """Or nobody could end it."""
     holding = applied(
