@@ -173,11 +173,13 @@ class Decisions:
     def closed_offset(self, partition: int, log_end_offset: int) -> int:
         """Return the offset below which every segment is closed, -1 when none is known to be.
 
-        Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end.
+        Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end. What lies past the log end
+        says nothing of the segments that are there.
         """
         cleaned = self.cleaner_checkpoint(partition)
         emptied = self.log_start_offset(partition)
-        return max(self.rolled_offset(partition), -1 if cleaned is None else cleaned, emptied if emptied == log_end_offset else -1)
+        closed = [self.rolled_offset(partition), -1 if cleaned is None else cleaned, emptied if emptied == log_end_offset else -1]
+        return max((one for one in closed if one <= log_end_offset), default=-1)
 
     def _undone(self, table_version: int) -> bool:
         return any(one.undoes(table_version) for one in self.restores)
