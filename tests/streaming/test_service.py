@@ -174,8 +174,9 @@ def test_killed_around_the_swap_the_log_equals_the_uninterrupted_one(spark: Spar
     assert _storm(spark, tmp_path, 3, kills, seed=1) == len(kills)
 
 
+@pytest.mark.torture
 def test_sigterm_in_the_middle_of_a_swap_lets_it_finish_and_exits_0(spark: SparkSession, tmp_path: Path) -> None:
-    """Its receipt is written, and no other round begins."""
+    """Its receipt is written, and no other round begins: `test_rounds` in a process of its own."""
     write_input(tmp_path / "input", 6, seed=2)
     _prepared(spark, tmp_path / "prepared")
     shutil.copytree(tmp_path / "prepared", tmp_path / "logs")  # this process holds the lock of the one it wrote
