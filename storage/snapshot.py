@@ -306,7 +306,7 @@ def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
 
 
 def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
-    """Return the commits after `since_version` up to the version that `table` has loaded, newest first."""
+    """Return the commits after `since_version` up to the version that `table` has loaded, newest first; those that Delta still has."""
     behind = table.version() - since_version
     return _history(table, behind) if behind > 0 else []
 
@@ -314,21 +314,34 @@ def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
 def _history(table: DeltaTable, limit: int | None) -> list[Commit]:
     """Return the newest `limit` commits of the version that `table` has loaded, newest first, with their versions.
 
-    delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come.
+    delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come. How many came its number
+    of entries does not tell, as old commits may be gone: the oldest entry from the loaded version on is the one of that version.
+
+    ```
+     Delta log            3 4 5 6 7        version 5 is loaded, 0 to 2 are gone
+     history(6)           7 6 5 4 3        named 5 4 3 2 1
+     history(1)           7 6 5            so two came after it
+    ```
     """
-    loaded = table.version()
-    entries = table.history(limit)
-    newer = max(0, len(entries) - (loaded + 1 if limit is None else min(limit, loaded + 1)))
+    found = _unnumbered(table.history(limit))
+    loaded = (found if limit == 1 else _unnumbered(table.history(1)))[-1:]
+    newer = found.index(loaded[0]) if loaded and loaded[0] in found else 0
+    entries = [{**entry, "version": table.version() - behind} for behind, entry in enumerate(found[newer:])]
     return [
         Commit(
-            version=loaded - at,
+            version=entry["version"],
             time_ms=int(entry.get("timestamp", 0)),
             operation=entry.get("operation", ""),
             metadata=CommitMetadata.from_json(entry.get("userMetadata")),
             restored_version=_restored_version(entry, entries),
         )
-        for at, entry in enumerate(entries[newer:])
+        for entry in entries
     ]
+
+
+def _unnumbered(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries of the history as their commits have them."""
+    return [{name: value for name, value in entry.items() if name != "version"} for entry in entries]
 
 
 def _restored_version(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> int | None:
@@ -344,5 +357,5 @@ def _restored_version(entry: Mapping[str, Any], entries: Sequence[Mapping[str, A
         moment = moment_ms(str(parameters["timestamp"]).strip('"'))
     except (KeyError, ValueError):
         return -1
-    before = [one["version"] for one in entries if one.get("timestamp", math.inf) <= moment and "version" in one]
+    before = [one["version"] for one in entries if one.get("timestamp", math.inf) <= moment]
     return max(before, default=-1)

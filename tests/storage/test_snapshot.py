@@ -13,13 +13,14 @@ from urllib.request import url2pathname
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from compaction.segments import NO_TIMESTAMP
-from storage.snapshot import CommitMetadata, Files, LogSnapshot, find_token, newest_metadata
+from storage.snapshot import CommitMetadata, Files, LogSnapshot, commits_since, find_token, newest_metadata
 from tests.pictures import log, rows
 
 if TYPE_CHECKING:
@@ -223,3 +224,27 @@ def test_a_token_is_found_in_the_commits_after_a_version_and_nowhere_else(tmp_pa
     assert [find_token(table, "c", since) for since in range(6)] == [3, 3, 3, None, None, None]
     earlier = DeltaTable(tmp_path, version=2)
     assert {token: find_token(earlier, token, 0) for token in "abc"} == {"a": None, "b": 2, "c": None}, "and what came after it is not"
+
+
+@pytest.mark.parametrize(("gone", "newer"), [(0, 0), (0, 3), (2, 0), (2, 3), (1, 3)])
+def test_commits_have_their_versions_whatever_came_since_and_whatever_is_gone(tmp_path: Path, gone: int, newer: int) -> None:
+    """delta-rs numbers what came after the loaded version as if it had not come; the oldest commits leave the Delta log in the end.
+
+    ```
+     version     0 1 2 3 4 5   6 7 8
+     token       a b c d e f   g h i
+                 gone          newer
+    ```
+    """
+    tokens = "abcdefghi"
+    for token in tokens[:6]:
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    table = DeltaTable(tmp_path)
+    table.create_checkpoint()
+    for version in range(gone):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    for token in tokens[6 : 6 + newer]:
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    for since in range(-1, 6):
+        found = [(one.version, one.metadata.token if one.metadata else None) for one in commits_since(table, since)]
+        assert found == [(version, tokens[version]) for version in range(5, max(since, gone - 1), -1)]
