@@ -149,8 +149,11 @@ class LogDirFiles:
             raise LogDirUnreachable(message)
 
     def write_settings(self, settings: Mapping[str, object]) -> None:
-        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part."""
-        unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.{uuid.uuid4().hex}.tmp"  # a store's objects appear whole
+        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part.
+
+        For the one process that holds the lock.
+        """
+        unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.new"  # a store's objects appear whole
         with self._filesystem.open_output_stream(unfinished) as stream:
             stream.write(json.dumps(dict(settings), sort_keys=True, indent=2).encode())
         if unfinished != _SETTINGS:

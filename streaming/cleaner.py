@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from compaction.bounds import PartitionLog
     from compaction.config import ServiceConfig
     from compaction.log_retention import Deletion
-    from compaction.planner import CleaningPlan, Urgency
+    from compaction.planner import CleaningPlan
     from compaction.receipt import CleaningReceipt
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
@@ -69,7 +69,6 @@ class Cleaner:
         self._parallelism = None if parallelism is None else max(1, parallelism // turns)
         self._states = CleaningStates()
         self._kept_away: set[str] = set()
-        self._urgency: dict[str, Urgency] = {}
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(turns)
         #: Set it, and no further round begins; the one in hand ends.
@@ -109,16 +108,7 @@ class Cleaner:
                 found = self._obstacle((log.paths.root, one.partition))
             return Obstacle.PAUSED if one.partition in paused and found is None else found
 
-        plan = plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
-        with self._lock:
-            self._urgency[log.paths.root] = plan.urgency
-        return plan
-
-    def urgency(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> Urgency:
-        """Return what orders topics, the most urgent first, as of the last time that a round of the topic was planned."""
-        with self._lock:
-            known = self._urgency.get(log.paths.root)
-        return self.plan(log, spark, now_ms=now_ms)[0].urgency if known is None else known
+        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
 
     # --- cleaning -----------------------------------------------------------------------------------------------------------------------
 
@@ -319,7 +309,6 @@ class Cleaner:
         """Drop what is known of a topic that is gone."""
         with self._lock:
             self._states.forget(log.paths.root)
-            self._urgency.pop(log.paths.root, None)
         metrics.forget_topic(log.name)
 
     def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:

@@ -1,7 +1,8 @@
 """What the cleaner query does at a tick: every topic is cleaned, shortened and kept tidy, several topics side by side.
 
 ```
- tick ─► topic by topic, the most urgent first, `log.cleaner.threads` at a time; who has more to clean stands in line again
+ tick ─► plan every topic: which is the most urgent?
+         topic by topic in that order, `log.cleaner.threads` at a time; who has more to clean stands in line again
            look at transactions that hang          end them
            one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
@@ -104,10 +105,13 @@ class Tending:
 
     def _tick(self) -> None:
         began = time.monotonic()
-        logs = sorted(self.topics(), key=self._urgency)
+        logs = list(self.topics())
         self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due()) for log in logs}
-        with ThreadPoolExecutor(max_workers=self.config.log_cleaner_threads, thread_name_prefix="cleaner") as threads:
-            tending = {threads.submit(self._tend, log): log for log in logs}
+        with ThreadPoolExecutor(
+            self.config.log_cleaner_threads, "cleaner", initializer=with_pool, initargs=(self.spark, CLEANER_POOL)
+        ) as threads:
+            urgency = dict(zip(logs, threads.map(self._urgency, logs), strict=True))
+            tending = {threads.submit(self._tend, log): log for log in sorted(logs, key=urgency.__getitem__)}
             while tending:
                 for one in wait(tending, return_when=FIRST_COMPLETED).done:
                     log, more = tending.pop(one), one.result()  # raises what leaves a commit in an unknown state
@@ -118,9 +122,9 @@ class Tending:
         metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
 
     def _urgency(self, log: TopicLog) -> Urgency:
-        """Return where a topic stands in line; one that cannot be planned is in nobody's way, and says so when it is tended."""
+        """Return where a topic stands in line now; one that cannot be planned is in nobody's way, and says so when it is tended."""
         try:
-            return self.cleaner.urgency(log, self.spark, now_ms=self.clock_ms())
+            return self.cleaner.plan(log, self.spark, now_ms=self.clock_ms())[0].urgency
         except CommitStateUnknown:
             raise
         except Exception:  # noqa: BLE001  one topic must not hold up the others
@@ -133,10 +137,9 @@ class Tending:
 
     def _tend(self, log: TopicLog) -> bool:
         """Tend one topic; return whether there may be more to clean. What goes wrong is logged; raises `CommitStateUnknown`."""
-        more = False
         if self.stop.is_set():
             return False
-        with_pool(self.spark, CLEANER_POOL)
+        more = False
         try:
             self._end_hanging_transactions(log)
             more = self._clean(log)
