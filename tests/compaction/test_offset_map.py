@@ -60,6 +60,8 @@ def test_a_dirty_range_that_fits_is_mapped_whole() -> None:
     found = _fit(log, 100, 300, 200)
     assert _drawn(found) == (100, 300, 200, 0)
     assert not found.cut
+    after_a_gap = fit_dirty_range([replace(log.segments[1], record_count=60)], 100, 300, 60)
+    assert _drawn(after_a_gap) == (100, 300, 60, 0), "the end is that of the range, whatever offsets are gone before it"
 
 
 def test_20_gb_of_1_kb_records_with_7_5_million_entries_take_three_rounds() -> None:

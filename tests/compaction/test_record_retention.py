@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compaction.record_retention import Fate, Removal, Row, fate, last_rows_of_producers
@@ -116,6 +118,23 @@ def test_a_tombstone_past_the_end_of_the_map_is_stamped_but_never_dropped() -> N
     assert cleaned("0:k=1 1:k=∅", end=1, now_ms=3) == "0:k=1 1:k=∅~13"
     assert cleaned("0:k=1 1:k=∅~5", end=1, now_ms=9) == "0:k=1 1:k=∅~5"
     assert cleaned("0:k=1 1:k=∅~5", end=2, now_ms=9) == ""
+
+
+def test_a_tombstone_waits_for_a_reader_that_has_not_read_it() -> None:
+    """Who has read all below 1 has read it at 0."""
+    assert [cleaned("0:k=∅~5 1:j=1", now_ms=5, unread=unread) for unread in (0, 1)] == ["0:k=∅~5 1:j=1", "1:j=1"]
+
+
+def test_a_released_tombstone_waits_for_nobody_and_says_so() -> None:
+    """A purge has decided it: not for its horizon, not for a reader; what is no tombstone stays, as does one past the end of the map."""
+    picture = "0:k=∅ 1:j=∅ 2:i=1 3:h=∅~5"
+    assert cleaned(picture, released=(0, 2, 3), unread=0, end=3) == "1:j=∅~10 2:i=1 3:h=∅~5"
+    cleaning = pass_over([], first_dirty=0, end=2, now_ms=9, delete_retention_ms=10)
+    tombstone = Row(offset=1, key=b"k", has_value=False, delete_horizon_ms=5)
+    assert [fate(tombstone, replace(cleaning, released=released)) for released in ((1,), (0,))] == [
+        Fate(removal=Removal.PURGED_TOMBSTONE),
+        Fate(removal=Removal.EXPIRED_TOMBSTONE),
+    ]
 
 
 def test_a_keyless_record_without_a_value_is_no_tombstone() -> None:
