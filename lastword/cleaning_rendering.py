@@ -30,7 +30,8 @@ def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
         removed = [f"{reason.replace('_', ' ')} {count:,}{about.get(reason, '')}" for reason, count in one["removed"].items()]
         notes = removed or ["nothing"]
         if one["rounds_left"]:
-            notes.append(f"cut by the map budget ({100 * one['map_utilization']:.0f} % full), {one['rounds_left']} rounds left")
+            more = f"{one['rounds_left']} more round{'s' if one['rounds_left'] > 1 else ''}"
+            notes.append(f"cut by the map budget ({100 * one['map_utilization']:.0f} % full), {more}")
         after = "" if one["bytes_after"] is None else f" → {size(one['bytes_after'])}\n{_less(one['bytes_after'], one['bytes_before'])}"
         table.add_row(
             str(one["partition"]),

@@ -286,7 +286,7 @@ def clean(
     if dry_run:
         one = with_spark(log_dir).topic(topic)
         receipts = [receipt.to_details() for receipt in one.preview_clean(force=force)]
-        reports = one.explain()
+        reports = one.explain(force=force)
     else:
         result = carried_out(requests.Clean(topic=topic, force=force), log_dir, timeout)
         receipts, reports = result["receipts"], [PartitionReport(**report) for report in result["reports"]]

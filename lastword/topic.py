@@ -420,14 +420,17 @@ class Topic:
         self._log_dir.hold_with_spark()
         return self._log_dir.cleaner.clean(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
 
-    def explain(self, now_ms: int | None = None) -> list[PartitionReport]:
-        """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when."""
+    def explain(self, now_ms: int | None = None, *, force: bool = False) -> list[PartitionReport]:
+        """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when.
+
+        With `force` as `clean` with it would see them.
+        """
         moment = _now(now_ms)
         cleaner = self._log_dir.cleaner
         try:
-            plan, _ = cleaner.plan(self._log, None, now_ms=moment)
+            plan, _ = cleaner.plan(self._log, None, now_ms=moment, force=force)
         except SparkNeeded:
-            plan, _ = cleaner.plan(self._log, self._log_dir.spark, now_ms=moment)
+            plan, _ = cleaner.plan(self._log, self._log_dir.spark, now_ms=moment, force=force)
         return partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
 
     def preview_clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:

@@ -85,8 +85,13 @@ def test_a_dry_run_says_rows_and_bytes_to_go_by_reason(
     topic.roll(1)
     monkeypatch.setattr("streaming.cleaner.map_entries", lambda _: 2)
     shown = lastword("clean", "fruit", "--dry-run")
-    assert "1 rounds left" in " ".join(shown.split())
-    assert "only the first round is shown: the map budget leaves more to clean in partitions 0, 1" in " ".join(shown.split())
+    assert "1 more round" in " ".join(shown.split())
+    not_all = "only the first round is shown: the map budget leaves more to clean in partitions 0, 1"
+    assert not_all in " ".join(shown.split())
+    topic.alter_config({"min.cleanable.dirty.ratio": 1})
+    assert "nothing to clean" in lastword("clean", "fruit", "--dry-run")
+    assert not_all in " ".join(lastword("clean", "fruit", "--dry-run", "--force").split())
+    topic.alter_config(_EAGER)
     monkeypatch.undo()
     assert f"≈ {size(about)}" in lastword("clean", "fruit")
     assert [one["removed_bytes"] for one in lastword.json("receipts", "fruit", "--partition", "0")] == [{}, {"superseded": about}]
