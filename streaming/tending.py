@@ -123,6 +123,8 @@ class Tending:
 
     def _urgency(self, log: TopicLog) -> Urgency:
         """Return where a topic stands in line now; one that cannot be planned is in nobody's way, and says so when it is tended."""
+        if self.stop.is_set():
+            return LEAST_URGENT
         try:
             return self.cleaner.plan(log, self.spark, now_ms=self.clock_ms())[0].urgency
         except CommitStateUnknown:
