@@ -65,12 +65,12 @@ def _check(spark: SparkSession, log_dir: Path, files: int, fold: dict[str, str])
 _KILLS = [("APPEND_PLANNED", 2, "group"), ("WRITING", 2, "group"), ("APPEND_COMMITTED", 1, "python"), ("DEAD_LETTERS_WRITTEN", 1, "group")]
 
 
-def test_killed_while_it_writes_and_after_its_commit_each_record_is_in_the_log_once(spark: SparkSession, tmp_path: Path) -> None:
-    """One input, the whole process group killed among its files, and Python alone after the commit; `make torture` has every point."""
-    files = 8
+def test_killed_while_it_writes_each_record_is_in_the_log_once(spark: SparkSession, tmp_path: Path) -> None:
+    """One input, the whole process group killed among its files; every point is crashed in one JVM, and killed in `make torture`."""
+    files = 4
     fold = write_input(tmp_path / "input", files, seed=1)
-    for point, nth, whom in _KILLS[1:3]:
-        assert application(tmp_path / "logs", tmp_path / "input", point, nth, whom) == -signal.SIGKILL, point
+    point, nth, whom = _KILLS[1]
+    assert application(tmp_path / "logs", tmp_path / "input", point, nth, whom) == -signal.SIGKILL
     assert application(tmp_path / "logs", tmp_path / "input", "NONE") == 0
     _check(spark, tmp_path / "logs", files, fold)
 

@@ -133,11 +133,9 @@ def test_bootstrap_and_tail_meet_at_fifty_moments(spark: SparkSession, logs: Log
 
 
 _POINTS = ("TARGET_PLANNED", "TARGET_MADE", "STEP_PLANNED", "WRITING", "STEP_TAKEN")
-#: Where a process of its own makes a difference; the other points are crashed at inside of the test's (`test_materialize`).
-_FEW = ("WRITING",)
 
 
-def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int, points: tuple[str, ...] = _POINTS) -> None:
+def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int) -> None:
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     draw = random.Random(seed)
@@ -151,8 +149,8 @@ def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int, points
         if draw.random() < 0.3:
             topic.roll()
             topic.clean()
-        point = points[killed] if killed < len(points) else draw.choice(points[2:])
-        killed += _application(logs.location, target, point, 1 if killed < len(points) else draw.randint(1, 2)) == -signal.SIGKILL
+        point = _POINTS[killed] if killed < len(_POINTS) else draw.choice(_POINTS[2:])
+        killed += _application(logs.location, target, point, 1 if killed < len(_POINTS) else draw.randint(1, 2)) == -signal.SIGKILL
         if target.exists() and any((target / "_delta_log").glob("*.json")):
             is_right(topic, spark, target)
     assert _application(logs.location, target, "NONE", 1) == 0
@@ -170,11 +168,5 @@ def _application(log_dir: str, target: Path, point: str, nth: int) -> int:
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
 def test_a_materialisation_killed_twenty_times_is_right_each_time(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
-    """At every named point, then at random ones."""
+    """At every named point, then at random ones. Every point is crashed inside of the test's process, too (`test_materialize`)."""
     _storm(spark, logs, tmp_path, kills=20)
-
-
-@pytest.mark.timeout(900)
-def test_a_materialisation_that_is_killed_is_right_each_time(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
-    """With a real SIGKILL while files of a step are written."""
-    _storm(spark, logs, tmp_path, kills=len(_FEW), points=_FEW)
