@@ -168,5 +168,5 @@ def _application(log_dir: str, target: Path, point: str, nth: int) -> int:
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
 def test_a_materialisation_killed_twenty_times_is_right_each_time(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
-    """At every named point, then at random ones. Every point is crashed inside of the test's process, too (`test_materialize`)."""
+    """At every point, then at random ones; all but WRITING are crashed inside of the test's process, too (`test_materialize`)."""
     _storm(spark, logs, tmp_path, kills=20)
