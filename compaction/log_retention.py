@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from compaction.bounds import only_keeps_the_log_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from compaction.bounds import PartitionLog
     from compaction.segments import Segment
@@ -49,13 +49,13 @@ class Deletion:
 
 def deletable(log: PartitionLog, now_ms: int) -> Deletion:
     """Return what retention takes from a partition at `now_ms` (UnifiedLog.deleteOldSegments)."""
-    left = list(log.segments)
+    left, end = list(log.segments), log.log_end_offset
     if left and only_keeps_the_log_end(left[-1], log.log_end_offset):
-        left.pop()
+        end = left.pop().base_offset
     gone: list[tuple[Segment, Breach]] = []
 
     def walk(breach: Breach, goes: Callable[[Segment, int], bool]) -> None:
-        while left and goes(left[0], _next_base(left, log.log_end_offset)):
+        while left and goes(left[0], left[1].base_offset if len(left) > 1 else end):
             gone.append((left.pop(0), breach))
 
     walk(Breach.LOG_START, lambda _, next_base: next_base <= log.log_start_offset)
@@ -75,10 +75,6 @@ def deletable(log: PartitionLog, now_ms: int) -> Deletion:
         walk(Breach.TIME, lambda segment, _: retention_ms >= 0 and now_ms - segment.largest_timestamp_ms > retention_ms)
         if left and retention_ms >= 0 and left[0].largest_timestamp_ms > now_ms:
             future = left[0].largest_timestamp_ms
-    start = max(log.log_start_offset, _next_base([gone[-1][0], *left], log.log_end_offset)) if gone else log.log_start_offset
+    stays = left[0].base_offset if left else log.log_end_offset
+    start = max(log.log_start_offset, stays) if gone else log.log_start_offset
     return Deletion(segments=tuple(gone), log_start_offset=start, future_timestamp_ms=future)
-
-
-def _next_base(segments: Sequence[Segment], log_end_offset: int) -> int:
-    """Return the base of the second of `segments`, or the log end."""
-    return segments[1].base_offset if len(segments) > 1 else log_end_offset

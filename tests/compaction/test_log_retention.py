@@ -189,6 +189,14 @@ def test_the_row_that_keeps_the_log_end_is_never_taken() -> None:
     assert deletable(log, 10_000).log_start_offset == 310
 
 
+def test_what_lies_below_the_log_start_goes_before_the_row_that_keeps_the_log_end() -> None:
+    """Segment 0 ends where that row begins, not at the log end: it goes from log start 309 on."""
+    picture = "0:1 309:1∅@1#1 310"
+    assert _gone(drawn(picture, log_start=309)) == [(0, "log start offset")]
+    assert deletable(drawn(picture, log_start=309), 0).log_start_offset == 310
+    assert _gone(drawn(picture, log_start=308)) == []
+
+
 def test_its_bytes_do_not_count() -> None:
     """100 bytes without it: nothing may go; with it, the first 50 could."""
     assert _gone(drawn("0:50 100:50 309:50∅#1 310", {**_NEVER, "retention.bytes": 100})) == []
