@@ -74,28 +74,40 @@ def test_a_marker_leaves_the_place_with_the_last_data_record_of_its_epoch() -> N
     assert (again.place_offset, again.place_is_data) == (30, False)
 
 
+_HOLDING = replace(_STATE, open_first_offset=42, open_last_offset=44, open_since_ms=1_000)
+
+
+def _after(state: ProducerState, offset: int, *, epoch: int = 3, transactional: bool, control: Control | None) -> ProducerState:
+    return applied(
+        state,
+        partition=0,
+        producer_id=7,
+        epoch=epoch,
+        sequence=None,
+        transactional=transactional,
+        control=control,
+        offset=offset,
+        appended_ms=5_000,
+    )
+
+
 def test_a_row_beside_an_open_transaction_leaves_it_as_it_is() -> None:
     """A record outside of it, which only a foreign writer makes, or an EMPTY row; the next record of it goes on with it."""
-
-    def after(state: ProducerState, offset: int, *, transactional: bool, control: Control | None) -> ProducerState:
-        return applied(
-            state,
-            partition=0,
-            producer_id=7,
-            epoch=3,
-            sequence=None,
-            transactional=transactional,
-            control=control,
-            offset=offset,
-            appended_ms=5_000,
-        )
-
-    holding = replace(_STATE, open_first_offset=42, open_last_offset=44, open_since_ms=1_000)
     for control in (None, Control.EMPTY):
-        beside = after(holding, 50, transactional=False, control=control)
+        beside = _after(_HOLDING, 50, transactional=False, control=control)
         assert (beside.open_first_offset, beside.open_last_offset, beside.open_since_ms) == (42, 44, 1_000)
-    inside = after(holding, 50, transactional=True, control=None)
+    inside = _after(_HOLDING, 50, transactional=True, control=None)
     assert (inside.open_first_offset, inside.open_last_offset, inside.open_since_ms) == (42, 50, 1_000)
+
+
+def test_a_marker_of_the_epoch_or_of_a_newer_one_is_accepted_and_ends_the_transaction() -> None:
+    """It has no sequence; one of a newer epoch ends the transaction of a producer that was fenced, and sequences begin anew."""
+    for control in (Control.COMMIT, Control.ABORT):
+        for epoch, last_sequence in ((3, 9), (4, None)):
+            assert judge(_HOLDING, epoch=epoch, sequence=None, transactional=True, control=control) is Verdict.ACCEPTED
+            ended = _after(_HOLDING, 50, epoch=epoch, transactional=True, control=control)
+            assert (ended.open_first_offset, ended.open_last_offset, ended.open_since_ms) == (None, None, None)
+            assert (ended.epoch, ended.last_sequence) == (epoch, last_sequence)
 
 
 def test_an_open_transaction_keeps_its_producer_known_however_old_it_is() -> None:

@@ -432,6 +432,7 @@ def _live(examples: int, steps: int) -> None:
     run_state_machine_as_test(Histories, settings=limits)
 
 
+@pytest.mark.hypothesis
 def test_random_histories_leave_what_the_model_says() -> None:
     """Five hundred short ones."""
     _live(500, 30)
