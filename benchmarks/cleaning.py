@@ -49,6 +49,7 @@ from storage.decisions import Decision, Kind, fold
 from storage.snapshot import Files, LogSnapshot
 from storage.topic_log import partition_logs
 from streaming.cleaner import Cleaner
+from streaming.pacing import Pacing
 from streaming.tending import Tending
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 _WARM_UP = 5
 _ROUNDS = 3
 _MICRO_BATCHES = 20
-_THROTTLED_APPENDS = 3
 #: 157,000 keys; a partition of a log of 1 M records has 250,000 to map.
 _MAP = "4MiB"
 
@@ -325,46 +325,61 @@ def planning() -> None:
     report("(d) planning", [row], ["partitions × segments", "chosen", "s", "peak", "bound"])
 
 
+@dataclass(slots=True)
+class _Watched(Pacing):
+    """A limit that notes when how much was read and written. What is settled belongs to what came before."""
+
+    spent: list[tuple[float, int]] = field(default_factory=list)
+
+    def spend(self, counted_bytes: int, hurried: Callable[[], bool]) -> None:
+        """Spend, and note it."""
+        Pacing.spend(self, counted_bytes, hurried)
+        self.spent.append((time.monotonic(), counted_bytes))
+
+    def rates(self) -> tuple[float, float]:
+        """Return bytes a second on average, and in the minute with the most."""
+        began, ended = self.spent[0][0], self.spent[-1][0]
+        minutes = [sum(size for at, size in self.spent if start <= at < start + 60) / 60 for start, _ in self.spent if start + 60 <= ended]
+        return sum(size for _, size in self.spent) / (ended - began), max(minutes)
+
+
 def throttled() -> None:
     """Measure (f): one tick of a minute and more, at a limit that its rounds would exceed by far even on a busy machine.
 
-    The last time that the tick asks for a round, and gets none, is when the one before was slept off: what comes after it, retention and
-    VACUUM, is not the throttle's.
+    Once a log of several partitions, a round each; once of a single one, which costs more than a minute's bytes: one round. The last time
+    that the tick waits, and has nothing more to clean, is when the round before was slept off.
     """
     spark = _session()
-    limit = _MIB // 2
+    rows = [
+        _throttled(spark, limit=_MIB // 2, partitions=_PARTITIONS, appends=3, records=50_000, keys=25_000),
+        _throttled(spark, limit=4 * _MIB, partitions=1, appends=20, records=100_000, keys=1_000_000),
+    ]
+    columns = ["partitions", "limit MiB/s", "average MiB/s", "over s", "rounds", "off by", "bound", "most in a minute"]
+    report("(f) log.cleaner.io.max.bytes.per.second", rows, columns)
+
+
+def _throttled(spark: SparkSession, *, limit: int, partitions: int, appends: int, records: int, keys: int) -> list[str]:
     config, _ = parse_service_config({"log.cleaner.io.max.bytes.per.second": limit, "log.cleaner.backoff.ms": "1h"})  # one tick
     with tempfile.TemporaryDirectory() as folder:
-        logs = LogDir(spark, f"{folder}/logs")
-        topic = logs.create_topic("f", partitions=_PARTITIONS, config=_COMPACT)
-        counted: list[int] = []
-        asked: list[float] = []
-        cleaner = Cleaner(config)
-        original = cleaner.clean
-
-        def counting(*given: object, **named: object) -> object:
-            asked.append(time.perf_counter())
-            receipts = original(*given, **named)  # type: ignore[arg-type]
-            counted.append(sum(one.read_bytes + (one.bytes_after or 0) for one in receipts))
-            return receipts
-
-        cleaner.clean = counting  # type: ignore[assignment, method-assign]
-        tending = Tending(spark=spark, cleaner=cleaner, config=config, topics=lambda: [topic.log], clock_ms=clock.now_ms)
-        for number in range(_THROTTLED_APPENDS):
-            topic.append(changes(spark, 50_000, 0, 25_000, number, in_turn=False))
+        topic = LogDir(spark, f"{folder}/logs").create_topic("f", partitions=partitions, config=_COMPACT)
+        for number in range(appends):
+            topic.append(changes(spark, records, 0, keys, number, in_turn=False))
             topic.roll()
+        tending = Tending(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=clock.now_ms)
+        tending.pacing = watched = _Watched(limit, tending.stop)
         tending.tick()
-        total, elapsed = sum(counted), asked[-1] - asked[0]
-        rate = total / elapsed
-        row = [
+        average, most = watched.rates()
+        over_s = watched.spent[-1][0] - watched.spent[0][0]
+        return [
+            str(partitions),
             f"{limit / _MIB:.1f}",
-            f"{rate / _MIB:.2f}",
-            f"{elapsed:.0f}",
-            str(len([one for one in counted if one])),
-            f"{100 * (rate / limit - 1):+.1f} %",
+            f"{average / _MIB:.2f}",
+            f"{over_s:.0f}",
+            str(tending.tended.rounds),
+            f"{100 * (average / limit - 1):+.1f} %",
             "± 10 %",
+            f"{most / _MIB:.2f}",
         ]
-        report("(f) log.cleaner.io.max.bytes.per.second", [row], ["limit MiB/s", "average MiB/s", "over s", "rounds", "off by", "bound"])
 
 
 def memory() -> None:

@@ -25,8 +25,8 @@ class CleaningReceipt:
     `removed_bytes` is an estimate of their bytes (`estimated_bytes`), empty in receipts of before there was one.
     `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
     it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and
-    `highest_expired_tombstone` the same without the tombstones of purges. `read_bytes` are those of both passes. `table_version` is the
-    swap's.
+    `highest_expired_tombstone` the same without the tombstones of purges. `read_bytes` are those of both passes: of
+    `indexed_bytes` about what the columns take that were mapped, and the files that were written again. `table_version` is the swap's.
     """
 
     topic: str

@@ -1,19 +1,53 @@
-"""The cleaner's limit of bytes a second, kept on average: how long to wait before the next round (SEMANTICS §15).
+"""The cleaner's limit of bytes a second, kept on average: how long to wait before the next bytes (SEMANTICS §15).
 
 Kafka counts what it reads in both passes and what it writes, and sleeps within a cleaning. A Spark job cannot be slowed down while it runs,
-so a round is kept small here, and the next one waits until the average is right again. Shared by all cleaner threads.
+so what a job does is kept small here, and the next one waits until the average is right again. Shared by all cleaner threads.
+
+```
+ limit 10 MB/s    pass 1 of 30 MB    turn of 60 MB    turn of 40 MB         a round that reads 30 + 50 MB and writes 50
+                  ▔▔─                ▔▔▔▔────         ▔▔▔───                ▔ works  ─ waits
+                  0 s                3 s              9 s                   13 s: the next round
+```
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 #: A round may take the bytes of this many seconds at the most, as far as whole partitions allow it.
 ROUND_SECONDS: Final = 10
+#: What is written again may take the bytes of so many seconds at a time, as far as files allow it.
+TURN_SECONDS: Final = 5
 #: What is counted of a byte that is cleaned, at the most: read in both passes, and written.
 _TIMES_COUNTED: Final = 3
+
+
+class Pace(Protocol):
+    """What a cleaning asks before it reads and writes; `turn_bytes` is the most that it should read and write at a time, None: no limit."""
+
+    @property
+    def turn_bytes(self) -> int | None:
+        """Return the most bytes of a turn."""
+
+    def spend(self, counted_bytes: int) -> None:
+        """Return when so many bytes may be read and written, and count them."""
+
+    def settle(self, counted_bytes: int) -> None:
+        """Count what was more, or less, than what had been expected; nobody waits."""
+
+
+class Unlimited:
+    """The pace of a cleaning that nothing holds back."""
+
+    turn_bytes: int | None = None
+
+    def spend(self, counted_bytes: int) -> None:
+        """Return at once."""
+
+    def settle(self, counted_bytes: int) -> None:
+        """Count nothing."""
 
 
 @dataclass(slots=True)
@@ -33,11 +67,16 @@ class Throttle:
             return None
         return max(1, int(self.bytes_per_second * ROUND_SECONDS / _TIMES_COUNTED))
 
+    @property
+    def turn_bytes(self) -> int | None:
+        """The most bytes that a round should read and write at a time; None when there is no limit."""
+        return None if math.isinf(self.bytes_per_second) else max(1, int(self.bytes_per_second * TURN_SECONDS))
+
     def wait_ms(self, now_ms: float) -> float:
-        """Return how long the next round has to wait."""
+        """Return how long the next bytes have to wait."""
         return max(0.0, self._free_at_ms - now_ms)
 
     def observe(self, counted_bytes: int, started_ms: float) -> None:
-        """Count the bytes of a round that was begun at `started_ms`: at the limit it would have lasted so long."""
+        """Count bytes of which the first are read at `started_ms`: at the limit they take so long. Fewer than none take time back."""
         if not math.isinf(self.bytes_per_second):
             self._free_at_ms = max(self._free_at_ms, started_ms) + 1000 * counted_bytes / self.bytes_per_second

@@ -31,6 +31,7 @@ from compaction.grouping import group_segments, worth_writing
 from compaction.producers import Control, known
 from compaction.receipt import CleaningReceipt, estimated_bytes
 from compaction.record_retention import Removal
+from compaction.throttle import Unlimited
 from storage import crash_points
 from storage.cleaning_index import Found, Index
 from storage.cleaning_reads import RoundReads
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from compaction.planner import CleaningPlan, PartitionPlan
     from compaction.segments import Segment
+    from compaction.throttle import Pace
     from storage.snapshot import Files, LogSnapshot
     from storage.topic_log import TopicLog
 
@@ -71,10 +73,20 @@ class Cleaning:
     """One round over the chosen partitions of a plan, against the snapshot that it was planned with."""
 
     def __init__(
-        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, *, slots: int, parallelism: int | None = None
+        self,
+        log: TopicLog,
+        spark: SparkSession,
+        plan: CleaningPlan,
+        snapshot: LogSnapshot,
+        *,
+        slots: int,
+        parallelism: int | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time."""
         self.log, self.spark, self.plan, self.snapshot, self.slots = log, spark, plan, snapshot, slots
+        self.pace = pace or Unlimited()
+        self.indexed_share = log.compression(snapshot).indexed
         self.decisions = log.decisions()
         self.config = log.config(self.decisions)
         self.chosen = {one.log.partition: one for one in plan.chosen}
@@ -85,6 +97,8 @@ class Cleaning:
 
     def run(self) -> list[CleaningReceipt]:
         """Clean, and return a receipt for each partition that was; raise `CommitConflict` when another swap came first."""
+        expected = self._indexed_bytes(sum(segment.size_bytes for plan in self.chosen.values() for segment in plan.segments))
+        self.pace.spend(expected)
         started = time.monotonic()
         try:
             judgement = self._look()
@@ -95,7 +109,8 @@ class Cleaning:
             bytes_again = self._bytes_by_partition(read_again)
             receipts = self._receipts(groups, bytes_again, index_ms)
             receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
-            version = self._swap(judgement, groups, read_again, receipts)
+            left_bytes = self._left_bytes(read_again, receipts)
+            version = self._swap(judgement, groups, read_again, left_bytes, receipts)
         finally:
             self.reads.release()
         if version is None:
@@ -103,6 +118,8 @@ class Cleaning:
         crash_points.reached(CrashPoint.SWAP_COMMITTED)
         done = [replace(one, total_ms=_elapsed_ms(started), table_version=version) for one in receipts]
         done = self._with_sizes(done, groups, version)
+        expected += sum(bytes_again.values()) + int(left_bytes.sum())
+        self.pace.settle(sum(one.read_bytes + (one.bytes_after or 0) for one in done) - expected)
         write_receipts(self.log, done)
         crash_points.reached(CrashPoint.RECEIPT_WRITTEN)
         return done
@@ -240,19 +257,15 @@ class Cleaning:
         judgement: Judgement,
         groups: Mapping[int, list[Sequence[Segment]]],
         read_again: NDArray[np.bool_],
+        left_bytes: NDArray[np.int64],
         receipts: Sequence[CleaningReceipt],
     ) -> int | None:
         """Write the groups and put them in the place of what they were made of; None when there is nothing to write."""
         if not groups:
             return None
-        self._check_still_wanted()
-        files = self.snapshot.files
-        left = np.zeros(len(files.partition), dtype=np.int64)
-        for one in receipts:
-            mine = read_again & (files.partition == one.partition)
-            left[mine] = files.size_bytes[mine] * min(1.0, one.records_after / max(1, files.record_count[mine].sum()))
 
         def rows(chosen: NDArray[np.bool_]) -> DataFrame:
+            self._check_still_wanted()  # at each turn: a slow pace may make a round long
             # Beyond a broadcast the rows are shuffled to be judged: the tasks before that are limited too.
             found = self.reads.files(chosen, LOG_COLUMNS)
             return survivors(with_fate(found if judgement.broadcast else self.reads.few(found), judgement), judgement, LOG_COLUMNS)
@@ -264,10 +277,20 @@ class Cleaning:
             groups=groups,
             rows=rows,
             read=read_again,
-            left_bytes=left,
+            left_bytes=left_bytes,
             one_slice=False,
             parallelism=self.parallelism,
+            pace=self.pace,
         ).commit("clean", [one.to_details() for one in receipts])
+
+    def _left_bytes(self, read_again: NDArray[np.bool_], receipts: Sequence[CleaningReceipt]) -> NDArray[np.int64]:
+        """Return about how much is left of each file that is read again."""
+        files = self.snapshot.files
+        left = np.zeros(len(files.partition), dtype=np.int64)
+        for one in receipts:
+            mine = read_again & (files.partition == one.partition)
+            left[mine] = files.size_bytes[mine] * min(1.0, one.records_after / max(1, files.record_count[mine].sum()))
+        return left
 
     def _read_again(self, groups: Mapping[int, list[Sequence[Segment]]]) -> NDArray[np.bool_]:
         """Tell which files the groups have to be made of; one of which no row is left is none of them."""
@@ -342,11 +365,15 @@ class Cleaning:
             highest_expired_tombstone=found.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             removed_bytes=estimated_bytes(found.removed, plan.segments, mapped=dirty_segments(plan)),
             indexed_bytes=indexed,
-            read_bytes=indexed + bytes_again,
+            read_bytes=self._indexed_bytes(indexed) + bytes_again,
             index_ms=index_ms,
             total_ms=None,
             now_ms=self.plan.now_ms,
         )
+
+    def _indexed_bytes(self, size_bytes: int) -> int:
+        """Return how much pass 1 reads of segments: some columns of them."""
+        return round(self.indexed_share * size_bytes)
 
     def _with_sizes(
         self, receipts: Sequence[CleaningReceipt], groups: Mapping[int, list[Sequence[Segment]]], version: int

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from compaction.bounds import PartitionLog
     from compaction.log_retention import Deletion
     from compaction.segments import Segment
+    from compaction.throttle import Pace
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
@@ -111,7 +112,7 @@ def _empty_rows(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, last_
 
 
 def merge_small_files(
-    log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, parallelism: int | None = None
+    log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, parallelism: int | None, pace: Pace
 ) -> int:
     """Write each closed segment of several slices again as one file, without changing a record; return how many segments that were.
 
@@ -141,5 +142,6 @@ def merge_small_files(
         left_bytes=snapshot.files.size_bytes,
         one_slice=True,
         parallelism=parallelism,
+        pace=pace,
     ).commit("merge")
     return sum(len(mine) for mine in groups.values())

@@ -15,7 +15,8 @@ What is left of a group is one ordered file, a slice. It is several where one wo
 
 A task sorts what it writes, on disk in runs, and holds a buffer for each run until it ends. So tasks write in turns, a job each, of about
 `MOST_BYTES` a task, as far as what is left is known before: the memory that a rewrite needs does not grow with what is rewritten. A file
-that was appended larger, or is to be one slice, is written in one go.
+that was appended larger, or is to be one slice, is written in one go. Turns and slices are smaller where the cleaner is to be slow, and it
+waits between them (`compaction.throttle`).
 """
 
 from __future__ import annotations
@@ -44,11 +45,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from compaction.segments import Segment
+    from compaction.throttle import Pace
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
 #: What a task writes in a turn, and what one of several slices of a group may hold, in bytes of Parquet. A turn costs half a second more.
 MOST_BYTES: Final = 128 * 2**20
+#: However slow the cleaner is to be, no smaller slice is cut: to open a file costs a reader as much (spark.sql.files.openCostInBytes).
+_LEAST_BYTES: Final = 4 * 2**20
 
 _TARGETS: Final = pa.schema(
     [
@@ -85,8 +89,8 @@ class Rewrite:
     """Groups of segments by partition, each to become one segment that takes the label and the base of its first member.
 
     `read` tells which files of the snapshot are read again, `rows` returns what some of them leave (log columns), and `left_bytes` is about
-    how much that is, by file. A group becomes one slice, or, if it need not be `one_slice`, slices of at most `MOST_BYTES` each.
-    `parallelism` limits the tasks at a time.
+    how much that is, by file; 0 of one that is not read. A group becomes one slice, or, if it need not be `one_slice`, slices of at most
+    `MOST_BYTES` each, or less at a slow `pace`. `parallelism` limits the tasks at a time.
     """
 
     log: TopicLog
@@ -98,6 +102,7 @@ class Rewrite:
     left_bytes: NDArray[np.int64]
     one_slice: bool
     parallelism: int | None
+    pace: Pace
 
     def commit(self, kind: str, receipts: Sequence[Mapping[str, Any]] = ()) -> int:
         """Write the groups in the place of their members in one commit, and return the version. Errors as `commit_swap`."""
@@ -115,13 +120,28 @@ class Rewrite:
     def _turns(self) -> Iterator[tuple[DataFrame, str]]:
         """Return of each turn the rows and the condition of the slices that they replace."""
         targets = [one for partition, mine in self.groups.items() for one in self._targets(partition, mine)]
-        at_a_time = self.parallelism or self.spark.sparkContext.defaultParallelism
-        # What is larger counts as much as another one: a turn has a target for each task at least.
-        for number, piece in enumerate(pieces([min(one.left_bytes, MOST_BYTES) for one in targets], MOST_BYTES * at_a_time)):
+        for number, piece in enumerate(self._pieces(targets)):
             if number:
                 gc.collect()  # what the last turn sent to every task can go: Python's proxies of Java objects are cycles
             turn = targets[piece.start : piece.stop]
+            self.pace.spend(sum(one.read_bytes + one.left_bytes for one in turn))
             yield self._written(turn), any_of(slice_ranges(self.snapshot.files, [_span(one) for one in turn]))
+
+    def _pieces(self, targets: Sequence[_Target]) -> list[range]:
+        """Return which targets are written in each turn."""
+        most = MOST_BYTES * (self.parallelism or self.spark.sparkContext.defaultParallelism)
+        # What is larger counts as much as another one: a turn has a target for each task at least.
+        sizes = [min(one.left_bytes, MOST_BYTES) for one in targets]
+        if self.pace.turn_bytes is not None:
+            paced = [(one.read_bytes + one.left_bytes) * most // self.pace.turn_bytes for one in targets]
+            sizes = [max(both) for both in zip(sizes, paced, strict=True)]
+        return pieces(sizes, most)
+
+    def _slice_bytes(self, read_bytes: int, left_bytes: int) -> int:
+        """Return the most that a slice of a group may hold of which so much is read and left."""
+        if self.pace.turn_bytes is None:
+            return MOST_BYTES
+        return min(MOST_BYTES, max(_LEAST_BYTES, self.pace.turn_bytes * left_bytes // max(1, read_bytes + left_bytes)))
 
     def _targets(self, partition: int, groups: Sequence[Sequence[Segment]]) -> Iterator[_Target]:
         """Return the slices that are written for each group of a partition, in order.
@@ -131,7 +151,7 @@ class Rewrite:
         files = self.snapshot.files
         mine = np.flatnonzero(files.partition == partition)
         slices, which = np.unique(files.slice[mine], return_inverse=True)
-        left, size = (
+        left, read = (
             np.bincount(which, np.where(self.read[mine], of_file[mine], 0)).astype(np.int64)
             for of_file in (self.left_bytes, files.size_bytes)
         )
@@ -141,9 +161,10 @@ class Rewrite:
             if slices[first:end].tolist() != [one for segment in group for one in segment.slices]:
                 message = f"topic {self.log.name}: table version {self.snapshot.version} has other slices than those that were planned with"
                 raise CommitConflict(message)
+            most = self._slice_bytes(int(read[first:end].sum()), int(left[first:end].sum()))
             cuts = [range(end - first)]
-            if not self.one_slice and left[first:end].sum() > MOST_BYTES:
-                cuts = pieces(left[first:end].tolist(), MOST_BYTES)
+            if not self.one_slice and left[first:end].sum() > most:
+                cuts = pieces(left[first:end].tolist(), most)
             for one in cuts:
                 at = slice(first + one.start, first + one.stop)
                 first_slice, last_slice = int(slices[at][0]), int(slices[at][-1])
@@ -153,7 +174,7 @@ class Rewrite:
                     members=[one.label for one in group if one.slices[0] <= last_slice and first_slice <= one.slices[-1]],
                     first_slice=first_slice,
                     last_slice=last_slice,
-                    read_bytes=int(size[at].sum()),
+                    read_bytes=int(read[at].sum()),
                     left_bytes=int(left[at].sum()),
                 )
 

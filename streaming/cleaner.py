@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,11 +22,13 @@ from compaction.cleaning_state import CleaningStates
 from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from compaction.offset_map import map_entries, map_slots
 from compaction.planner import Obstacle, plan_cleaning
+from compaction.throttle import Unlimited
 from storage.cleaning import Cleaning
 from storage.commit import past_conflicts
 from storage.retention import merge_small_files, remove_segments
 from streaming import metrics
 from streaming.events import logger
+from streaming.pacing import PacedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -37,11 +40,15 @@ if TYPE_CHECKING:
     from compaction.log_retention import Deletion
     from compaction.planner import CleaningPlan
     from compaction.receipt import CleaningReceipt
+    from compaction.throttle import Pace
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
+    from streaming.pacing import Pacing
 
 _MIB: Final = 2**20
 _LONGEST_ROUND_SECONDS: Final = 600
+#: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
+_LONGEST_PACED_SECONDS: Final = 12 * 3600
 _POLL_SECONDS: Final = 0.05
 _LOG: Final = logger("cleaner")
 
@@ -69,6 +76,7 @@ class Cleaner:
         self._parallelism = None if parallelism is None else max(1, parallelism // turns)
         self._states = CleaningStates()
         self._kept_away: set[str] = set()
+        self._awaited: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(turns)
         #: Set it, and no further round begins; the one in hand ends.
@@ -119,30 +127,32 @@ class Cleaner:
         *,
         now_ms: int,
         force: bool = False,
-        most_bytes: int | None = None,
+        pacing: Pacing | None = None,
         partitions: Collection[int] | None = None,
     ) -> list[CleaningReceipt]:
         """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
 
-        Only `partitions`, when they are given: the others are left alone. What is left when `stopping` is set stays as it is.
+        With a limit of bytes a second, `pacing`, one round of it. Only `partitions`, when they are given: the others are left alone. What
+        is left when `stopping` is set stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         receipts: list[CleaningReceipt] = []
         while not self.stopping.is_set():
-            found, tried = self._round(log, spark, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
+            found, tried = self._round(log, spark, now_ms=now_ms, force=force, pacing=pacing, done=done)
             receipts += found
-            if not tried or most_bytes is not None:
+            if not tried or (pacing is not None and pacing.round_bytes is not None):
                 break
             done |= tried
         return receipts
 
     def _round(
-        self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
+        self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool, pacing: Pacing | None, done: set[int]
     ) -> tuple[list[CleaningReceipt], set[int]]:
         """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried.
 
         When it fails, its partitions are cleaned one by one, each by a plan of its own: the round may have changed the log all the same.
         """
+        most_bytes = None if pacing is None else pacing.round_bytes
 
         def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
             log.look_back()
@@ -151,7 +161,7 @@ class Cleaner:
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             self._report_plan(log, plan)
             chosen = {one.log.partition for one in plan.chosen}
-            return self._execute(log, spark, plan, snapshot) if chosen else [], chosen
+            return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
 
         receipts, chosen = past_conflicts(once)
         if receipts is not None:
@@ -160,14 +170,16 @@ class Cleaner:
         for one in sorted(chosen):
             if not self.stopping.is_set():
                 others = set(range(log.decisions().partitions)) - {one}
-                receipts += self._round(log, spark, now_ms=now_ms, force=force, most_bytes=most_bytes, done=others | done)[0]
+                receipts += self._round(log, spark, now_ms=now_ms, force=force, pacing=pacing, done=others | done)[0]
         return receipts, chosen
 
-    def _execute(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt] | None:
+    def _execute(
+        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+    ) -> list[CleaningReceipt] | None:
         """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
         with self._in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
-                return self._run(log, spark, plan, snapshot)
+                return self._run(log, spark, plan, snapshot, pacing)
             except (CommitConflict, CommitStateUnknown, UnknownTopic):
                 raise
             except CleaningAborted as error:
@@ -180,10 +192,13 @@ class Cleaner:
                 _LOG.warning("round failed, partitions one by one", topic=log.name, error=first_line(error))
                 return None
 
-    def _run(self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot) -> list[CleaningReceipt]:
+    def _run(
+        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+    ) -> list[CleaningReceipt]:
         with self._turns:
             began = time.monotonic()
-            cleaning = Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism)
+            slots, pace = map_slots(self.config), self._pace(log, pacing)
+            cleaning = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace)
             receipts = cleaning.run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         with self._lock:
@@ -192,6 +207,13 @@ class Cleaner:
         for receipt in receipts:
             _report(receipt)
         return receipts
+
+    def _pace(self, log: TopicLog, pacing: Pacing | None) -> Pace:
+        """Return the pace of a round that has its turn: it hurries once somebody waits for it, or VACUUM could take what it has written."""
+        if pacing is None:
+            return Unlimited()
+        end = pacing.seconds() + _LONGEST_PACED_SECONDS
+        return PacedTurn(pacing, self._turns, lambda: self._awaited[log.paths.root] > 0 or pacing.seconds() > end)
 
     def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
         one = plan.chosen[0]
@@ -230,17 +252,26 @@ class Cleaner:
         return Obstacle.IN_PROGRESS if place[0] in self._kept_away else self._states.obstacle(place)
 
     def wait_idle(self, log: TopicLog, partitions: Collection[int] | None = None) -> None:
-        """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long."""
+        """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long.
+
+        What works there keeps to no limit of bytes a second meanwhile.
+        """
         end = time.monotonic() + _LONGEST_ROUND_SECONDS
-        while True:
+        with self._lock:
+            self._awaited[log.paths.root] += 1
+        try:
+            while True:
+                with self._lock:
+                    busy = self._states.working_on(log.paths.root)
+                if not (busy if partitions is None else busy & set(partitions)):
+                    return
+                if time.monotonic() >= end:
+                    message = f"topic {log.name}: another thread works on partitions {sorted(busy)}"
+                    raise CommitConflict(message)
+                time.sleep(_POLL_SECONDS)
+        finally:
             with self._lock:
-                busy = self._states.working_on(log.paths.root)
-            if not (busy if partitions is None else busy & set(partitions)):
-                return
-            if time.monotonic() >= end:
-                message = f"topic {log.name}: another thread works on partitions {sorted(busy)}"
-                raise CommitConflict(message)
-            time.sleep(_POLL_SECONDS)
+                self._awaited[log.paths.root] -= 1
 
     @contextmanager
     def kept_away(self, log: TopicLog) -> Iterator[None]:
@@ -286,7 +317,7 @@ class Cleaner:
                 )
         return {partition: one for partition, one in found.items() if one.segments}
 
-    def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> int:
+    def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int, pacing: Pacing | None = None) -> int:
         """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
         if log.config().compacted:
             return 0
@@ -295,7 +326,7 @@ class Cleaner:
             snapshot = log.snapshot()
             logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
             with self._in_progress(log, [one.partition for one in logs]), self._turns:
-                return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism)
+                return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
 
         return past_conflicts(once)
 

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Final
 from compaction.config_keys import DAY_MS, HOUR_MS, SECOND_MS
 from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from compaction.planner import LEAST_URGENT
-from compaction.throttle import Throttle
 from storage import transactions
 from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
 from streaming import metrics
 from streaming.events import logger
+from streaming.pacing import Pacing
 from streaming.ticker import CLEANER_POOL, with_pool
 
 if TYPE_CHECKING:
@@ -87,10 +87,14 @@ class Tending:
     clock_ms: Callable[[], int]
     stop: threading.Event = field(default_factory=threading.Event)
     tended: Tended = field(default_factory=Tended)
+    pacing: Pacing = field(init=False)
     _in_hand: threading.Lock = field(default_factory=threading.Lock)
     _due: dict[str, _Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _throttle: Throttle | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with nothing spent."""
+        self.pacing = Pacing(self.config.log_cleaner_io_max_bytes_per_second, self.stop)
 
     def tick(self) -> None:
         """Tend every topic once, and again while there is more to clean, but no longer than a tick is; return soon after `stop` was set."""
@@ -184,28 +188,13 @@ class Tending:
         """Clean what is eligible, or, throttled, one round of it; return whether that changed anything."""
         if not log.config().compacted:
             return False
-        throttle = self._shared_throttle()
-        self._wait(throttle)
-        started_ms = time.monotonic() * 1000
-        receipts = self.cleaner.clean(log, self.spark, now_ms=self.clock_ms(), most_bytes=throttle.round_bytes)
+        self.pacing.wait()  # before it is planned, so that the plan is no old one
+        receipts = self.cleaner.clean(log, self.spark, now_ms=self.clock_ms(), pacing=self.pacing)
         if not receipts:
             return False
         with self._lock:
             self.tended.rounds += 1
-            throttle.observe(sum(one.read_bytes + (one.bytes_after or 0) for one in receipts), started_ms)
         return any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts)
-
-    def _shared_throttle(self) -> Throttle:
-        with self._lock:
-            if self._throttle is None:
-                self._throttle = Throttle(self.config.log_cleaner_io_max_bytes_per_second)
-            return self._throttle
-
-    def _wait(self, throttle: Throttle) -> None:
-        with self._lock:
-            wait_ms = throttle.wait_ms(time.monotonic() * 1000)
-        if wait_ms > 0:
-            self.stop.wait(wait_ms / 1000)
 
     def _retain(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
@@ -214,7 +203,7 @@ class Tending:
             return
         self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
         if not compacted:
-            self.cleaner.merge(log, self.spark, now_ms=now_ms)
+            self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
