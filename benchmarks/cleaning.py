@@ -351,7 +351,7 @@ def throttled() -> None:
     """
     spark = _session()
     rows = [
-        _throttled(spark, limit=_MIB // 2, partitions=_PARTITIONS, appends=3, records=50_000, keys=25_000),
+        _throttled(spark, limit=2 * _MIB, partitions=_PARTITIONS, appends=10, records=100_000, keys=500_000),
         _throttled(spark, limit=4 * _MIB, partitions=1, appends=20, records=100_000, keys=1_000_000),
     ]
     columns = ["partitions", "limit MiB/s", "average MiB/s", "over s", "rounds", "off by", "bound", "most in a minute"]

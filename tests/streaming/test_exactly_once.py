@@ -67,7 +67,7 @@ _KILLS = [("APPEND_PLANNED", 2, "group"), ("WRITING", 2, "group"), ("APPEND_COMM
 
 def test_killed_while_it_writes_each_record_is_in_the_log_once(spark: SparkSession, tmp_path: Path) -> None:
     """One input, the whole process group killed among its files; `make torture` has every point."""
-    files = 4
+    files = 3
     fold = write_input(tmp_path / "input", files, seed=1)
     point, nth, whom = _KILLS[1]
     assert application(tmp_path / "logs", tmp_path / "input", point, nth, whom) == -signal.SIGKILL
