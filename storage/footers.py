@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
@@ -35,15 +37,23 @@ class Compression:
 
 
 def read_compression(location: str, snapshot: LogSnapshot, storage_options: Mapping[str, str]) -> Compression | None:
-    """Return how well the records of the largest of the newest files compress; None when no file holds enough records to tell."""
+    """Return how well the records of the largest of the newest files compress; None when no file holds enough records to tell.
+
+    A file that cannot be read tells nothing: whoever needs its records says so.
+    """
     files = snapshot.files
     enough = np.flatnonzero(files.record_count >= _LEAST_RECORDS)
     if not len(enough):
         return None
     newest = enough[np.argsort(files.appended_at_ms[enough], kind="stable")[-8:]]
-    largest = newest[np.argmax(files.size_bytes[newest])]
     filesystem = fs.PyFileSystem(DeltaStorageHandler(location, dict(storage_options)))
-    metadata = pq.read_metadata(str(files.path[largest]), filesystem=filesystem)
+    for file in newest[np.argsort(-files.size_bytes[newest], kind="stable")]:
+        with suppress(OSError, pa.ArrowInvalid):
+            return _compression(pq.read_metadata(str(files.path[file]), filesystem=filesystem))
+    return None
+
+
+def _compression(metadata: pq.FileMetaData) -> Compression:
     raw, stored, indexed = {"key": 0, "rest": 0}, {"key": 0, "rest": 0, "overhead": 0}, 0
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):

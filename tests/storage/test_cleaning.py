@@ -338,21 +338,26 @@ def test_a_plan_that_a_restore_overtook_is_refused(spark: SparkSession, logs: Lo
 
 
 def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:
-    """A file that cannot be read: that partition is uncleanable, says why, keeps its segments, and comes back by force."""
+    """A file that cannot be read: that partition is uncleanable, says why, keeps its segments, and comes back by force.
+
+    It is the newest and the largest, of which one would ask what records take. Appends go on, too.
+    """
     topic = logs.create_topic("poison", partitions=3, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
-    _closed(topic, *(rows(spark, "a=1 a=2", partition=partition, timestamp_ms=T0) for partition in range(3)))
+    frames = {0: "a=1 a=2", 2: "a=1 a=2", 1: "a=1 " * 39 + "a=2"}
+    _closed(topic, *(rows(spark, frame, partition=partition, timestamp_ms=T0) for partition, frame in frames.items()))
     [file] = Path(topic.log.paths.log).glob("partition=1/**/*.parquet")
     good = file.read_bytes()
     file.write_bytes(b"PAR1" + b"\0" * (len(good) - 8) + b"PAR1")
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     assert sorted(one.partition for one in topic.clean(T0)) == [0, 2]
+    topic.append(rows(spark, "b=1", partition=0), now_ms=T0)
     report = topic.explain(T0)[1]
     assert (report.obstacle, topic.clean(T0)) == ("uncleanable after a failure", [])
     assert report.uncleanable_reason
     assert sorted(topic.apply_retention(T0 + 2 * HOUR_MS)) == [0, 2], "no retention either while it is uncleanable"
     file.write_bytes(good)
     assert [one.partition for one in topic.clean(T0, force=True)] == [1]
-    assert history(topic, 1) == ["1 a=2"]
+    assert history(topic, 1) == ["39 a=2"]
     assert topic.explain(T0)[1].obstacle == "nothing cleanable"
 
 
