@@ -17,11 +17,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lastword.service import Service
 from lastword.settings import Settings
 from storage import crash_points
 from storage.crash_points import CrashPoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 TOPIC = "fruit"
 PARTITIONS = 3
@@ -58,6 +62,12 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
                 kill()
 
     crash_points.reached = reached
+    session = {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"}
+    service(log_dir, folder, cleaning=cleaning, session=session).run_until_signal()
+
+
+def service(log_dir: str, folder: str, *, cleaning: bool, session: Mapping[str, str] | None = None) -> Service:
+    """Return the service; it ends when it has taken the files. `session` are settings of Spark, for a process that has no session yet."""
     source = {
         "name": "files",
         "topic": TOPIC,
@@ -76,9 +86,9 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
         "topics": {TOPIC: {"partitions": PARTITIONS, "config": EAGER if cleaning else CALM}},
         "sources": [source],
         "http": {"listen": ""},
-        "spark": {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"},
+        "spark": dict(session or {}),
     }
-    Service(Settings.model_validate(settings)).run_until_signal()
+    return Service(Settings.model_validate(settings))
 
 
 def _kill_at_the_first_file(log: Path, kill: object) -> None:

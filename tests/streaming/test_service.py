@@ -18,7 +18,7 @@ from lastword.service import Service
 from lastword.settings import Settings
 from tests.kill_app import EAGER, PARTITIONS, TOPIC
 from tests.pictures import history, latest, rows
-from tests.streaming.test_exactly_once import application, write_input
+from tests.streaming.test_exactly_once import application, next_start, write_input
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _storm(spark: SparkSession, tmp_path: Path, files: int, kills: list[tuple[st
         application(tmp_path / "logs", tmp_path / "input", point, nth, whom, "cleaning") == -signal.SIGKILL for point, nth, whom in kills
     )
     for folder in ("logs", "calm"):
-        assert application(tmp_path / folder, tmp_path / "input", "NONE", 1, "group", "cleaning") == 0
+        next_start(tmp_path / folder, tmp_path / "input", cleaning=True)
     assert latest(LogDir(spark, str(tmp_path / "logs")).topic(TOPIC)) == fold
     assert _survivors(spark, tmp_path / "logs") == _survivors(spark, tmp_path / "calm")
     return hits
