@@ -47,6 +47,7 @@ from compaction.config_keys import (
     SERVICE_KEYS,
     TOPIC_KEYS,
     UNITS,
+    WEEK_MS,
     Key,
     Kind,
     Synonym,
@@ -107,6 +108,7 @@ class ServiceConfig:
     log_cleaner_threads: int = 1
     log_initial_task_delay_ms: int = 30 * SECOND_MS
     log_retention_check_interval_ms: int = 5 * MINUTE_MS
+    transactional_id_expiration_ms: int = WEEK_MS
 
 
 def _synonym_key(key: Key, synonym: Synonym) -> Key:

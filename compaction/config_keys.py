@@ -311,6 +311,13 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
         minimum=1,
         doc="How often topics without the compact policy are looked at for segments to delete.",
     ),
+    Key(
+        name="transactional.id.expiration.ms",
+        kind=Kind.MILLISECONDS,
+        default=WEEK_MS,
+        minimum=1,
+        doc="How long a transactional.id is known after its last transaction began; those of streaming queries are known for ever.",
+    ),
 )
 """Every key of the service itself, by name and in the order of the names."""
 
@@ -349,7 +356,6 @@ REFUSED_KEYS: Mapping[str, str] = MappingProxyType(
         "log.cleaner.enable": "not here: the cleaner is part of the service; leave compact out of cleanup.policy instead",
         "num.recovery.threads.per.data.dir": "not here: a Delta commit is whole or absent, there is no log recovery at the start",
         "transaction.max.timeout.ms": "not here: transaction.timeout.ms is the topic's own, no client asks for a longer one",
-        "transactional.id.expiration.ms": "not here: transactional ids stay in the ledger; producer.id.expiration.ms forgets producers",
     }
 )
 """Kafka's keys that lastword does not have, on purpose, each with the reason."""

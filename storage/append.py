@@ -334,9 +334,16 @@ class Append:
 def check_not_fenced(stamp: ProducerStamp, decisions: Decisions, topic: str) -> None:
     """Raise `ProducerFenced` unless `stamp` is still the newest instance of its transactional.id."""
     newest = decisions.producers.get(stamp.transactional_id)
-    if newest is None or (newest.producer_id, newest.epoch) != (stamp.producer_id, stamp.epoch):
+    ours = f"ours is producer {stamp.producer_id}, epoch {stamp.epoch}"
+    if newest is None:
         message = (
-            f"topic {topic}: transactional.id {stamp.transactional_id} was taken over by another instance (ours is producer "
-            f"{stamp.producer_id}, epoch {stamp.epoch}; newest is {newest}); what it left open was aborted"
+            f"topic {topic}: transactional.id {stamp.transactional_id} is not known any more ({ours}): nothing was begun under it for "
+            "transactional.id.expiration.ms, or the ledger was lost; begin a new transaction"
+        )
+        raise ProducerFenced(message)
+    if (newest.producer_id, newest.epoch) != (stamp.producer_id, stamp.epoch):
+        message = (
+            f"topic {topic}: transactional.id {stamp.transactional_id} was taken over by another instance ({ours}; newest is producer "
+            f"{newest.producer_id}, epoch {newest.epoch}); what it left open was aborted"
         )
         raise ProducerFenced(message)

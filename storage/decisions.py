@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compaction.readers import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 _TOLD: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
 
@@ -66,10 +66,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """Who a transactional.id is: its producer id, its newest epoch, its own timeout and the streaming query that it belongs to, if any."""
+    """Who a transactional.id is: its producer id, its newest epoch, since when, its own timeout and its streaming query, if any."""
 
     producer_id: int
     epoch: int
+    since_ms: int
     timeout_ms: int | None = None
     query: str | None = None
 
@@ -170,6 +171,15 @@ class Decisions:
         held = (one for one in self.purges.get(partition, ()) if self.holds(one) and one.offset is not None)
         return sorted({one.offset for one in held if one.offset is not None and (one.sequence > after or one.offset >= passed)})
 
+    def silent_producers(self, before_ms: int, open_ids: Container[str]) -> frozenset[str]:
+        """Return each transactional.id whose last transaction began before a moment, is over, and whose producer may be forgotten.
+
+        That of a streaming query is not: its micro-batches go on under it. Nor the highest producer id: no other producer may be given it.
+        """
+        highest = max((one.producer_id for one in self.producers.values()), default=-1)
+        kept = {name for name, one in self.producers.items() if one.query is not None or one.producer_id == highest or name in open_ids}
+        return frozenset(name for name, one in self.producers.items() if one.since_ms < before_ms and name not in kept)
+
     def closed_offset(self, partition: int, log_end_offset: int) -> int:
         """Return the offset below which every segment is closed, -1 when none is known to be.
 
@@ -213,7 +223,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
             case Kind.SCHEMA if row.name is not None:
                 schemas[row.name] = dict(row.details)
             case Kind.PRODUCER if row.name is not None:
-                producers[row.name] = Producer(**row.details)
+                producers[row.name] = Producer(**row.details, since_ms=row.time_ms)
             case Kind.READER if row.name is not None:
                 readers.pop(row.name, None)
                 reader = Reader.from_details(row.name, row.details, row.time_ms)
@@ -256,18 +266,29 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
     return found
 
 
-def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int) -> list[Decision]:
-    """Return the decisions that still hold, and all younger ones, in order."""
-    rows = list(rows)
+def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
+    """Return the decisions that still hold, and all younger ones, in order; none of a transactional.id that is `forgotten`.
+
+    A reader is forgotten when it was dropped, or had expired, before the moment.
+    """
+    rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
     kept: dict[int, Decision] = {}
     newest: dict[tuple[Kind, int | None, str | None], Decision] = {}
     for row in rows:
         if row.time_ms >= before_ms:
             kept[row.sequence] = row
-        elif today.holds(row):
+        elif today.holds(row) and row.kind is not Kind.PURGE:
             newest[row.kind, row.partition, row.name] = row
-    kept.update({row.sequence: row for row in (*newest.values(), *_still_telling(rows, today))})
+    young_readers = {row.name for row in kept.values() if row.kind is Kind.READER}
+    holding = [row for row in newest.values() if row.kind is not Kind.READER or row.name in young_readers or _pins_since(row, before_ms)]
+    kept.update({row.sequence: row for row in (*holding, *_still_telling(rows, today), *_still_releasing(rows, today))})
     return [kept[sequence] for sequence in sorted(kept)]
+
+
+def _pins_since(row: Decision, moment_ms: int) -> bool:
+    """Tell whether a reader of the ledger had not been dropped, and had not expired, at a moment."""
+    reader = Reader.from_details(row.name or "", row.details, row.time_ms)
+    return reader is not None and not reader.is_expired(moment_ms)
 
 
 def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:
@@ -286,4 +307,14 @@ def _still_telling(rows: Sequence[Decision], today: Decisions) -> list[Decision]
             if removed is not None and removed > highest.get((told, row.partition), -1):
                 highest[told, row.partition] = removed
                 found.append(row)
+    return found
+
+
+def _still_releasing(rows: Iterable[Decision], today: Decisions) -> list[Decision]:
+    """Return the purges that wait for a cleaning, and the highest of each partition: a table that follows the topic may be behind it."""
+    found = []
+    for partition, purges in _by_partition((row for row in rows if today.holds(row)), Kind.PURGE).items():
+        released = today.released_offsets(partition)
+        highest = max(purges, key=lambda row: row.offset or 0)
+        found += [row for row in purges if row is highest or row.offset in released]
     return found

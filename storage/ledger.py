@@ -25,7 +25,7 @@ from storage import schema
 from storage.decisions import Decision, Decisions, Kind, fold, still_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
 _APP_ID: Final = "lastword-ledger"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
@@ -103,18 +103,19 @@ class Ledger:
                 self._append_once(choose(today), today)
         return self.read()
 
-    def compact(self, *, before_ms: int, least_files: int) -> int:
+    def compact(self, *, before_ms: int, least_files: int, silent_ms: int = 0, open_ids: Container[str] = ()) -> int:
         """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
 
         Of each kind, partition and name the newest old row stays, and of cleanings and log starts the newest that holds, and the receipts
-        that removed a higher tombstone than any later one. What readers of the ledger find is the same.
+        that removed a higher tombstone than any later one. What readers of the ledger find is the same; but who wrote nothing since
+        `silent_ms` under a transactional.id that is none of `open_ids` is forgotten, and readers that had expired by `before_ms`.
         """
         with self._lock:
             today = self.read()
             if len(self._rows) < least_files:
                 return 0
             rows = self.rows()
-            kept = still_needed(rows, today, before_ms)
+            kept = still_needed(rows, today, before_ms, forgotten=today.silent_producers(silent_ms, open_ids))
             assert self._table is not None  # noqa: S101  read() has opened it
             try:
                 write_deltalake(

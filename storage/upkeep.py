@@ -7,6 +7,8 @@
 | Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`schema.log_properties`) |
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
+| … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
+| … readers that are gone | 7 days after they expired or were dropped | left out then |
 | query checkpoints | the last 100 micro-batches | Spark (`spark.sql.streaming.minBatchesToRetain`) |
 | … of a source of files | the name of every file ever read | nobody: Spark's source has to know them, some 150 B each |
 
@@ -34,6 +36,7 @@ _LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
 #: A file that no commit names may be one of a commit in flight; none takes a day.
 _ORPHANS_KEPT_MS: Final = DAY_MS
 _LEDGER_FILES: Final = 100
+_DECISIONS_KEPT_MS: Final = 7 * DAY_MS
 #: That no less than 7 days may be asked for, and that (from Delta 4.1 on) what is asked for does not count.
 _CHECKS: Final = ("spark.databricks.delta.retentionDurationCheck.enabled", "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled")
 #: In how many tasks a FULL lists: each lists whole folders of the first level, which are partitions. Spark's own 10,000 take minutes.
@@ -98,6 +101,12 @@ def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, rete
     spark.sql(f"DELETE FROM delta.`{location}` WHERE refused_at < timestamp_millis({before})")  # noqa: S608  a path of ours, and a number
 
 
-def compact_ledger(log: TopicLog, *, now_ms: int, least_files: int = _LEDGER_FILES) -> int:
-    """Write the ledger again without the decisions that no longer hold and are older than 7 days; return how many rows went."""
-    return log.ledger.compact(before_ms=now_ms - 7 * DAY_MS, least_files=least_files)
+def compact_ledger(log: TopicLog, spark: SparkSession, *, now_ms: int, id_expiration_ms: int, least_files: int = _LEDGER_FILES) -> int:
+    """Write the ledger again without the decisions that no longer hold and are older than 7 days; return how many rows went.
+
+    Those of a transactional.id go when nothing was begun under it for `id_expiration_ms` and it has no transaction open.
+    """
+    open_ids = {one.transactional_id for one in log.open_transactions(spark) if one.transactional_id is not None}
+    return log.ledger.compact(
+        before_ms=now_ms - _DECISIONS_KEPT_MS, least_files=least_files, silent_ms=now_ms - id_expiration_ms, open_ids=open_ids
+    )

@@ -219,4 +219,4 @@ class Tending:
             due.orphans_ms = 0 if orphans else due.orphans_ms
             raise
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
-        compact_ledger(log, now_ms=now_ms)
+        compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=self.config.transactional_id_expiration_ms)

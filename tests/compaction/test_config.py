@@ -462,6 +462,7 @@ def test_the_settings_of_a_service_are_its_own_and_the_defaults_of_its_topics() 
             "log.cleaner.backoff.ms": "1s",
             "log.retention.check.interval.ms": "1 min",
             "log.initial.task.delay.ms": 0,
+            "transactional.id.expiration.ms": "1d",
             "log.retention.hours": 24,
             "segment.bytes": "64kb",
             "cleanup.policy": ["delete", "compact"],
@@ -476,6 +477,7 @@ def test_the_settings_of_a_service_are_its_own_and_the_defaults_of_its_topics() 
         log_cleaner_backoff_ms=1_000,
         log_retention_check_interval_ms=60_000,
         log_initial_task_delay_ms=0,
+        transactional_id_expiration_ms=86_400_000,
     )
     assert expected == config
     assert topic_defaults == {"cleanup.policy": "compact,delete", "log.retention.hours": "24", "segment.bytes": "64000"}

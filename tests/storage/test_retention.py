@@ -150,9 +150,9 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     topic.pause(0, now_ms=T0)
     topic.resume(0, now_ms=T0)
     today, shown = topic.log.decisions(), history(topic)
-    assert compact_ledger(topic.log, now_ms=T0, least_files=1) == 0, "young decisions stay"
+    assert compact_ledger(topic.log, spark, now_ms=T0, id_expiration_ms=7 * DAY_MS, least_files=1) == 0, "young decisions stay"
     rows_before = len(topic.log.ledger.rows())
-    assert compact_ledger(topic.log, now_ms=T0 + 30 * DAY_MS, least_files=1) == 5
+    assert compact_ledger(topic.log, spark, now_ms=T0 + 30 * DAY_MS, id_expiration_ms=7 * DAY_MS, least_files=1) == 5
     assert len(topic.log.ledger.rows()) == rows_before - 5
     after = LogDir(spark, logs.location).topic("tidy").log.decisions()
     for name in ("topic_id", "partitions", "overrides", "rolled_offsets", "pauses"):

@@ -17,6 +17,7 @@ from compaction.errors import InvalidRecords, InvalidTransactionState, ProducerF
 from lastword import LogDir, Topic
 from storage import crash_points, transactions
 from storage.crash_points import CrashPoint
+from storage.upkeep import compact_ledger
 from tests.model import ModelTopic
 from tests.pictures import latest, rows, text
 
@@ -411,6 +412,27 @@ def test_idle_producers_are_forgotten_and_may_start_anywhere(spark: SparkSession
     with pytest.raises(InvalidRecords, match="sequence_gap"):
         topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=10_999)
     assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_000).record_count == 1
+
+
+def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_instance_is_fenced(
+    spark: SparkSession, logs: LogDir
+) -> None:
+    """By when its last transaction began; one that is open does not expire, nor the highest producer id: none is given twice."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    nightly, held, silent, highest = (topic.transaction(name, now_ms=5_000) for name in ("nightly", "held", "silent", "highest"))
+    for one in (nightly, held):
+        one.append(rows(spark, f"grape={one.producer_id}"), now_ms=5_000)
+    nightly.commit(now_ms=5_000)
+    assert compact_ledger(topic.log, spark, now_ms=6_000, id_expiration_ms=1_000, least_files=1) == 0
+    assert compact_ledger(topic.log, spark, now_ms=6_001, id_expiration_ms=1_000, least_files=1) == 2
+    with pytest.raises(ProducerFenced, match="silent is not known any more"):
+        silent.append(rows(spark, "grape=zombie"))
+    again = topic.transaction("nightly", now_ms=6_001)
+    assert (again.producer_id, again.epoch) == (highest.producer_id + 1, 0)
+    again.append(rows(spark, "grape=again"))
+    again.commit()
+    held.commit()
+    assert latest(topic) == {"grape": "again"}
 
 
 def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced(spark: SparkSession, logs: LogDir) -> None:
