@@ -426,7 +426,8 @@ def _clean_and_watch(logs: int, count: int) -> None:
     over = threading.Event()
 
     def age_s() -> float:
-        return java.management.ManagementFactory.getRuntimeMXBean().getUptime() / 1000 + 0.01  # the log's clock; more than its rounding
+        uptime_ms = int(java.management.ManagementFactory.getRuntimeMXBean().getUptime())
+        return uptime_ms / 1000 + 0.01  # the log's clock; more than its rounding
 
     def watch() -> None:
         while not over.wait(0.25):

@@ -100,7 +100,7 @@ def _watch(query: StreamingQuery, topic: Topic, files: int) -> None:
     with Progress(*columns, console=out) as progress:
         task = progress.add_task("streaming airports", total=files)
         while True:
-            ended = query.awaitTermination(0.2)
+            ended = query.awaitTermination(0.2)  # type: ignore[arg-type]  # part of a second will do
             for micro_batch in query.recentProgress:
                 if micro_batch.batchId > shown and micro_batch.numInputRows:
                     shown = micro_batch.batchId
