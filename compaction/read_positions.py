@@ -138,7 +138,7 @@ def advance(begin: Sequence[int], end: Sequence[int], limit: int | None) -> tupl
     total = sum(waiting)
     if limit is None or total <= limit:
         return tuple(at + more for at, more in zip(begin, waiting, strict=True))
-    return tuple(at + min(more, max(1, limit * more // total) if more else 0) for at, more in zip(begin, waiting, strict=True))
+    return tuple(at + min(more, max(1, limit * more // total)) for at, more in zip(begin, waiting, strict=True))
 
 
 class Loss(str, Enum):

@@ -509,13 +509,17 @@ def test_a_setting_of_the_service_out_of_its_range_is_refused(key: str, raw: obj
 
 
 def test_each_cleaner_thread_has_more_than_1_mib_of_the_dedupe_buffer() -> None:
-    """Kafka's check, strict; nothing is said of it while the number of threads is wrong by itself."""
+    """Kafka's check, strict, in whole bytes; nothing is said of it while the number of threads is wrong by itself."""
     parse_service_config({"log.cleaner.dedupe.buffer.size": 4 * 2**20 + 4, "log.cleaner.threads": 4})
     allowed = "more than 1048576 (1 MiB) for each of log.cleaner.threads, which is 4"
-    assert service_refusals({"log.cleaner.dedupe.buffer.size": "4MiB", "log.cleaner.threads": 4}) == {
-        "log.cleaner.dedupe.buffer.size": allowed
-    }
+    for size in ("4MiB", str(4 * 2**20 + 3)):
+        refused = service_refusals({"log.cleaner.dedupe.buffer.size": size, "log.cleaner.threads": 4})
+        assert refused == {"log.cleaner.dedupe.buffer.size": allowed}
+    with pytest.raises(InvalidConfiguration, match=r"log\.cleaner\.dedupe\.buffer\.size = 4194304"):
+        parse_service_config({"log.cleaner.dedupe.buffer.size": "4MiB", "log.cleaner.threads": 4})
     assert list(service_refusals({"log.cleaner.dedupe.buffer.size": 0, "log.cleaner.threads": 0})) == ["log.cleaner.threads"]
+    unreadable = service_refusals({"log.cleaner.dedupe.buffer.size": "much", "log.cleaner.threads": 200})
+    assert "each of log.cleaner.threads" not in unreadable["log.cleaner.dedupe.buffer.size"]
 
 
 def test_a_misspelt_setting_of_the_service_gets_the_nearest_of_all_keys() -> None:

@@ -144,6 +144,12 @@ def test_a_segment_that_the_log_start_cuts_stays_and_so_does_the_log_start() -> 
     assert _gone(drawn("0:1 100:1 200:1* 310", log_start=99)) == []
 
 
+def test_a_log_start_does_not_move_where_nothing_goes() -> None:
+    """Also when cleaning has emptied the first segments: compaction never moves it."""
+    assert deletable(drawn("100:1 200:1* 310"), 0).log_start_offset == 0
+    assert deletable(drawn("309:1∅#1 310", log_start=200), 0).log_start_offset == 200
+
+
 def test_a_log_start_at_the_log_end_takes_the_active_segment_too() -> None:
     """Everything was deleted; one row keeps the log end."""
     log = drawn("0:1 100:1* 310", log_start=310)

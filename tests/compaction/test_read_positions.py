@@ -72,6 +72,18 @@ def test_an_end_has_no_latest_where_there_is_none_yet() -> None:
     for given in ("latest", {0: -1, 1: 4}):
         with pytest.raises(UserError, match="allowed is earliest or an offset"):
             _parsed(given, allow_latest=False)
+    assert _parsed({0: 0, 1: 4}, allow_latest=False) == (0, 4)
+
+
+def test_what_is_allowed_is_said_with_an_example_that_can_be_copied() -> None:
+    """For the topic's own number of partitions, and no longer than two of them."""
+    with pytest.raises(UserError) as refused:
+        parse_offsets({}, option="--from", partitions=3, earliest=(0, 0, 0), latest=(9, 9, 9))
+    assert str(refused.value) == (
+        "--from = {}: no offset for partition 0, 1, 2; allowed is earliest, latest or an offset for each of the partitions 0 to 2, such as "
+        '{"0": 0, "1": 0}'
+    )
+    assert parse_offsets("latest", option="--from", partitions=1, earliest=(0,), latest=(9,)) == (9,)
 
 
 def test_partitions_share_a_micro_batch_by_what_they_still_have_to_give() -> None:
@@ -80,6 +92,7 @@ def test_partitions_share_a_micro_batch_by_what_they_still_have_to_give() -> Non
     assert advance((0, 0), (100, 300), 400) == (100, 300)
     assert advance((0, 0), (100, 300), 40) == (10, 30)
     assert advance((0, 0, 0), (1, 1_000_000, 0), 10) == (1, 9, 0)
+    assert advance((0, 0), (2, 1_000_000), 10) == (1, 9)
     assert advance((7, 0), (5, 10), None) == (7, 10)
     assert advance((7, 0), (5, 10), 4) == (7, 4)
 
@@ -99,7 +112,19 @@ def test_a_reader_is_told_of_deleted_records_and_of_tombstones_that_went_unread(
         (5, 0, 90), (6, 0, 39), (6, 1, 60), (7, 1, 55))]  # fmt: skip
     assert _missed(position, tombstones=went) == [(Loss.TOMBSTONE, 1, 60, 60)]
     [one] = missed(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), tombstones=went)
-    assert str(one).startswith("partition 1, offset 60: tombstones up to offset 60 were removed before they were read")
+    assert str(one) == (
+        "partition 1, offset 60: tombstones up to offset 60 were removed before they were read (delete.retention.ms): keys that were "
+        "deleted may still be held"
+    )
+    [one] = missed(position, log_start_offsets=(0, 61), log_end_offsets=(100, 100))
+    assert str(one) == "partition 1, offset 60: the records 60 to 60 were deleted; the log starts at 61"
+
+
+def test_of_many_tombstones_the_highest_offset_is_named() -> None:
+    """In whatever order they went."""
+    went = [RemovedTombstone(table_version=6, partition=0, offset=offset) for offset in (70, 80, 75)]
+    [one] = missed(Position(offsets=(0,)), log_start_offsets=(0,), log_end_offsets=(100,), tombstones=went)
+    assert "up to offset 80" in one.detail
 
 
 def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
@@ -112,6 +137,14 @@ def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
     assert _missed(position, restores=[TakenBack(table_version=9, restored_version=7, log_end_offsets=(0, 0))]) == []
     forgotten = TakenBack(table_version=12, restored_version=7, log_end_offsets=None)
     assert _missed(position, restores=[back, forgotten]) == [(Loss.TRUNCATED, 0, 40, 100), (Loss.TRUNCATED, 1, 60, 100)]
+    told = [
+        str(missed(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), restores=restores)[-1])
+        for restores in ([back], [forgotten])
+    ]
+    assert told == [
+        f"partition 1, offset 60: the log was taken back to {end} by a RESTORE; the records read from there on were undone"
+        for end in ("offset 50", "an offset that is not known any more")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +160,11 @@ def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
 def test_a_reader_of_a_topic_that_had_the_name_before_has_missed_all_of_the_new_one(position: Position) -> None:
     """It can only begin at the new log's start."""
     found = recreated(position, topic_id="new", table_version=7, log_start_offsets=(0, 2))
-    assert [(one.loss, one.partition, one.resume_at) for one in found] == [(Loss.RECREATED, 0, 0), (Loss.RECREATED, 1, 2)]
+    second = dict(enumerate(position.offsets)).get(1, 0)
+    assert [(one.loss, one.partition, one.offset, one.resume_at) for one in found] == [
+        (Loss.RECREATED, 0, 5, 0),
+        (Loss.RECREATED, 1, second, 2),
+    ]
     assert str(found[0]) == "partition 0, offset 5: the topic was deleted, and another was created under its name; its log starts at 0"
     assert resumed(position, found, 2) == (0, 2)
 
@@ -141,10 +178,14 @@ class _History:
 def test_the_history_of_a_log_is_asked_for_only_where_it_can_matter() -> None:
     """Not at a version that was read, not of another topic; from the older of the two versions on, else."""
     asked: list[int] = []
+    restored = False
 
     def history(since_version: int) -> _History:
         asked.append(since_version)
-        return _History(tombstones=(RemovedTombstone(table_version=8, partition=1, offset=12),))
+        return _History(
+            tombstones=(RemovedTombstone(table_version=8, partition=1, offset=12),),
+            restores=(TakenBack(table_version=9, restored_version=6, log_end_offsets=(5, 8)),) if restored else (),
+        )
 
     def losses(position: Position, version: int, start: int = 0) -> list[Loss]:
         log = Extent(topic_id="new", table_version=version, log_start_offsets=(start, start), log_end_offsets=(50, 50))
@@ -152,12 +193,16 @@ def test_the_history_of_a_log_is_asked_for_only_where_it_can_matter() -> None:
 
     at_seven = Position(offsets=(5, 9), table_version=7, since_version=6, topic_id="new")
     assert losses(at_seven, 7) == []
+    assert losses(replace(at_seven, since_version=0), 7) == []
+    assert losses(at_seven, 7, start=5) == []
     assert losses(replace(at_seven, topic_id="old"), 7) == [Loss.RECREATED, Loss.RECREATED]
     assert asked == []
     assert losses(at_seven, 8) == [Loss.TOMBSTONE]
     assert losses(at_seven, 7, start=9) == [Loss.DELETED, Loss.TOMBSTONE], "the log start moves without a commit"
     assert losses(replace(at_seven, since_version=-1), 7) == [Loss.TOMBSTONE]
     assert asked == [6, 6, -1]
+    restored = True
+    assert losses(at_seven, 9) == [Loss.TRUNCATED, Loss.TOMBSTONE]
 
 
 def test_a_reader_of_the_same_topic_has_not() -> None:
@@ -178,6 +223,10 @@ def test_the_past_of_a_vector_is_whole_up_to_the_first_cleaning_past_it() -> Non
 
 def test_a_position_is_written_and_read_as_json() -> None:
     """What a checkpoint and a registered reader keep."""
-    position = Position(offsets=(4, 5), table_version=9, since_version=5)
-    assert Position.from_json(position.to_json()) == position
+    position = Position(offsets=(4, 5), table_version=9, since_version=5, topic_id="a1")
+    written = '{"offsets":{"0":4,"1":5},"table_version":9,"since_version":5,"topic_id":"a1"}'
+    assert position.to_json() == written
+    assert Position.from_json(written) == position
     assert position.vector() == {0: 4, 1: 5}
+    of_nobody_knows_whom = Position.from_json(written.replace(',"topic_id":"a1"', ""))
+    assert of_nobody_knows_whom == replace(position, topic_id="")

@@ -45,12 +45,12 @@ def test_an_expired_tombstone_stays_until_it_was_read() -> None:
 def test_lag_counts_offsets_and_a_reader_past_the_end_has_none() -> None:
     """As Kafka's consumer lag: gaps count."""
     standing = ReaderStanding.of(reader("a", 5, 9, seen_ms=7), (8, 4), now_ms=107)
-    assert (standing.lag, standing.expires_ms, standing.expired) == (3, 107, True)
+    assert standing == ReaderStanding(name="a", offsets=(5, 9), lag=3, seen_ms=7, expires_ms=107, expired=True)
 
 
 def test_what_the_ledger_keeps_of_a_reader_comes_back() -> None:
     """And a dropped one does not."""
-    kept = reader("a", 5, 9, seen_ms=7)
+    kept = Reader(name="a", position=Position(offsets=(5, 9), table_version=4, since_version=3), seen_ms=7, expiration_ms=100)
     assert Reader.from_details("a", kept.to_details(), 7) == kept
     assert Reader.from_details("a", {"offsets": None}, 7) is None
 
@@ -60,7 +60,8 @@ def test_a_name_or_an_expiration_that_cannot_be_is_refused(name: str, expiration
     """With what is allowed."""
     with pytest.raises(UserError, match="allowed"):
         check_reader(name, expiration_ms)
-    assert check_reader("orders-cache", 1) == "orders-cache"
+    for allowed in ("orders-cache", "a", "x" * 249):
+        assert check_reader(allowed, 1) == allowed
 
 
 def test_a_horizon_in_a_segment_that_is_not_read_to_its_end_does_not_wait_for_a_round() -> None:
