@@ -12,7 +12,9 @@
 (e) Peak memory of a cleaning at one map budget, for 1 M and 16 M records: the same. What lives is what a full collection leaves, by the
     JVM's own log; they are made again and again while the cleaning runs. 16 logs of 1 M against one of 16 M: a process that has done less,
     or was looked at less often, shows less. The map is so small that a partition of the smaller log fills it, as one of the larger does: a
-    round whose map has room left shows less, too. Whether it grows with what has survived so far, the peaks of the quarters tell.
+    round whose map has room left shows less, too. In the end some records change that make all of the log be written again: otherwise a
+    log of 1 M has one task that writes at a time, and the larger one two, as soon as a partition is more than a task writes in a turn.
+    Whether it grows with what has survived so far, the peaks of the quarters tell.
 (f) The throttle over a minute: within 10 % of the limit.
 
 A log is cleaned several times by taking the cleaning back with Delta's RESTORE, which is not measured, nor is loading the state of the log
@@ -69,6 +71,8 @@ _ROUNDS = 3
 _MICRO_BATCHES = 20
 #: 157,000 keys; a partition of a log of 1 M records has 250,000 to map.
 _MAP = "4MiB"
+#: How often all of the one large log is written again in the end; of many logs each is once.
+_REWRITTEN = 4
 
 
 def run() -> None:
@@ -447,6 +451,10 @@ def _clean_and_watch(logs: int, count: int) -> None:
         for topic in topics:
             while topic.clean():
                 pass
+            for _ in range(max(1, _REWRITTEN // logs)):  # all that is left is written again
+                topic.append(changes(spark, 100, 0, 500_000, 1))
+                topic.roll()
+                topic.clean()
         over.set()
         watching.join()
         rounds = sum(len({one.table_version for one in topic.log.receipts()}) for topic in topics)
