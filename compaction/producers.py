@@ -72,6 +72,10 @@ class ProducerState:
         """The sequence that continues in this epoch."""
         return 0 if self.last_sequence is None else (self.last_sequence + 1) % SEQUENCES
 
+    def is_left_open_before(self, epoch: int) -> bool:
+        """Tell whether an instance of an older epoch has a transaction open here."""
+        return self.open_first_offset is not None and self.epoch < epoch
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStamp:

@@ -54,7 +54,7 @@ class Transaction:
         taken over, `InvalidTransactionState` after the end.
         """
         self._check_open("append to")
-        return self._log.append(rows, now_ms=_now(now_ms), habits=self._habits, stamp=self._stamp)
+        return transactions.append(self._log, rows, self._stamp, now_ms=_now(now_ms), habits=self._habits)
 
     def commit(self, *, now_ms: int | None = None) -> AppendResult:
         """Commit: a COMMIT marker in every touched partition, in one Delta commit. Raises `ProducerFenced` when taken over."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from compaction.errors import InvalidRecords, ProducerFenced, UserError
+from compaction.errors import CommitConflict, InvalidRecords, ProducerFenced, UserError
 from compaction.producers import Verdict
 from compaction.segments import ActiveSegment, next_append
 from storage import crash_points, dead_letters
@@ -190,18 +190,24 @@ class Append:
     def _check_stamp(self) -> None:
         if self.stamp is None:
             return
-        check_not_fenced(self.stamp, self.decisions, self.log.name)
+        check_not_fenced(self.stamp, self.log.decisions(), self.log.name)  # as it is after the snapshot was taken
         if self.shape is not None and (self.shape.has_producers or self.shape.has_offsets):
             message = f"topic {self.log.name}: rows of a transaction get their producer and offsets from it; leave those columns out"
             raise InvalidRecords(message)
 
     def _stamped(self, rows: DataFrame) -> Stamped | None:
-        """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there."""
+        """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there.
+
+        Raises `CommitConflict` where an older instance has one open, which must be aborted first.
+        """
         if self.stamp is None:
             return None
         states = states_of(self.stamp.producer_id, self.log.producer_states(rows.sparkSession, self.snapshot))
         sequences, firsts = [0] * len(self.log_ends), list(self.log_ends)
         for partition, state in states.items():
+            if state.is_left_open_before(self.stamp.epoch):
+                message = f"topic {self.log.name}: an older instance of {self.stamp.transactional_id} came first; nothing was appended"
+                raise CommitConflict(message)
             if state.epoch == self.stamp.epoch:
                 sequences[partition] = state.next_sequence
             if state.open_first_offset is not None:

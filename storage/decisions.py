@@ -96,14 +96,14 @@ class Restore:
 class Decisions:
     """What the ledger says today: every decision folded, newest last.
 
-    `cleanings` and `starts` are the decisions of each partition in order; which of them hold depends on the `restores`.
+    `rolls`, `cleanings`, `starts` and `purges` are the decisions of each partition in order; which of them hold depends on the `restores`.
     """
 
     topic_id: str
     partitions: int
     created_ms: int
     overrides: Mapping[str, str]
-    rolled_offsets: Mapping[int, int]
+    rolls: Mapping[int, Sequence[Decision]]
     queries: Mapping[str, str | None]
     mirror: Mapping[str, Any] | None
     schemas: Mapping[str, Mapping[str, Any]]
@@ -136,16 +136,16 @@ class Decisions:
     def holds(self, row: Decision) -> bool:
         """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
         match row.kind:
-            case Kind.CLEAN | Kind.PURGE:
+            case Kind.CLEAN | Kind.PURGE | Kind.ROLL:
                 return self.contains(row)
             case Kind.START:
                 return not any(one.restored_version <= (row.table_version or 0) < one.version for one in self.restores)
             case _:
                 return True
 
-    def contains(self, cleaning: Decision) -> bool:
-        """Tell whether the log still contains what a receipt speaks of: no RESTORE took its swap back."""
-        return not self._undone(cleaning.table_version or 0)
+    def contains(self, decision: Decision) -> bool:
+        """Tell whether the log still contains what a decision speaks of: no RESTORE took its table version back."""
+        return not any(one.undoes(decision.table_version or 0) for one in self.restores)
 
     def cleaner_checkpoint(self, partition: int, *, as_of_version: int | None = None) -> int | None:
         """Return the first dirty offset that the newest valid receipt names; None when there is none."""
@@ -186,17 +186,10 @@ class Decisions:
         Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end. What lies past the log end
         says nothing of the segments that are there.
         """
-        cleaned = self.cleaner_checkpoint(partition)
+        rolled = [one.offset for one in self.rolls.get(partition, ()) if self.holds(one)]
         emptied = self.log_start_offset(partition)
-        closed = [self.rolled_offset(partition), -1 if cleaned is None else cleaned, emptied if emptied == log_end_offset else -1]
-        return max((one for one in closed if one <= log_end_offset), default=-1)
-
-    def _undone(self, table_version: int) -> bool:
-        return any(one.undoes(table_version) for one in self.restores)
-
-    def rolled_offset(self, partition: int) -> int:
-        """Return the log end offset at which `partition` was last rolled by command, -1 when never."""
-        return self.rolled_offsets.get(partition, -1)
+        closed = [*rolled, self.cleaner_checkpoint(partition), emptied if emptied == log_end_offset else None]
+        return max((one for one in closed if one is not None and one <= log_end_offset), default=-1)
 
 
 def fold(rows: Iterable[Decision]) -> Decisions:
@@ -204,7 +197,6 @@ def fold(rows: Iterable[Decision]) -> Decisions:
     ordered = sorted(rows, key=lambda row: row.sequence)
     created = next(row for row in ordered if row.kind is Kind.CREATE)
     overrides: Mapping[str, str] = {}
-    rolled: dict[int, int] = {}
     queries: dict[str, str | None] = {}
     mirror: Mapping[str, Any] | None = None
     schemas: dict[str, Mapping[str, Any]] = {}
@@ -214,8 +206,6 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         match row.kind:
             case Kind.CONFIG:
                 overrides = {key: str(value) for key, value in row.details.items()}
-            case Kind.ROLL if row.partition is not None and row.offset is not None:
-                rolled[row.partition] = max(row.offset, rolled.get(row.partition, -1))
             case Kind.QUERY if row.name is not None:
                 queries[row.name] = row.details.get("query_id")
             case Kind.MIRROR:
@@ -236,7 +226,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         partitions=int(created.details["partitions"]),
         created_ms=created.time_ms,
         overrides=overrides,
-        rolled_offsets=rolled,
+        rolls=_by_partition(ordered, Kind.ROLL),
         queries=queries,
         mirror=mirror,
         schemas=schemas,
@@ -269,19 +259,35 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
 def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
     """Return the decisions that still hold, and all younger ones, in order; none of a transactional.id that is `forgotten`.
 
-    A reader is forgotten when it was dropped, or had expired, before the moment.
+    Only what is old itself takes the place of something old: a RESTORE may yet make void what is younger. A reader is forgotten when it
+    was dropped, or had expired, before the moment.
     """
     rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
-    kept: dict[int, Decision] = {}
+    young = [row for row in rows if row.time_ms >= before_ms]
+    holding = [row for row in rows if row.time_ms < before_ms and today.holds(row)]
+    young_readers = {row.name for row in young if row.kind is Kind.READER}
     newest: dict[tuple[Kind, int | None, str | None], Decision] = {}
-    for row in rows:
-        if row.time_ms >= before_ms:
-            kept[row.sequence] = row
-        elif today.holds(row) and row.kind is not Kind.PURGE:
-            newest[row.kind, row.partition, row.name] = row
-    young_readers = {row.name for row in kept.values() if row.kind is Kind.READER}
-    holding = [row for row in newest.values() if row.kind is not Kind.READER or row.name in young_readers or _pins_since(row, before_ms)]
-    kept.update({row.sequence: row for row in (*holding, *_still_telling(rows, today), *_still_releasing(rows, today))})
+    kept = {row.sequence: row for row in young}
+    for row in holding:
+        match row.kind:
+            case Kind.RESTORE:
+                kept[row.sequence] = row
+            case Kind.PURGE:
+                pass
+            case Kind.START | Kind.ROLL:  # the highest holds, in whichever order they were written
+                other = newest.get((row.kind, row.partition, None))
+                if other is None or (other.offset or 0) <= (row.offset or 0):
+                    newest[row.kind, row.partition, None] = row
+            case _:
+                newest[row.kind, row.partition, row.name] = row
+    kept.update(
+        {
+            row.sequence: row
+            for row in newest.values()
+            if row.kind is not Kind.READER or row.name in young_readers or _pins_since(row, before_ms)
+        }
+    )
+    kept.update({row.sequence: row for row in (*_still_telling(holding), *_still_releasing(holding, today))})
     return [kept[sequence] for sequence in sorted(kept)]
 
 
@@ -297,24 +303,25 @@ def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:
     return found
 
 
-def _still_telling(rows: Sequence[Decision], today: Decisions) -> list[Decision]:
+def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
     """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
     found = []
     highest: dict[tuple[str, int | None], int] = {}
-    for row in reversed(rows):
+    for row in reversed(holding):
         for told in _TOLD:
-            removed = highest_tombstone(row.details, told) if row.kind is Kind.CLEAN and today.holds(row) else None
+            removed = highest_tombstone(row.details, told) if row.kind is Kind.CLEAN else None
             if removed is not None and removed > highest.get((told, row.partition), -1):
                 highest[told, row.partition] = removed
                 found.append(row)
     return found
 
 
-def _still_releasing(rows: Iterable[Decision], today: Decisions) -> list[Decision]:
+def _still_releasing(holding: Sequence[Decision], today: Decisions) -> list[Decision]:
     """Return the purges that wait for a cleaning, and the highest of each partition: a table that follows the topic may be behind it."""
+    then = replace(today, cleanings=_by_partition(holding, Kind.CLEAN), purges=_by_partition(holding, Kind.PURGE))
     found = []
-    for partition, purges in _by_partition((row for row in rows if today.holds(row)), Kind.PURGE).items():
-        released = today.released_offsets(partition)
+    for partition, purges in then.purges.items():
+        released = then.released_offsets(partition)
         highest = max(purges, key=lambda row: row.offset or 0)
         found += [row for row in purges if row is highest or row.offset in released]
     return found

@@ -106,15 +106,14 @@ class Ledger:
     def compact(self, *, before_ms: int, least_files: int, silent_ms: int = 0, open_ids: Container[str] = ()) -> int:
         """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
 
-        Of each kind, partition and name the newest old row stays, and of cleanings and log starts the newest that holds, and the receipts
-        that removed a higher tombstone than any later one. What readers of the ledger find is the same; but who wrote nothing since
-        `silent_ms` under a transactional.id that is none of `open_ids` is forgotten, and readers that had expired by `before_ms`.
+        What stays says `still_needed`: what readers of the ledger find is the same, whatever RESTORE comes next. But who wrote nothing
+        since `silent_ms` under a transactional.id that is none of `open_ids` is forgotten, and readers that had expired by `before_ms`.
         """
         with self._lock:
-            today = self.read()
+            rows = self.rows()
             if len(self._rows) < least_files:
                 return 0
-            rows = self.rows()
+            today = fold(rows)  # of just these: what somebody decides from here on makes the commit fail
             kept = still_needed(rows, today, before_ms, forgotten=today.silent_producers(silent_ms, open_ids))
             assert self._table is not None  # noqa: S101  read() has opened it
             try:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from compaction.producers import ProducerStamp, ProducerState
+    from compaction.producers import ProducerState
     from compaction.segments import Segment
     from storage.append import AppendResult, Habits, MicroBatch
     from storage.layout import TopicPaths
@@ -173,7 +173,7 @@ class TopicLog:
         with self._lock:
             snapshot, today = self.snapshot(), self.decisions()
             since = max(self._looked_at, today.looked_at_version)
-            if snapshot.maintenance_txn < 0 or snapshot.version <= since:
+            if snapshot.version <= since:
                 return
             found = self._unrecorded(today, since)
             if found:
@@ -332,15 +332,13 @@ class TopicLog:
         now_ms: int,
         habits: Habits,
         micro_batch: MicroBatch | None = None,
-        stamp: ProducerStamp | None = None,
     ) -> AppendResult:
         """Append rows in one commit; try again from a fresh snapshot while other appenders come first.
 
         A batch call (`micro_batch` None) raises `InvalidRecords` if the log refuses one of the rows, and nothing is written. A
-        micro-batch puts refused rows aside as dead letters; one that was committed before does nothing. With a `stamp` the rows belong to
-        its transaction; raises `ProducerFenced` when another instance has taken over.
+        micro-batch puts refused rows aside as dead letters; one that was committed before does nothing.
         """
-        return self.attempts(lambda: Append(self, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch, stamp=stamp).run())
+        return self.attempts(lambda: Append(self, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch).run())
 
     def attempts(self, once: Callable[[], T]) -> T:
         """Do something that commits, in this process's turn, again and again while others come first."""

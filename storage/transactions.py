@@ -8,6 +8,7 @@
 ```
 
 Each step is a compare-and-set on the log, and looks at the ledger within it: an instance that was taken over finds out before its commit.
+To begin is no commit to the log, where nothing was open: what an older instance still commits then is aborted before the first append.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from compaction.producers import OpenTransaction
+    from storage.append import MicroBatch
+    from storage.decisions import Decisions, Producer
+    from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
 
@@ -50,19 +54,49 @@ def begin(
         raise UserError(message)
 
     def once() -> ProducerStamp:
-        decisions = log.decisions()
-        known = decisions.producers.get(transactional_id)
-        if known is not None and query is not None and known.query == query:
-            return ProducerStamp(transactional_id=transactional_id, producer_id=known.producer_id, epoch=known.epoch)
-        snapshot = log.snapshot()
-        highest = max([snapshot.highest_producer_id(), *(one.producer_id for one in decisions.producers.values())])
-        producer_id, epoch = next_identity((known.producer_id, known.epoch) if known else None, highest_id=highest)
-        _register(log, transactional_id, producer_id, epoch, now_ms=now_ms, timeout_ms=timeout_ms, query=query)
+        log.decisions()
+        in_log = log.snapshot().highest_producer_id()
+        chosen: list[tuple[ProducerStamp, Producer | None]] = []
+
+        def registered(today: Decisions) -> list[Decision]:
+            before = today.producers.get(transactional_id)
+            if before is not None and query is not None and before.query == query:
+                producer_id, epoch = before.producer_id, before.epoch
+            else:
+                highest = max([in_log, *(one.producer_id for one in today.producers.values())])
+                producer_id, epoch = next_identity((before.producer_id, before.epoch) if before else None, highest_id=highest)
+            stamp = ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch)
+            chosen.append((stamp, before))
+            goes_on = before is not None and (before.producer_id, before.epoch) == (producer_id, epoch)
+            return [] if goes_on else [_registration(stamp, now_ms=now_ms, timeout_ms=timeout_ms, query=query)]
+
+        log.ledger.decide(registered)
+        stamp, before = chosen[-1]
+        if before is not None and (before.producer_id, before.epoch) == (stamp.producer_id, stamp.epoch):
+            return stamp
         crash_points.reached(CrashPoint.PRODUCER_REGISTERED)
-        stamp = ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch)
-        if known is not None:
-            _write_markers(log, spark, known.producer_id, max(epoch, known.epoch), Control.ABORT, now_ms=now_ms)
+        if before is not None:
+            epoch = max(stamp.epoch, before.epoch)
+            _write_markers(log, spark, log.snapshot(), Control.ABORT, producer_id=before.producer_id, epoch=epoch, now_ms=now_ms)
         return stamp
+
+    return log.attempts(once)
+
+
+def append(
+    log: TopicLog,
+    rows: DataFrame,
+    stamp: ProducerStamp,
+    *,
+    now_ms: int,
+    habits: Habits,
+    micro_batch: MicroBatch | None = None,
+) -> AppendResult:
+    """Append rows to the transaction of `stamp` as `TopicLog.append` does; raise `ProducerFenced` when another instance has taken over."""
+
+    def once() -> AppendResult:
+        _abort_older(log, rows.sparkSession, stamp, now_ms=now_ms)
+        return Append(log, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch, stamp=stamp).run()
 
     return log.attempts(once)
 
@@ -74,8 +108,10 @@ def end(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, control: Contr
     """
 
     def once() -> AppendResult:
+        _abort_older(log, spark, stamp, now_ms=now_ms)
+        snapshot = log.snapshot()
         check_not_fenced(stamp, log.decisions(), log.name)
-        return _write_markers(log, spark, stamp.producer_id, stamp.epoch, control, now_ms=now_ms)
+        return _write_markers(log, spark, snapshot, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 
     return log.attempts(once)
 
@@ -87,27 +123,49 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
     """
 
     def once() -> AppendResult:
-        known = log.decisions().producers.get(transaction.transactional_id or "")
-        control = Control.COMMIT if known is not None and known.query is not None else Control.ABORT
-        epoch = transaction.epoch if control is Control.COMMIT else transaction.epoch + 1
-        if known is not None and control is Control.ABORT and transaction.transactional_id is not None:
-            epoch = max(epoch, known.epoch + 1)
-            _register(log, transaction.transactional_id, known.producer_id, epoch, now_ms=now_ms, timeout_ms=known.timeout_ms, query=None)
-        return _write_markers(log, spark, transaction.producer_id, epoch, control, now_ms=now_ms)
+        chosen: list[tuple[Control, int]] = []
+
+        def fenced(today: Decisions) -> list[Decision]:
+            known = today.producers.get(transaction.transactional_id or "")
+            if known is not None and known.query is not None:
+                chosen.append((Control.COMMIT, transaction.epoch))
+                return []
+            epoch = transaction.epoch + 1 if known is None else max(transaction.epoch, known.epoch) + 1
+            chosen.append((Control.ABORT, epoch))
+            if known is None or transaction.transactional_id is None:
+                return []
+            stamp = ProducerStamp(transactional_id=transaction.transactional_id, producer_id=known.producer_id, epoch=epoch)
+            return [_registration(stamp, now_ms=now_ms, timeout_ms=known.timeout_ms, query=None)]
+
+        log.decisions()
+        log.ledger.decide(fenced)
+        control, epoch = chosen[-1]
+        return _write_markers(log, spark, log.snapshot(), control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms)
 
     return log.attempts(once)
 
 
-def _register(
-    log: TopicLog, transactional_id: str, producer_id: int, epoch: int, *, now_ms: int, timeout_ms: int | None, query: str | None
-) -> None:
-    details = {"producer_id": producer_id, "epoch": epoch, "timeout_ms": timeout_ms, "query": query}
-    log.ledger.append([Decision(kind=Kind.PRODUCER, time_ms=now_ms, name=transactional_id, details=details)])
+def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, query: str | None) -> Decision:
+    details = {"producer_id": stamp.producer_id, "epoch": stamp.epoch, "timeout_ms": timeout_ms, "query": query}
+    return Decision(kind=Kind.PRODUCER, time_ms=now_ms, name=stamp.transactional_id, details=details)
 
 
-def _write_markers(log: TopicLog, spark: SparkSession, producer_id: int, epoch: int, control: Control, *, now_ms: int) -> AppendResult:
-    """Write one marker into every partition in which the producer has a transaction open, in one commit; none when it has none."""
+def _abort_older(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, *, now_ms: int) -> None:
+    """Abort what an older instance of `stamp` has open: it may have looked into the ledger before the newest began, and committed after."""
     snapshot = log.snapshot()
+    states = states_of(stamp.producer_id, log.producer_states(spark, snapshot))
+    if any(state.is_left_open_before(stamp.epoch) for state in states.values()):
+        check_not_fenced(stamp, log.decisions(), log.name)
+        _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+
+
+def _write_markers(
+    log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, control: Control, *, producer_id: int, epoch: int, now_ms: int
+) -> AppendResult:
+    """Write one marker into every partition in which the producer has a transaction open, in one commit; none when it has none.
+
+    Raises `CommitConflict` when something was committed after `snapshot`.
+    """
     states = states_of(producer_id, log.producer_states(spark, snapshot))
     firsts = {partition: state.open_first_offset for partition, state in states.items() if state.open_first_offset is not None}
     if not firsts:

@@ -106,7 +106,8 @@ def compact_ledger(log: TopicLog, spark: SparkSession, *, now_ms: int, id_expira
 
     Those of a transactional.id go when nothing was begun under it for `id_expiration_ms` and it has no transaction open.
     """
-    open_ids = {one.transactional_id for one in log.open_transactions(spark) if one.transactional_id is not None}
-    return log.ledger.compact(
-        before_ms=now_ms - _DECISIONS_KEPT_MS, least_files=least_files, silent_ms=now_ms - id_expiration_ms, open_ids=open_ids
-    )
+    with log.turn():  # an append of a transaction that is not open yet is not overtaken
+        open_ids = {one.transactional_id for one in log.open_transactions(spark) if one.transactional_id is not None}
+        return log.ledger.compact(
+            before_ms=now_ms - _DECISIONS_KEPT_MS, least_files=least_files, silent_ms=now_ms - id_expiration_ms, open_ids=open_ids
+        )

@@ -234,7 +234,7 @@ class Appender:
                 query_id=self._query_id, query_name=self._name, batch_id=batch_id, fail_on_invalid=self._fail_on_invalid
             )
             began = time.monotonic()
-            result = self._log.append(batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch, stamp=self._stamp)
+            result = self._append(batch, micro_batch)
             metrics.count_append(
                 self._log.name,
                 seconds=time.monotonic() - began,
@@ -245,6 +245,11 @@ class Appender:
             if self._grouping is not None and (batch_id + 1) % self._grouping.micro_batches == 0:
                 self.end_transaction()
             self._report(batch_id, result)
+
+    def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
+        if self._stamp is None:
+            return self._log.append(batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
+        return transactions.append(self._log, batch, self._stamp, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
 
     def end_transaction(self) -> None:
         """Commit the transaction in hand, if there is one."""

@@ -117,3 +117,69 @@ def test_purges_that_wait_for_a_cleaning_stay_and_so_does_the_highest(ledger: Le
     assert ledger.compact(before_ms=_DAY, least_files=1) == 2
     assert [row.offset for row in ledger.rows() if row.kind is Kind.PURGE] == [7]
     assert _folded_alike(ledger, lambda today: today.released_offsets(0)) == []
+
+
+def _placed(ledger: Ledger, kind: Kind, day: float, version: int, offset: int | None = None, **details: Any) -> None:
+    """Decide something about partition 0 at a table version."""
+    partition = None if kind is Kind.RESTORE else 0
+    decision = Decision(kind=kind, time_ms=int(day * _DAY), partition=partition, offset=offset, table_version=version, details=details)
+    ledger.append([decision])
+
+
+def test_what_a_restore_took_back_stays_void_whatever_restore_came_after(ledger: Ledger) -> None:
+    """Each of them is kept: the second one says nothing of what the first took back, which is young here, as a RESTORE may bear any time.
+
+    ```
+     table version   50             52             60
+                     log start 100  RESTORE to 49  RESTORE to 55      100 lies in what was taken back
+                     tombstone 7 may go
+    ```
+    """
+    _placed(ledger, Kind.START, 10, 50, 100)
+    _placed(ledger, Kind.PURGE, 10, 51, 7)
+    _placed(ledger, Kind.RESTORE, 0, 52, restored_version=49)
+    _placed(ledger, Kind.RESTORE, 0, 60, restored_version=55)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 0
+    assert _folded_alike(ledger, lambda today: (today.log_start_offset(0), today.released_offsets(0))) == (0, [])
+    assert _folded_alike(ledger, lambda today: [one.version for one in today.restores]) == [52, 60]
+
+
+def test_of_log_starts_and_rolls_the_highest_stays_not_the_last_that_was_written(ledger: Ledger) -> None:
+    """Two who decide at the same time may write theirs in either order."""
+    for kind in (Kind.START, Kind.ROLL):
+        _placed(ledger, kind, 1, 5, 300)
+        _placed(ledger, kind, 1, 5, 500)
+        _placed(ledger, kind, 1, 5, 100)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 4
+    assert _folded_alike(ledger, lambda today: (today.log_start_offset(0), today.closed_offset(0, 900))) == (500, 500)
+
+
+def test_what_is_young_takes_the_place_of_nothing_as_a_restore_may_yet_make_it_void(ledger: Ledger) -> None:
+    """A cleaning of the last days has passed two purges, and told of a higher tombstone; then it is taken back."""
+    _placed(ledger, Kind.CLEAN, 0, 1, 6, highest_removed_tombstone=5)
+    _placed(ledger, Kind.PURGE, 1, 2, 3)
+    _placed(ledger, Kind.PURGE, 1, 3, 7)
+    _placed(ledger, Kind.START, 1, 4, 2)
+    _placed(ledger, Kind.CLEAN, 10, 10, 9, highest_removed_tombstone=8)
+    _placed(ledger, Kind.START, 10, 10, 9)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 0
+    _placed(ledger, Kind.RESTORE, 11, 12, restored_version=9)
+    assert _folded_alike(ledger, lambda today: today.released_offsets(0)) == [3, 7]
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 2
+    assert _folded_alike(ledger, lambda today: today.newest_cleaning(0)).details["highest_removed_tombstone"] == 5  # type: ignore[attr-defined]
+
+
+def test_what_is_decided_while_the_ledger_is_read_to_be_written_again_is_not_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id is silent for long and comes back at that moment, in another process: the ledger is left as it is, or written with that."""
+    for name, producer_id in (("nightly", 0), ("highest", 1)):
+        _decide(ledger, Kind.PRODUCER, 0, name, producer_id=producer_id, epoch=0, timeout_ms=None, query=None)
+    read, other = ledger._refresh, Ledger(ledger._uri, "fruit")  # noqa: SLF001
+
+    def come_back() -> None:
+        read()
+        if other.read().producers["nightly"].epoch == 0:
+            _decide(other, Kind.PRODUCER, 9, "nightly", producer_id=0, epoch=1, timeout_ms=None, query=None)
+
+    monkeypatch.setattr(ledger, "_refresh", come_back)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1, silent_ms=5 * _DAY) == 0
+    assert _folded_alike(ledger, lambda today: today.producers["nightly"].epoch) == 1

@@ -120,6 +120,23 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monk
     assert topic.delete_records({0: 1}, now_ms=T0) == {0: 5}, "the log start never falls"
 
 
+def test_a_restore_takes_a_log_start_back_before_retention_goes_by_it(spark: SparkSession, logs: LogDir) -> None:
+    """Also on a log of which nothing was ever cleaned or removed; and its segments, which end below that log start, stay."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    version = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    topic.append(rows(spark, "kiwi=1"), now_ms=T0)
+    topic.delete_records({0: 1}, now_ms=T0)
+    assert history(topic) == ["1 kiwi=1"]
+    spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+    assert history(topic) == ["0 lime=1"]
+
+    assert topic.apply_retention(T0) == {}
+    topic.append(rows(spark, "plum=1"), now_ms=T0)
+    assert topic.apply_retention(T0) == {}
+    assert history(topic) == ["0 lime=1", "1 plum=1"]
+    assert topic.verify().ok
+
+
 def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_record(spark: SparkSession, logs: LogDir) -> None:
     """For topics that the cleaner does not touch; a Delta stream that tails the log sees none of it."""
     topic = logs.create_topic("small", partitions=2, config={"cleanup.policy": "delete", "retention.ms": -1})
@@ -155,12 +172,13 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     assert compact_ledger(topic.log, spark, now_ms=T0 + 30 * DAY_MS, id_expiration_ms=7 * DAY_MS, least_files=1) == 5
     assert len(topic.log.ledger.rows()) == rows_before - 5
     after = LogDir(spark, logs.location).topic("tidy").log.decisions()
-    for name in ("topic_id", "partitions", "overrides", "rolled_offsets", "pauses"):
+    for name in ("topic_id", "partitions", "overrides", "pauses"):
         assert getattr(after, name) == getattr(today, name), name
+    assert after.closed_offset(0, 9) == today.closed_offset(0, 9) == 9
     assert (after.cleaner_checkpoint(0), history(topic)) == (today.cleaner_checkpoint(0), shown)
     topic.append(rows(spark, "c=1"), now_ms=T0)
     assert topic.roll(now_ms=T0 + 30 * DAY_MS) == {0: 10}
-    assert topic.log.decisions().rolled_offset(0) == 10, "and goes on"
+    assert topic.log.decisions().closed_offset(0, 10) == 10, "and goes on"
 
     files = set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet"))
     vacuum(topic.log, spark, now_ms=T0 + 30 * DAY_MS)

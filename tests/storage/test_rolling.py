@@ -119,6 +119,30 @@ def test_roll_closes_the_active_segment_and_an_empty_one_is_left_alone(spark: Sp
         topic.roll(2)
 
 
+def test_a_roll_that_a_restore_took_back_does_not_hide_a_later_one(spark: SparkSession, logs: LogDir) -> None:
+    """The log end is lower then; what was rolled beyond it says nothing, before anybody has looked back at the RESTORE and after.
+
+    ```
+     append 0 1   append 2 3   roll 4   RESTORE   append 2   roll 3
+     ├ segment 0 ─────────────┤         ├ 0 1 ┤   ├ 0 1 2 ────────┤ 3 …
+    ```
+    """
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
+    version = topic.append(rows(spark, "grape=1 lime=1")).table_version
+    topic.append(rows(spark, "grape=2 lime=2"))
+    assert topic.roll() == {0: 4}
+    spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+    topic.append(rows(spark, "kiwi=1"))
+    assert topic.roll() == {0: 3}
+    assert not topic.describe().partitions[0].active
+    topic.append(rows(spark, "kiwi=2 kiwi=3"))
+    assert segments(topic) == [(0, 0, 2), (3, 3, 4)]
+
+    topic.log.look_back()
+    assert topic.log.decisions().closed_offset(0, 5) == 3
+    assert topic.roll() == {0: 5}
+
+
 def test_records_that_suddenly_grow_do_not_outgrow_their_segments(spark: SparkSession, logs: LogDir) -> None:
     """The estimate is one of bytes, not of records: small records, then large ones that hardly compress."""
     limit = 64 * 1024

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import threading
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from pyspark.sql import functions as F
 from compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword import LogDir, Topic
 from storage import crash_points, transactions
+from storage.append import check_not_fenced
 from storage.crash_points import CrashPoint
+from storage.topic_log import TopicLog
 from storage.upkeep import compact_ledger
 from tests.model import ModelTopic
 from tests.pictures import latest, rows, text
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from storage.topic_log import TopicLog
+    from lastword.transaction import Transaction
 
 _COMPACT = {"cleanup.policy": "compact"}
 _PRODUCED = (
@@ -257,6 +260,107 @@ def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
         txn.commit()
     assert _picture(topic) == ["0 lime=1", "1 ABORT"]
     assert latest(topic) == {}
+
+
+def test_instances_in_processes_that_do_not_wait_for_each_other(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in the log when the new one begins; what the old one commits a moment later is aborted, also if it went elsewhere.
+
+    ```
+     old    ledger: epoch 0                            commits lime to partitions 0 and 1
+     new                     ledger: epoch 1, nothing open                             grape in partition 0, COMMIT
+    ```
+    """
+    monkeypatch.setattr(TopicLog, "turn", nullcontext)
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    beside = LogDir(spark, logs.location).topic("fruit")
+    for name, appends in (("one", True), ("two", False)):
+        old = topic.transaction(name)
+        begun: list[Transaction] = []
+
+        def begin(now: CrashPoint, name: str = name, begun: list[Transaction] = begun) -> None:
+            if now is CrashPoint.APPEND_PLANNED and not begun:
+                begun.append(beside.transaction(name))
+
+        with monkeypatch.context() as during:
+            during.setattr(crash_points, "reached", begin)
+            late = rows(spark, "lime=zombie", partition=0).unionByName(rows(spark, "kiwi=zombie", partition=1))
+            assert old.append(late).record_count == 2
+        (new,) = begun
+        assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 1)
+        if appends:
+            new.append(rows(spark, "grape=new", partition=0))
+        new.commit()
+        assert latest(topic) == {"grape": "new"}
+        assert topic.open_transactions() == []
+    assert _picture(topic, 1) == ["0 kiwi=zombie", "1 ABORT", "2 kiwi=zombie", "3 ABORT"]
+    assert topic.verify().ok
+
+
+def test_a_commit_that_comes_after_a_takeover_is_refused_not_taken_for_done(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new instance begins, and aborts what is open, between the old one's looks at ledger and log."""
+    monkeypatch.setattr(TopicLog, "turn", nullcontext)
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    beside = LogDir(spark, logs.location).topic("fruit")
+    old = topic.transaction("loader")
+    old.append(rows(spark, "lime=zombie"))
+
+    def looked(*given: Any) -> None:
+        check_not_fenced(*given)
+        monkeypatch.setattr(transactions, "check_not_fenced", check_not_fenced)
+        beside.transaction("loader")
+
+    monkeypatch.setattr(transactions, "check_not_fenced", looked)
+    with pytest.raises(ProducerFenced, match="loader was taken over"):
+        old.commit()
+    assert _picture(topic) == ["0 lime=zombie", "1 ABORT"]
+
+
+def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_producer(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes that do not wait for each other: the later one reads the ledger again."""
+    monkeypatch.setattr(TopicLog, "turn", nullcontext)
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    beside = LogDir(spark, logs.location).topic("fruit")
+    first: list[Transaction] = []
+    ledger = topic.log.ledger
+    append_once = ledger._append_once  # noqa: SLF001  where the choice is made and nothing written
+
+    def overtaken(*given: Any) -> None:
+        if len(first) < 3:
+            first.append(beside.transaction(["loader", "other", "loader"][len(first)]))
+        append_once(*given)
+
+    monkeypatch.setattr(ledger, "_append_once", overtaken)
+    second = [topic.transaction("loader") for _ in range(3)]
+    found = [(one.producer_id, one.epoch) for one in (*first, *second)]
+    assert len(set(found)) == 6
+    assert {producer for producer, _ in found} == {0, 1}
+    with pytest.raises(ProducerFenced):
+        first[0].commit()
+
+
+def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was begun longer ago than `transactional.id.expiration.ms`, and nothing is open yet: forgetting waits for its turn."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    slow = topic.transaction("slow", now_ms=5_000)
+    topic.transaction("highest", now_ms=5_000).abort()
+    tidying = threading.Thread(
+        target=lambda: compact_ledger(topic.log, spark, now_ms=9_000, id_expiration_ms=1_000, least_files=1), daemon=True
+    )
+
+    def tidy(now: CrashPoint) -> None:
+        if now is CrashPoint.APPEND_PLANNED and not tidying.ident:
+            tidying.start()
+            tidying.join(1.5)
+
+    monkeypatch.setattr(crash_points, "reached", tidy)
+    slow.append(rows(spark, "lime=1"))
+    tidying.join()
+    slow.commit()
+    assert latest(topic) == {"lime": "1"}
 
 
 def test_random_histories_of_many_producers_go_through_spark_as_through_the_model(spark: SparkSession, logs: LogDir) -> None:
