@@ -1,9 +1,10 @@
 """The service for an hour under everything at once: memory, times and files stay flat.
 
 What is kept for days is kept for minutes here, or an hour would show nothing of it: files that left the log go with the next VACUUM,
-decisions and transactional ids after `_KEPT_MINUTES`, dead letters after 30 seconds, and commits in each `_delta_log` after
+decisions, transactional ids and producers after `_KEPT_MINUTES`, dead letters after 30 seconds, and commits in each `_delta_log` after
 `_KEPT_MINUTES`, by dating those that are older eight days back (Delta keeps them 7 days, and looks with each checkpoint: here each 10
-commits, not 100).
+commits, not 100). Files that no commit names (each DELETE of dead letters leaves an empty one) go with a VACUUM FULL, which is each tenth
+one instead of once a day, and finds them a day old as they are dated back, too.
 
 `LASTWORD_SOAK_MINUTES` says how long (60), `LASTWORD_SOAK_PLOT` names an SVG file to draw the samples into. In `make test` the same code
 runs for a minute, which is too short to say that something is flat: there only what must hold at any length is asserted.
@@ -34,7 +35,7 @@ from streaming import metrics
 from tests.pictures import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -97,8 +98,9 @@ def _settings(folder: Path) -> Settings:
                     "partitions": 2,
                     "config": {
                         "cleanup.policy": "compact",
-                        "segment.bytes": "8KiB",
+                        "segment.bytes": "64KiB",  # a file has 4 KiB besides its records
                         "min.cleanable.dirty.ratio": 0.3,
+                        "producer.id.expiration.ms": f"{_KEPT_MINUTES:g}m",
                         "delete.retention.ms": "30s",
                         "file.delete.delay.ms": 0,
                     },
@@ -155,14 +157,16 @@ def _drop(incoming: Path, number: int) -> None:
     written.rename(incoming / f"{number:06}.json")
 
 
-def _tidied(log: TopicLog, spark: SparkSession) -> None:
-    """Do what the service does each hour."""
+def _tidied(log: TopicLog, spark: SparkSession, *, daily: bool) -> None:
+    """Do what the service does each hour, and `daily`."""
     now_ms, kept_ms = clock.now_ms(), int(_KEPT_MINUTES * 60_000)
     for table in (log.paths.log, log.paths.ledger, log.paths.dead_letters):
-        _age(Path(table, "_delta_log"))
+        _age(Path(table, "_delta_log").glob("0*"))
+        if daily:
+            _age(Path(table).rglob("part-*"))
     with log.turn():
         upkeep.expire_dead_letters(log, spark, now_ms=now_ms, retention_ms=30_000)
-    upkeep.vacuum(log, spark, now_ms=now_ms)
+    upkeep.vacuum(log, spark, now_ms=now_ms, orphans=daily)
     upkeep.compact_ledger(log, spark, now_ms=now_ms, id_expiration_ms=kept_ms, least_files=20)
 
 
@@ -170,10 +174,10 @@ def _files(*folders: Path) -> int:
     return sum(1 for folder in folders for found in folder.rglob("*") if found.is_file() and not found.name.startswith("."))
 
 
-def _age(delta_log: Path) -> None:
-    """Date commits, their checksums and checkpoints that are older than `_KEPT_MINUTES` eight days back."""
+def _age(files: Iterable[Path]) -> None:
+    """Date what is older than `_KEPT_MINUTES` eight days back: commits with their checksums and checkpoints, or data files."""
     now = time.time()
-    for file in delta_log.glob("0*"):
+    for file in files:
         with contextlib.suppress(FileNotFoundError):  # Delta's clean-up came first
             written = file.stat().st_mtime
             if _KEPT_MINUTES * 60 < now - written < _EIGHT_DAYS:
@@ -203,7 +207,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
                 sampled = time.monotonic()
                 topics = list(service.tending.topics())
                 for log in topics:
-                    _tidied(log, spark)
+                    _tidied(log, spark, daily=len(samples) % 10 == 9)
                 roots = [Path(log.paths.root) for log in topics]
                 samples.append(
                     _Sample(
