@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from benchmarks.append import records
 from benchmarks.measure import in_turns, report
 from lastword import LogDir, clock, spark_session
+from storage import transactions
 from storage.append import Habits
 from storage.producer_log import read_states, summaries
-from storage.transactions import begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,11 +46,15 @@ def _append(spark: SparkSession, folder: Path) -> None:
     source = str(folder / "source")
     records(spark, 200_000).repartition(2).write.parquet(source)
     plain, ours = (logs.create_topic(name, partitions=_PARTITIONS, config={"cleanup.policy": "compact"}) for name in ("plain", "txn"))
-    stamp = begin(ours.log, spark, "loader", now_ms=clock.now_ms(), timeout_ms=None)
+    stamp = transactions.begin(ours.log, spark, "loader", now_ms=clock.now_ms(), timeout_ms=None)
     habits = {"plain": Habits(), "txn": Habits()}
 
     def append(topic: Topic, stamp: ProducerStamp | None) -> None:
-        topic.log.append(spark.read.parquet(source), now_ms=clock.now_ms(), habits=habits[topic.name], stamp=stamp)
+        rows, now_ms = spark.read.parquet(source), clock.now_ms()
+        if stamp is None:
+            topic.log.append(rows, now_ms=now_ms, habits=habits[topic.name])
+        else:
+            transactions.append(topic.log, rows, stamp, now_ms=now_ms, habits=habits[topic.name])
 
     timings = in_turns({"plain": lambda: append(plain, None), "transactional": lambda: append(ours, stamp)}, warm_up=4, rounds=9)
     without, with_producer = timings["plain"].median, timings["transactional"].median

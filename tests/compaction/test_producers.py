@@ -110,6 +110,14 @@ def test_a_marker_of_the_epoch_or_of_a_newer_one_is_accepted_and_ends_the_transa
             assert (ended.epoch, ended.last_sequence) == (epoch, last_sequence)
 
 
+def test_a_transaction_of_an_older_epoch_is_left_open_before_a_newer_one() -> None:
+    """It is aborted before the newer instance writes: otherwise that one's marker would commit records of both."""
+    left_open = replace(_STATE, open_first_offset=40, open_last_offset=45, open_since_ms=900)
+    assert left_open.is_left_open_before(4)
+    assert not left_open.is_left_open_before(3), "its own"
+    assert not _STATE.is_left_open_before(4), "nothing is open"
+
+
 def test_an_open_transaction_keeps_its_producer_known_however_old_it_is() -> None:
     """Or nobody could end it."""
     holding = applied(
