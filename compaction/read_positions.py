@@ -19,6 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from compaction.errors import UserError
+from compaction.restores import Restore, is_contained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -268,7 +269,11 @@ def missed(
     for one in tombstones:
         if one.table_version > position.since_version and one.offset >= position.offsets[one.partition]:
             highest[one.partition] = max(one.offset, highest.get(one.partition, -1))
-    undone = [one for one in restores if one.restored_version < position.table_version < one.table_version]
+    known = list(restores)
+    lineage = [Restore(version=one.table_version, restored_version=one.restored_version) for one in known]
+    undone = [one for one in known if one.restored_version < position.table_version < one.table_version]
+    if is_contained(lineage, position.table_version):
+        undone = []  # brought back by a later one
     for partition, offset in enumerate(position.offsets):
         start, end = log_start_offsets[partition], log_end_offsets[partition]
         ends = [None if one.log_end_offsets is None else one.log_end_offsets[partition] for one in undone]

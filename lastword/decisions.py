@@ -19,6 +19,7 @@ def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -
 
     Raises `OffsetOutOfRange` naming what is allowed, `UserError` for a topic that mirrors another.
     """
+    log.look_back()  # a log start that a RESTORE has just made void must not stand in the way of a lower one
     decisions, snapshot = log.decisions(), log.snapshot()
     if decisions.mirror is not None:
         message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there"
@@ -30,28 +31,28 @@ def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -
             message = f"topic {log.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
             raise OffsetOutOfRange(message)
     wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items()}
-    starts = [
-        Decision(
-            kind=Kind.START,
-            time_ms=now_ms,
-            partition=partition,
-            offset=offset,
-            table_version=snapshot.version,
-            details={"why": "delete_records"},
-        )
-        for partition, offset in wanted.items()
-        if offset > decisions.log_start_offset(partition)
-    ]
-    if starts:
-        log.ledger.append(starts)
-    return bool(starts)
+    rose = False
+
+    def raised(today: Decisions) -> list[Decision]:
+        nonlocal rose
+        higher = {partition: offset for partition, offset in wanted.items() if offset > today.log_start_offset(partition)}
+        rose = bool(higher)
+        why, version = {"why": "delete_records"}, snapshot.version
+        return [
+            Decision(kind=Kind.START, time_ms=now_ms, partition=partition, offset=offset, table_version=version, details=why)
+            for partition, offset in higher.items()
+        ]
+
+    log.ledger.decide(raised)
+    return rose
 
 
 def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]:
     """Close the active segment of one partition, or of all; return {partition: log end offset at which the next one begins}."""
     if partition is not None:
         log.check_partition(partition)
-    snapshot, decisions = log.snapshot(), log.decisions()
+    snapshot = log.snapshot()
+    decisions = log.decisions_seen(snapshot)
     ends, last = snapshot.log_end_offsets(decisions.partitions), snapshot.last_segments()
     rolled = {
         one: ends[one]

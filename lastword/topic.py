@@ -198,7 +198,8 @@ class Topic:
         """Begin a transaction and return it, to be used in a `with` block: committed at its end, aborted on an exception.
 
         Another instance with the same `transactional_id` is fenced, and what it left open is aborted. One that stays open longer than
-        `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98.
+        `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98. Raises `UserError` for the id
+        of a streaming query, whose micro-batches would be lost.
         """
         self._log_dir.hold_with_spark()
         spark = self._log_dir.spark
@@ -220,8 +221,10 @@ class Topic:
         return transactions.end_for_others(self._log, self._log_dir.spark, found[producer_id], now_ms=_now(now_ms))
 
     def end_hanging_transactions(self, *, now_ms: int | None = None) -> list[OpenTransaction]:
-        """End the transactions that have been open for longer than their timeout and return them; the service does this by itself."""
+        """End the transactions that have been open for longer than their timeout, as the service does; return them. None of a mirror."""
         moment = _now(now_ms)
+        if self._log.decisions().mirror is not None:
+            return []
         hanging = [one for one in self.open_transactions() if one.hangs(moment)]
         if hanging:
             self._log_dir.hold_with_spark()

@@ -35,6 +35,7 @@ class Transaction:
         self._spark = spark
         self._stamp = stamp
         self._habits = Habits()
+        self._versions: list[int] = []
         self._ended: Control | None = None
 
     @property
@@ -51,13 +52,19 @@ class Transaction:
         """Append rows as part of the transaction, in one Delta commit; columns as `Topic.append` takes them, without producer or offset.
 
         Raises `InvalidRecords` (nothing of the call is written; the transaction is still open), `ProducerFenced` when another instance has
-        taken over, `InvalidTransactionState` after the end.
+        taken over, `InvalidTransactionState` after the end, and when a RESTORE took back what was appended before.
         """
         self._check_open("append to")
-        return transactions.append(self._log, rows, self._stamp, now_ms=_now(now_ms), habits=self._habits)
+        result = transactions.append(self._log, rows, self._stamp, now_ms=_now(now_ms), habits=self._habits, versions=self._versions)
+        if result.table_version is not None:
+            self._versions.append(result.table_version)
+        return result
 
     def commit(self, *, now_ms: int | None = None) -> AppendResult:
-        """Commit: a COMMIT marker in every touched partition, in one Delta commit. Raises `ProducerFenced` when taken over."""
+        """Commit: a COMMIT marker in every touched partition, in one Delta commit.
+
+        Raises `ProducerFenced` when taken over; `InvalidTransactionState` when a RESTORE took a part of it back: the rest is aborted.
+        """
         return self._end(Control.COMMIT, now_ms)
 
     def abort(self, *, now_ms: int | None = None) -> AppendResult:
@@ -75,7 +82,7 @@ class Transaction:
 
     def _end(self, control: Control, now_ms: int | None) -> AppendResult:
         self._check_open(control.name.lower())
-        result = transactions.end(self._log, self._spark, self._stamp, control, now_ms=_now(now_ms))
+        result = transactions.end(self._log, self._spark, self._stamp, control, now_ms=_now(now_ms), versions=self._versions)
         self._ended = control
         return result
 

@@ -126,9 +126,10 @@ class Append:
     ) -> None:
         """Take the snapshot that this attempt plans with."""
         self.log, self.rows, self.now_ms, self.habits, self.micro_batch = log, rows, now_ms, habits, micro_batch
-        self.decisions = log.decisions()
-        self.config = log.config(self.decisions)
+        log.decisions()  # raises when the topic is gone, and its table with it
         self.snapshot = log.snapshot()
+        self.decisions = log.decisions()  # of no earlier moment: they know each query whose micro-batches the snapshot has
+        self.config = log.config(self.decisions)
         self.log_ends = self.snapshot.log_end_offsets(self.decisions.partitions)
         self.last_segments = self.snapshot.last_segments()
         self.actives = [self._active(partition) for partition in range(self.decisions.partitions)]

@@ -33,10 +33,11 @@ from pyarrow import fs
 from compaction.errors import UnknownTopic, UserError
 from compaction.producers import Control
 from compaction.read_positions import Extent, Position
-from storage.decisions import Restore
+from compaction.restores import Restore
+from storage.history import commits_since
 from storage.layout import TopicPaths
 from storage.ledger import Ledger
-from storage.snapshot import Files, commits_since
+from storage.snapshot import Files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping, Sequence

@@ -87,7 +87,7 @@ class Cleaning:
         self.log, self.spark, self.plan, self.snapshot, self.slots = log, spark, plan, snapshot, slots
         self.pace = pace or Unlimited()
         self.indexed_share = log.compression(snapshot).indexed
-        self.decisions = log.decisions()
+        self.decisions = log.decisions_seen(snapshot)
         self.config = log.config(self.decisions)
         self.chosen = {one.log.partition: one for one in plan.chosen}
         self.parallelism = parallelism

@@ -19,7 +19,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from compaction.errors import CommitConflict, CommitStateUnknown, LastwordError
 from storage import delta_transaction
-from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, CommitMetadata
+from storage.history import CommitMetadata
+from storage.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -12,6 +12,7 @@ sequence  kind    partition  name             offset  table_version  time  detai
 8         restore -          -                -       50             …     {"restored_version":42}              5 and 6 are void
 9         purge   0          -                812     51             …     {}                       this tombstone may go at once
 10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
+11        looked  -          -                -       60             …     {}                       history is known up to there
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. Where they are kept is `storage.ledger`.
@@ -24,6 +25,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from compaction.readers import Reader
+from compaction.restores import Restore, is_contained, is_contained_after
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -48,6 +50,11 @@ class Kind(str, Enum):
     READER = "reader"
     PURGE = "purge"
     TARGET = "target"
+    LOOKED = "looked"
+
+
+#: What a RESTORE of the log makes void.
+_VOIDABLE: Final = frozenset({Kind.CLEAN, Kind.PURGE, Kind.ROLL, Kind.START})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +80,6 @@ class Producer:
     since_ms: int
     timeout_ms: int | None = None
     query: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restore:
-    """A Delta RESTORE of the log: the commit `version` brought back what `restored_version` held."""
-
-    version: int
-    restored_version: int
-
-    @staticmethod
-    def of(row: Decision) -> Restore:
-        """Return the RESTORE that a decision records."""
-        return Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
-
-    def undoes(self, table_version: int) -> bool:
-        """Tell whether it took back what was committed as `table_version`."""
-        return self.restored_version < table_version < self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,29 +113,25 @@ class Decisions:
         found = (
             one
             for one in reversed(self.cleanings.get(partition, ()))
-            if self.contains(one) and (as_of_version is None or (one.table_version or 0) <= as_of_version)
+            if is_contained(self.restores, one.table_version or 0, as_of_version=as_of_version)
         )
         return next(found, None)
 
     def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
         """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
-        restores = (Restore.of(row) for row in rows if row.kind is Kind.RESTORE)
+        restores = (_restore(row) for row in rows if row.kind is Kind.RESTORE)
         cleanings = {partition: [*self.cleanings.get(partition, ()), *more] for partition, more in _by_partition(rows, Kind.CLEAN).items()}
         return replace(self, restores=(*self.restores, *restores), cleanings={**self.cleanings, **cleanings})
 
     def holds(self, row: Decision) -> bool:
         """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
-        match row.kind:
-            case Kind.CLEAN | Kind.PURGE | Kind.ROLL:
-                return self.contains(row)
-            case Kind.START:
-                return not any(one.restored_version <= (row.table_version or 0) < one.version for one in self.restores)
-            case _:
-                return True
+        if row.kind is Kind.START:
+            return is_contained_after(self.restores, row.table_version or 0)
+        return row.kind not in _VOIDABLE or self.contains(row)
 
     def contains(self, decision: Decision) -> bool:
         """Tell whether the log still contains what a decision speaks of: no RESTORE took its table version back."""
-        return not any(one.undoes(decision.table_version or 0) for one in self.restores)
+        return is_contained(self.restores, decision.table_version or 0)
 
     def cleaner_checkpoint(self, partition: int, *, as_of_version: int | None = None) -> int | None:
         """Return the first dirty offset that the newest valid receipt names; None when there is none."""
@@ -241,10 +227,14 @@ def fold(rows: Iterable[Decision]) -> Decisions:
             for partition, rows in _by_partition(ordered, Kind.PAUSE).items()
             if rows[-1].details["count"]
         },
-        restores=tuple(Restore.of(row) for row in ordered if row.kind is Kind.RESTORE),
-        looked_at_version=max((row.table_version or 0 for row in ordered if row.kind in {Kind.CLEAN, Kind.RESTORE}), default=0),
+        restores=tuple(_restore(row) for row in ordered if row.kind is Kind.RESTORE),
+        looked_at_version=max((row.table_version or 0 for row in ordered if row.kind is Kind.LOOKED), default=0),
         sequence=ordered[-1].sequence,
     )
+
+
+def _restore(row: Decision) -> Restore:
+    return Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
 
 
 def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decision]]:
@@ -257,38 +247,37 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
 
 
 def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
-    """Return the decisions that still hold, and all younger ones, in order; none of a transactional.id that is `forgotten`.
+    """Return the decisions that still hold, in order, and all younger ones that a RESTORE may yet make void, or let hold again.
 
-    Only what is old itself takes the place of something old: a RESTORE may yet make void what is younger. A reader is forgotten when it
-    was dropped, or had expired, before the moment.
+    Of those, only what is old itself takes the place of something old. None is of a transactional.id that is `forgotten`; a reader is
+    forgotten when it was dropped, or had expired before the moment.
     """
     rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
-    young = [row for row in rows if row.time_ms >= before_ms]
-    holding = [row for row in rows if row.time_ms < before_ms and today.holds(row)]
-    young_readers = {row.name for row in young if row.kind is Kind.READER}
-    newest: dict[tuple[Kind, int | None, str | None], Decision] = {}
-    kept = {row.sequence: row for row in young}
+    newest = {(row.kind, row.partition, row.name): row for row in rows if row.kind not in _VOIDABLE and row.kind is not Kind.RESTORE}
+    kept = [row for row in newest.values() if row.kind is not Kind.READER or _pins_since(row, before_ms)]
+    kept += [row for row in rows if row.kind is Kind.RESTORE]
+    settled = replace(today, restores=tuple(_restore(row) for row in rows if row.kind is Kind.RESTORE and row.time_ms < before_ms))
+    holding: list[Decision] = []
+    for row in rows:
+        if row.kind not in _VOIDABLE:
+            continue
+        if row.time_ms >= before_ms or (settled.holds(row) and not today.holds(row)):
+            kept.append(row)
+        elif today.holds(row):
+            holding.append(row)
+    kept += [*_highest(holding), *_still_telling(holding), *_still_releasing(holding, today)]
+    by_sequence = {row.sequence: row for row in kept}
+    return [by_sequence[sequence] for sequence in sorted(by_sequence)]
+
+
+def _highest(holding: Sequence[Decision]) -> list[Decision]:
+    """Return the newest receipt of each partition, and its highest log start and roll, in whichever order they were written."""
+    found: dict[tuple[Kind, int | None], Decision] = {}
     for row in holding:
-        match row.kind:
-            case Kind.RESTORE:
-                kept[row.sequence] = row
-            case Kind.PURGE:
-                pass
-            case Kind.START | Kind.ROLL:  # the highest holds, in whichever order they were written
-                other = newest.get((row.kind, row.partition, None))
-                if other is None or (other.offset or 0) <= (row.offset or 0):
-                    newest[row.kind, row.partition, None] = row
-            case _:
-                newest[row.kind, row.partition, row.name] = row
-    kept.update(
-        {
-            row.sequence: row
-            for row in newest.values()
-            if row.kind is not Kind.READER or row.name in young_readers or _pins_since(row, before_ms)
-        }
-    )
-    kept.update({row.sequence: row for row in (*_still_telling(holding), *_still_releasing(holding, today))})
-    return [kept[sequence] for sequence in sorted(kept)]
+        other = found.get((row.kind, row.partition))
+        if row.kind is not Kind.PURGE and (other is None or row.kind is Kind.CLEAN or (other.offset or 0) <= (row.offset or 0)):
+            found[row.kind, row.partition] = row
+    return list(found.values())
 
 
 def _pins_since(row: Decision, moment_ms: int) -> bool:

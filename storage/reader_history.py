@@ -20,14 +20,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from compaction.read_positions import RemovedTombstone, TakenBack
-from storage.decisions import Restore, highest_tombstone
-from storage.snapshot import LogSnapshot, commits_since
+from compaction.restores import Restore, is_contained
+from storage.decisions import highest_tombstone
+from storage.history import commits_since, telling
+from storage.snapshot import LogSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from storage.decisions import Decisions
-    from storage.snapshot import Commit
+    from storage.history import Commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ class HistoryWatch:
         if self._looked_at < 0 or since_version < self._since or version < self._looked_at:
             self._since, self._looked_at, self._commits = since_version, max(since_version, decisions.looked_at_version), []
         if version > self._looked_at:
-            self._commits += _telling(commits_since(table, self._looked_at))
+            self._commits += telling(commits_since(table, self._looked_at))
             self._looked_at = version
         for one in _restores(decisions, since_version, version, self._commits):
             if one.version not in self._taken_back:
@@ -92,13 +94,7 @@ class HistoryWatch:
 
 def _unrecorded(table: DeltaTable, decisions: Decisions, since_version: int) -> list[Commit]:
     """Return the commits after `since_version` that the ledger may not speak of yet, and that say something."""
-    return _telling(commits_since(table, max(since_version, decisions.looked_at_version)))
-
-
-def _telling(newest_first: Sequence[Commit]) -> list[Commit]:
-    return [
-        one for one in reversed(newest_first) if one.restored_version is not None or (one.metadata is not None and one.metadata.receipts)
-    ]
+    return telling(commits_since(table, max(since_version, decisions.looked_at_version)))
 
 
 def _restores(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit]) -> list[Restore]:
@@ -125,7 +121,7 @@ def _tombstones(decisions: Decisions, since_version: int, version: int, commits:
     return [
         RemovedTombstone(table_version=at, partition=partition, offset=offset)
         for (at, partition), offset in sorted(highest.items(), key=lambda one: one[0])
-        if since_version < at <= version and offset is not None and not any(one.undoes(at) for one in undone)
+        if since_version < at <= version and offset is not None and is_contained(undone, at)
     ]
 
 

@@ -51,7 +51,7 @@ def remove_segments(
     going = {partition: one for partition, one in found.items() if one.segments}
     if not going:
         return found
-    today = log.decisions()
+    today = log.decisions_seen(snapshot)
     raised = {partition: one for partition, one in going.items() if one.log_start_offset > today.log_start_offset(partition)}
     if raised:
         log.ledger.append(

@@ -7,19 +7,17 @@ milliseconds, refreshing after a commit a few.
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from compaction.moments import moment_ms
 from compaction.segments import NO_TIMESTAMP, Segment
+from storage.history import newest_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from deltalake import DeltaTable
     from numpy.typing import NDArray
@@ -31,64 +29,6 @@ MAINTENANCE_APP_ID: Final = "lastword-maintenance"
 
 _ABSENT: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
-_HISTORY_STEPS: Final = (1, 20, 1_000, None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitMetadata:
-    """What every commit of ours writes into its `userMetadata`.
-
-    `token` makes the commit recognisable as ours whatever the writer was told; `queries` carries the last micro-batch of each
-    streaming query forward, so that a replayed one is recognised by its id, as of the append with the txn version `append_txn`;
-    `receipts` are those of a cleaning.
-    """
-
-    token: str
-    kind: str
-    queries: Mapping[str, int] = field(default_factory=dict)
-    append_txn: int = -1
-    receipts: tuple[Mapping[str, Any], ...] = ()
-
-    def to_json(self) -> str:
-        """Return the JSON text for `userMetadata`."""
-        body: dict[str, Any] = {"lastword": 1, "kind": self.kind, "token": self.token, "queries": dict(self.queries)}
-        if self.append_txn >= 0:
-            body["append_txn"] = self.append_txn
-        if self.receipts:
-            body["receipts"] = [dict(receipt) for receipt in self.receipts]
-        return json.dumps(body, separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str | None) -> CommitMetadata | None:
-        """Return what a commit of ours carries, or None for a commit that is not ours."""
-        try:
-            body = json.loads(text or "")
-        except ValueError:
-            return None
-        if not isinstance(body, dict) or not {"lastword", "token", "kind"} <= set(body):
-            return None
-        return CommitMetadata(
-            token=body["token"],
-            kind=body["kind"],
-            queries=body.get("queries", {}),
-            append_txn=body.get("append_txn", -1),
-            receipts=tuple(body.get("receipts", ())),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """One commit in the history of the log: its operation as Delta names it, and what of ours it carries, if it is ours.
-
-    `time_ms` is Delta's time of the commit. `restored_version` is the version that a RESTORE went back to; -1 when the history does not
-    say, None for every other commit.
-    """
-
-    version: int
-    time_ms: int
-    operation: str
-    metadata: CommitMetadata | None
-    restored_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,81 +221,3 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
 def _txn_version(table: DeltaTable, app_id: str) -> int:
     version = table.transaction_version(app_id)
     return -1 if version is None else version
-
-
-def newest_metadata(table: DeltaTable, append_txn: int = -1) -> CommitMetadata | None:
-    """Return what the newest commit of ours carries that knows of the append `append_txn`.
-
-    Commits that are not ours (an OPTIMIZE by hand, say) are looked past, and so is a cleaning that was planned before that append and
-    committed after it: the queries that it carries forward are old ones.
-    """
-    for limit in _HISTORY_STEPS:
-        found = _history(table, limit)
-        for commit in found:
-            if commit.metadata is not None and (commit.metadata.append_txn >= append_txn or commit.metadata.kind == "append"):
-                return commit.metadata
-        if limit is None or len(found) < limit:
-            break
-    return None
-
-
-def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
-    """Return the table version whose commit carries `token`, looking at the commits after `since_version`; None when none does."""
-    found = commits_since(table, since_version)
-    return next((one.version for one in found if one.metadata is not None and one.metadata.token == token), None)
-
-
-def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
-    """Return the commits after `since_version` up to the version that `table` has loaded, newest first; those that Delta still has."""
-    behind = table.version() - since_version
-    return _history(table, behind) if behind > 0 else []
-
-
-def _history(table: DeltaTable, limit: int | None) -> list[Commit]:
-    """Return the newest `limit` commits of the version that `table` has loaded, newest first, with their versions.
-
-    delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come. How many came its number
-    of entries does not tell, as old commits may be gone: the oldest entry from the loaded version on is the one of that version.
-
-    ```
-     Delta log            3 4 5 6 7        version 5 is loaded, 0 to 2 are gone
-     history(6)           7 6 5 4 3        named 5 4 3 2 1
-     history(1)           7 6 5            so two came after it
-    ```
-    """
-    found = _unnumbered(table.history(limit))
-    loaded = (found if limit == 1 else _unnumbered(table.history(1)))[-1:]
-    newer = found.index(loaded[0]) if loaded and loaded[0] in found else 0
-    entries = [{**entry, "version": table.version() - behind} for behind, entry in enumerate(found[newer:])]
-    return [
-        Commit(
-            version=entry["version"],
-            time_ms=int(entry.get("timestamp", 0)),
-            operation=entry.get("operation", ""),
-            metadata=CommitMetadata.from_json(entry.get("userMetadata")),
-            restored_version=_restored_version(entry, entries),
-        )
-        for entry in entries
-    ]
-
-
-def _unnumbered(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return entries of the history as their commits have them."""
-    return [{name: value for name, value in entry.items() if name != "version"} for entry in entries]
-
-
-def _restored_version(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the version that a RESTORE went back to: named in its parameters, or the newest at the time that they name."""
-    if entry.get("operation") != "RESTORE":
-        return None
-    parameters = entry.get("operationParameters") or {}
-    try:
-        return int(parameters["version"])
-    except (KeyError, TypeError, ValueError):
-        pass
-    try:
-        moment = moment_ms(str(parameters["timestamp"]).strip('"'))
-    except (KeyError, ValueError):
-        return -1
-    before = [one["version"] for one in entries if one.get("timestamp", math.inf) <= moment]
-    return max(before, default=-1)

@@ -26,9 +26,10 @@ from storage.append import Append
 from storage.commit import past_conflicts
 from storage.decisions import Decision, Decisions, Kind
 from storage.footers import Compression, read_compression
+from storage.history import commits_since, find_token, telling
 from storage.ledger import Ledger
 from storage.producer_log import has_producers, read_states
-from storage.snapshot import LogSnapshot, commits_since, find_token
+from storage.snapshot import LogSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from compaction.producers import ProducerState
     from compaction.segments import Segment
     from storage.append import AppendResult, Habits, MicroBatch
+    from storage.history import Commit
     from storage.layout import TopicPaths
     from storage.producer_log import ProducerCache, States
     from storage.reader_history import HistoryWatch, ReaderHistory
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
 _COMPRESSION_VERSIONS: Final = 20
+#: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
+_LOOKED_VERSIONS: Final = 200
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
 _TURNS: Final[dict[str, threading.RLock]] = {}
 _TURNS_GUARD: Final = threading.Lock()
@@ -76,7 +80,8 @@ class TopicLog:
         self._producer_cache = producer_cache
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._looked_at = 0
-        self._seen: tuple[tuple[int, int, int], list[Decision]] | None = None
+        self._read_to = 0
+        self._telling: list[Commit] = []
         self._lock = threading.RLock()
 
     @property
@@ -168,16 +173,18 @@ class TopicLog:
         """Write into the ledger what the history of the log says and the ledger does not.
 
         A RESTORE makes the receipts and log starts that it took back void; a swap whose receipt was never written (a crash in between,
-        or a lost ledger) carries it in its own `userMetadata`.
+        or a lost ledger) carries it in its own `userMetadata`. How far somebody has looked is written from time to time, too: nobody
+        reads what lies before again.
         """
         with self._lock:
             snapshot, today = self.snapshot(), self.decisions()
-            since = max(self._looked_at, today.looked_at_version)
-            if snapshot.version <= since:
+            if snapshot.version <= max(self._looked_at, today.looked_at_version):
                 return
-            found = self._unrecorded(today, since)
-            if found:
-                self.ledger.append(found)
+            found = self._unrecorded(today)
+            if found or snapshot.version - today.looked_at_version >= _LOOKED_VERSIONS:
+                newest = commits_since(self._refreshed(), snapshot.version - 1)
+                now_ms = newest[-1].time_ms if newest else today.created_ms
+                self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
             self._looked_at = snapshot.version
 
     def decisions_seen(self, snapshot: LogSnapshot) -> Decisions:
@@ -187,25 +194,24 @@ class TopicLog:
         """
         today = self.decisions()
         with self._lock:
-            since = max(self._looked_at, today.looked_at_version)
-            if snapshot.version <= since:
-                return today
-            if self._seen is None or self._seen[0] != (since, snapshot.version, today.sequence):
-                found = [one for one in self._unrecorded(today, since) if (one.table_version or 0) <= snapshot.version]
-                self._seen = (since, snapshot.version, today.sequence), found
-            unknown = self._seen[1]
+            unknown = [one for one in self._unrecorded(today) if (one.table_version or 0) <= snapshot.version]
         return today.with_unrecorded(unknown) if unknown else today
 
-    def _unrecorded(self, today: Decisions, since: int) -> list[Decision]:
-        """Return what the history of the log says after a version and the ledger does not, oldest first."""
-        found = []
-        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows}
+    def _unrecorded(self, today: Decisions) -> list[Decision]:
+        """Return what the history of the log says and the ledger does not, oldest first; each commit is read once."""
+        since, table = max(self._looked_at, today.looked_at_version), self._refreshed()
+        read_to = max(since, self._read_to)
+        if table.version() > read_to:
+            self._telling += telling(commits_since(table, read_to))
+        self._read_to = max(read_to, table.version())
+        self._telling = [one for one in self._telling if one.version > since]
+        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._telling else set()
         known_restores = {one.version for one in today.restores}
-        now_ms = max((row.time_ms for rows in today.cleanings.values() for row in rows), default=today.created_ms)
-        for commit in reversed(commits_since(self._refreshed(), since)):
+        found = []
+        for commit in self._telling:
             if commit.restored_version is not None and commit.version not in known_restores:
                 details = {"restored_version": commit.restored_version}
-                found.append(Decision(kind=Kind.RESTORE, time_ms=now_ms, table_version=commit.version, details=details))
+                found.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
             elif commit.metadata is not None and commit.version not in known_receipts:
                 found += [_recovered(receipt, commit.version) for receipt in commit.metadata.receipts]
         return found
@@ -221,7 +227,7 @@ class TopicLog:
 
     def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
         """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""
-        decisions = self.decisions()
+        decisions = self.decisions_seen(snapshot)
         stable = self.last_stable_offsets(spark, snapshot, decisions)
         holders = {}
         if stable != snapshot.log_end_offsets(decisions.partitions):

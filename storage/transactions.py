@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from compaction.errors import CommitConflict, UserError
+from compaction.errors import CommitConflict, InvalidTransactionState, UserError
 from compaction.producers import Control, ProducerStamp, next_identity
+from compaction.restores import is_contained
 from storage import crash_points
 from storage.append import Append, AppendResult, Habits, check_not_fenced
 from storage.crash_points import CrashPoint
@@ -30,7 +31,7 @@ from storage.producer_rows import OPEN_FIRST
 from storage.schema import HEADERS_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,37 +48,43 @@ def begin(
     """Become the newest instance of a transactional.id and return its identity; abort what the instance before left open.
 
     A streaming query (`query`) that comes back goes on under its old identity instead: its micro-batches are done for Spark and would not
-    come again, so its open transaction must not be aborted.
+    come again, so its open transaction must not be aborted. For the same reason nobody else is given its id: that raises `UserError`.
     """
     if not transactional_id:
         message = f"topic {log.name}: a transactional.id must not be empty"
         raise UserError(message)
+    before: dict[int, Producer] = {}  # whoever was the newest when one of the attempts began, by producer id
 
     def once() -> ProducerStamp:
         log.decisions()
         in_log = log.snapshot().highest_producer_id()
-        chosen: list[tuple[ProducerStamp, Producer | None]] = []
+        chosen: list[ProducerStamp] = []
 
         def registered(today: Decisions) -> list[Decision]:
-            before = today.producers.get(transactional_id)
-            if before is not None and query is not None and before.query == query:
-                producer_id, epoch = before.producer_id, before.epoch
-            else:
-                highest = max([in_log, *(one.producer_id for one in today.producers.values())])
-                producer_id, epoch = next_identity((before.producer_id, before.epoch) if before else None, highest_id=highest)
-            stamp = ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch)
-            chosen.append((stamp, before))
-            goes_on = before is not None and (before.producer_id, before.epoch) == (producer_id, epoch)
-            return [] if goes_on else [_registration(stamp, now_ms=now_ms, timeout_ms=timeout_ms, query=query)]
+            known = today.producers.get(transactional_id)
+            if known is not None and known.query is not None and known.query != query:
+                message = (
+                    f"topic {log.name}: transactional.id {transactional_id} belongs to the streaming query {known.query}, whose "
+                    "micro-batches would be lost if another instance took it over; give this one an id of its own"
+                )
+                raise UserError(message)
+            if known is not None and query is not None and known.query == query:
+                chosen.append(ProducerStamp(transactional_id=transactional_id, producer_id=known.producer_id, epoch=known.epoch))
+                return []
+            if known is not None:
+                before[known.producer_id] = known
+            highest = max([in_log, *(one.producer_id for one in today.producers.values())])
+            producer_id, epoch = next_identity((known.producer_id, known.epoch) if known else None, highest_id=highest)
+            chosen.append(ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch))
+            return [_registration(chosen[-1], now_ms=now_ms, timeout_ms=timeout_ms, query=query)]
 
         log.ledger.decide(registered)
-        stamp, before = chosen[-1]
-        if before is not None and (before.producer_id, before.epoch) == (stamp.producer_id, stamp.epoch):
-            return stamp
+        stamp = chosen[-1]
         crash_points.reached(CrashPoint.PRODUCER_REGISTERED)
-        if before is not None:
-            epoch = max(stamp.epoch, before.epoch)
-            _write_markers(log, spark, log.snapshot(), Control.ABORT, producer_id=before.producer_id, epoch=epoch, now_ms=now_ms)
+        _abort_older(log, spark, stamp, now_ms=now_ms)
+        for one in before.values():
+            if one.producer_id != stamp.producer_id:  # its epochs were used up
+                _write_markers(log, spark, log.snapshot(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
         return stamp
 
     return log.attempts(once)
@@ -91,58 +98,100 @@ def append(
     now_ms: int,
     habits: Habits,
     micro_batch: MicroBatch | None = None,
+    versions: Sequence[int] = (),
 ) -> AppendResult:
-    """Append rows to the transaction of `stamp` as `TopicLog.append` does; raise `ProducerFenced` when another instance has taken over."""
+    """Append rows to the transaction of `stamp` as `TopicLog.append` does.
+
+    `versions` are the table versions of its appends so far. Raises `ProducerFenced` when another instance has taken over,
+    `InvalidTransactionState` when a RESTORE took back one of its appends.
+    """
 
     def once() -> AppendResult:
         _abort_older(log, rows.sparkSession, stamp, now_ms=now_ms)
+        _check_whole(log, stamp, versions)
         return Append(log, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch, stamp=stamp).run()
 
     return log.attempts(once)
 
 
-def end(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, control: Control, *, now_ms: int) -> AppendResult:
-    """Write the markers of the open transaction of `stamp`; raise `ProducerFenced` when another instance has taken over.
+def end(
+    log: TopicLog, spark: SparkSession, stamp: ProducerStamp, control: Control, *, now_ms: int, versions: Sequence[int] = ()
+) -> AppendResult:
+    """Write the markers of the open transaction of `stamp`; `versions` are the table versions of its appends.
 
-    The result's version is None when nothing was appended in the transaction, or when its markers are there already.
+    Raises `ProducerFenced` when another instance has taken over; `InvalidTransactionState` when a RESTORE took back one of its appends: it
+    is aborted, and not committed, then. The result's version is None when nothing was appended in the transaction, or when its markers are
+    there already.
     """
 
     def once() -> AppendResult:
         _abort_older(log, spark, stamp, now_ms=now_ms)
         snapshot = log.snapshot()
         check_not_fenced(stamp, log.decisions(), log.name)
+        if control is Control.COMMIT and not _is_whole(log.decisions_seen(snapshot), versions):
+            _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+            _check_whole(log, stamp, versions)
         return _write_markers(log, spark, snapshot, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 
     return log.attempts(once)
 
 
+def _is_whole(decisions: Decisions, versions: Sequence[int]) -> bool:
+    return all(is_contained(decisions.restores, version) for version in versions)
+
+
+def _check_whole(log: TopicLog, stamp: ProducerStamp, versions: Sequence[int]) -> None:
+    if versions and not _is_whole(log.decisions_seen(log.snapshot()), versions):
+        message = (
+            f"topic {log.name}: a RESTORE took back records of the transaction of {stamp.transactional_id}, appended as table versions "
+            f"{list(versions)}: it cannot go on nor be committed; begin another one"
+        )
+        raise InvalidTransactionState(message)
+
+
 def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransaction, *, now_ms: int) -> AppendResult:
     """End a transaction whose producer does not do it: abort it, with a new epoch that fences the producer.
 
-    That of a streaming query is committed instead: its micro-batches are whole, and Spark would never bring them again.
+    That of a streaming query is committed instead: its micro-batches are whole, and Spark would never bring them again. What an older
+    instance left open is aborted and the newest one goes on. Nothing happens, and the result's version is None, where the transaction is
+    over. Raises `UserError` for a topic that mirrors another: there the source's markers end it.
     """
+    if log.decisions().mirror is not None:
+        message = f"topic {log.name} is a mirror: its transactions are ended by the markers of its source"
+        raise UserError(message)
 
     def once() -> AppendResult:
+        snapshot = log.snapshot()
+        if not any(_is_same(one, transaction) for one in log.open_transactions(spark, snapshot)):
+            return AppendResult(table_version=None)
         chosen: list[tuple[Control, int]] = []
 
         def fenced(today: Decisions) -> list[Decision]:
             known = today.producers.get(transaction.transactional_id or "")
-            if known is not None and known.query is not None:
+            if known is None or known.producer_id != transaction.producer_id:
+                chosen.append((Control.ABORT, transaction.epoch + 1))
+                return []
+            if known.epoch > transaction.epoch:
+                chosen.append((Control.ABORT, known.epoch))
+                return []
+            if known.query is not None:
                 chosen.append((Control.COMMIT, transaction.epoch))
                 return []
-            epoch = transaction.epoch + 1 if known is None else max(transaction.epoch, known.epoch) + 1
-            chosen.append((Control.ABORT, epoch))
-            if known is None or transaction.transactional_id is None:
-                return []
-            stamp = ProducerStamp(transactional_id=transaction.transactional_id, producer_id=known.producer_id, epoch=epoch)
+            stamp = ProducerStamp(
+                transactional_id=str(transaction.transactional_id), producer_id=known.producer_id, epoch=transaction.epoch + 1
+            )
+            chosen.append((Control.ABORT, stamp.epoch))
             return [_registration(stamp, now_ms=now_ms, timeout_ms=known.timeout_ms, query=None)]
 
-        log.decisions()
         log.ledger.decide(fenced)
         control, epoch = chosen[-1]
-        return _write_markers(log, spark, log.snapshot(), control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms)
+        return _write_markers(log, spark, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms)
 
     return log.attempts(once)
+
+
+def _is_same(one: OpenTransaction, other: OpenTransaction) -> bool:
+    return (one.producer_id, one.epoch, one.since_ms) == (other.producer_id, other.epoch, other.since_ms)
 
 
 def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, query: str | None) -> Decision:

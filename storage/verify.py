@@ -28,10 +28,11 @@ from pyspark.sql import functions as F
 
 from compaction.errors import first_line
 from compaction.producers import Control
+from storage.history import commits_since
 from storage.layout import filesystem_of
 from storage.plan_values import by_partition
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS, TRANSACTION
-from storage.snapshot import Files, commits_since
+from storage.snapshot import Files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from storage.decisions import Decisions
-    from storage.snapshot import Commit, LogSnapshot
+    from storage.history import Commit
+    from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
 #: Commits that change no record and so may stand in the history beside ours.

@@ -169,8 +169,8 @@ class Tending:
     def _end_hanging_transactions(self, log: TopicLog) -> None:
         """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if not due.passed("hanging_ms", now_ms, _HANGING_MS):
-            return
+        if not due.passed("hanging_ms", now_ms, _HANGING_MS) or log.decisions().mirror is not None:
+            return  # a mirror's transactions are ended by the markers of its source
         for one in log.open_transactions(self.spark):
             if one.hangs(now_ms):
                 transactions.end_for_others(log, self.spark, one, now_ms=now_ms)

@@ -135,6 +135,8 @@ def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
     assert _missed(position, restores=[back]) == [(Loss.TRUNCATED, 1, 60, 50)]
     assert _missed(position, restores=[TakenBack(table_version=12, restored_version=9, log_end_offsets=(0, 0))]) == []
     assert _missed(position, restores=[TakenBack(table_version=9, restored_version=7, log_end_offsets=(0, 0))]) == []
+    undone = TakenBack(table_version=14, restored_version=11, log_end_offsets=(70, 90))
+    assert _missed(position, restores=[back, undone]) == [], "the RESTORE was itself taken back"
     forgotten = TakenBack(table_version=12, restored_version=7, log_end_offsets=None)
     assert _missed(position, restores=[back, forgotten]) == [(Loss.TRUNCATED, 0, 40, 100), (Loss.TRUNCATED, 1, 60, 100)]
     told = [

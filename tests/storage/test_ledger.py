@@ -77,7 +77,7 @@ def test_a_short_expiration_forgets_what_was_decided_in_the_last_week_too(ledger
 
 
 def test_a_reader_is_forgotten_a_week_after_it_expired_or_was_dropped(ledger: Ledger) -> None:
-    """Until then it is shown as expired. A row that drops a reader stays as long as one that would bring it back."""
+    """Until then it is shown as expired. Of a reader that was dropped nothing stays that would bring it back."""
 
     def seen(name: str, day: float, *, expires_after: float = 2) -> None:
         position = Position(offsets=(5,), table_version=1, since_version=1)
@@ -96,7 +96,7 @@ def test_a_reader_is_forgotten_a_week_after_it_expired_or_was_dropped(ledger: Le
     dropped("dropped by a slow clock", 2)
     seen("dropped lately", 1)
     dropped("dropped lately", 4)
-    assert ledger.compact(before_ms=3 * _DAY, least_files=1) == 3, "gone, and both rows of dropped"
+    assert ledger.compact(before_ms=3 * _DAY, least_files=1) == 7, "gone, and both rows of each that was dropped"
     assert _folded_alike(ledger, lambda today: set(today.readers)) == {"expired", "patient"}
 
 
@@ -167,6 +167,40 @@ def test_what_is_young_takes_the_place_of_nothing_as_a_restore_may_yet_make_it_v
     assert _folded_alike(ledger, lambda today: today.released_offsets(0)) == [3, 7]
     assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 2
     assert _folded_alike(ledger, lambda today: today.newest_cleaning(0)).details["highest_removed_tombstone"] == 5  # type: ignore[attr-defined]
+
+
+def test_a_restore_that_is_undone_lets_old_decisions_hold_again_while_it_is_young(ledger: Ledger) -> None:
+    """The ledger is written again in between. What a RESTORE of long ago took back does not come again: its files are gone.
+
+    ```
+     table version   2              5             6                7             8
+                     log start 100  RESTORE to 1  log start 40     RESTORE to 4  written again
+     day             1              9             9                10            20
+    ```
+    """
+    _placed(ledger, Kind.START, 1, 2, 100)
+    _placed(ledger, Kind.RESTORE, 9, 5, restored_version=1)
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 0
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 0
+    _placed(ledger, Kind.START, 9, 6, 40)
+    _placed(ledger, Kind.RESTORE, 10, 7, restored_version=4)
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 100
+    assert ledger.compact(before_ms=20 * _DAY, least_files=1) == 1, "the log start of version 6"
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 100
+
+
+def test_of_what_no_restore_takes_back_the_newest_alone_stays_however_young(ledger: Ledger) -> None:
+    """A reader tells each few seconds where it is, a loader begins each second: the ledger is not the larger for it."""
+    for number in range(5):
+        position = Position(offsets=(number,), table_version=1, since_version=1)
+        reader = Reader(name="tail", position=position, seen_ms=number, expiration_ms=_DAY)
+        _decide(ledger, Kind.READER, 9, "tail", **reader.to_details())
+        _decide(ledger, Kind.PRODUCER, 9, "loader", producer_id=0, epoch=number, timeout_ms=None, query=None)
+        _decide(ledger, Kind.CONFIG, 9, **{"cleanup.policy": "compact", "segment.ms": str(number)})
+        ledger.append([Decision(kind=Kind.LOOKED, time_ms=9 * _DAY, table_version=number)])
+    assert ledger.compact(before_ms=_DAY, least_files=1) == 16
+    assert _folded_alike(ledger, lambda today: (today.readers["tail"].position.offsets, today.producers["loader"].epoch)) == ((4,), 4)
+    assert _folded_alike(ledger, lambda today: (today.overrides["segment.ms"], today.looked_at_version)) == ("4", 4)
 
 
 def test_what_is_decided_while_the_ledger_is_read_to_be_written_again_is_not_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
