@@ -150,6 +150,27 @@ def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_tha
     assert history(topic) == ["2 fig=1"]
 
 
+def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has written it into the ledger when the snapshot is taken."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    version = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "kiwi=1"), now_ms=T0)
+    topic.log.ledger.append([Decision(kind=Kind.START, time_ms=T0, partition=0, offset=1, table_version=topic.log.snapshot().version)])
+    look_back = topic.log.look_back
+
+    def overtaken() -> None:
+        look_back()
+        monkeypatch.setattr(topic.log, "look_back", look_back)
+        spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+
+    monkeypatch.setattr(topic.log, "look_back", overtaken)
+    assert topic.apply_retention(T0) == {}
+    assert history(topic) == ["0 lime=1"]
+
+
 def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
     spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
