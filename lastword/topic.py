@@ -457,11 +457,13 @@ class Topic:
         """Delete the records below an offset, by partition; return the log start offsets that hold then (Kafka's DeleteRecords).
 
         An offset of -1 means the log end. Readers see none of them from now on, whatever table version they ask for; segments that lie
-        wholly below are removed at once, and files when VACUUM removes them. Raises `OffsetOutOfRange` naming what is allowed.
+        wholly below are removed at once, or by the service after the cleaning in hand, and files when VACUUM removes them. Raises
+        `OffsetOutOfRange` naming what is allowed.
         """
         self._log_dir.hold_with_spark()
         moment = _now(now_ms)
-        if decisions.raise_log_starts(self._log, before, now_ms=moment):
+        rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
+        if rose and not self._log_dir.cleaner.works_on(self._log):  # a swap of ours would throw its work away
             self.apply_retention(moment)
         today = self._log.decisions()
         return {partition: today.log_start_offset(partition) for partition in before}

@@ -69,10 +69,10 @@ def has_producers(snapshot: LogSnapshot, starts: Sequence[int]) -> bool:
 
 
 def _past(starts: Sequence[int]) -> Column:
-    """Return the condition that a row lies past the start of its partition, which also prunes by slice."""
+    """Return the condition that a row lies past the start of its partition: by its offset, as a swap may give it an older slice."""
     condition = F.lit(False)
     for partition, start in enumerate(starts):
-        condition = condition | ((F.col("partition") == partition) & (F.col("slice") >= start))
+        condition = condition | ((F.col("partition") == partition) & (F.col("offset") >= start))
     return condition
 
 

@@ -104,8 +104,10 @@ def _empty_rows(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, last_
     def column(name: str) -> str:
         if name == "control":
             return f"'{Control.EMPTY.value}' AS control"
-        if name in {"segment", "slice"}:
-            return f"offset AS {name}"
+        if name == "segment":  # its own: an append that was planned before may still bring slices of it, which lie behind this one
+            return name
+        if name == "slice":
+            return "offset AS slice"
         return name if name in kept else f"CAST(NULL AS {types[name]}) AS {name}"
 
     return rows.where(any_of(ranges)).where(wanted).selectExpr(*[column(name) for name in LOG_COLUMNS]).coalesce(1)

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
 _COMPRESSION_VERSIONS: Final = 20
+#: A marker goes in the second cleaning that comes by it, at the earliest.
+_LEAST_CLEANINGS: Final = 2
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
 _LOOKED_VERSIONS: Final = 200
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
@@ -198,7 +200,11 @@ class TopicLog:
         return today.with_unrecorded(unknown) if unknown else today
 
     def _unrecorded(self, today: Decisions) -> list[Decision]:
-        """Return what the history of the log says and the ledger does not, oldest first; each commit is read once."""
+        """Return what the history of the log says and the ledger does not, oldest first; each commit is read once.
+
+        A cleaning that began past all that is known to be clean began at a log start that was lost: what lies before it was never cleaned,
+        so the checkpoint stays where it was.
+        """
         since, table = max(self._looked_at, today.looked_at_version), self._refreshed()
         read_to = max(since, self._read_to)
         if table.version() > read_to:
@@ -207,13 +213,17 @@ class TopicLog:
         self._telling = [one for one in self._telling if one.version > since]
         known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._telling else set()
         known_restores = {one.version for one in today.restores}
-        found = []
+        found, reached = [], dict[int, int]()
         for commit in self._telling:
             if commit.restored_version is not None and commit.version not in known_restores:
                 details = {"restored_version": commit.restored_version}
                 found.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
             elif commit.metadata is not None and commit.version not in known_receipts:
-                found += [_recovered(receipt, commit.version) for receipt in commit.metadata.receipts]
+                for receipt in commit.metadata.receipts:
+                    partition = receipt["partition"]
+                    known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
+                    reached[partition] = receipt["end_offset"] if receipt["first_dirty_offset"] <= known else known
+                    found.append(_recovered(receipt, commit.version, reached[partition]))
         return found
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
@@ -264,16 +274,26 @@ class TopicLog:
         if spark is None:
             message = f"topic {self.name}: its producers' states have to be read from the log"
             raise SparkNeeded(message)
+        if self._producers is not None and not self._is_followed(self._producers):
+            self._producers = None
         behind = self._producers is not None and self._producers.table_version < at.version
-        if self._producers is not None and behind:
-            commits = commits_since(self._refreshed(), self._producers.table_version)
-            if any(one.restored_version is not None for one in commits):
-                self._producers, behind = None, False
         found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
         if self._producers is None or behind:
             self._producers = found
             self._producer_cache.save(found)
         return found.states
+
+    def _is_followed(self, known_states: ProducerSnapshot) -> bool:
+        """Tell whether what came after some states is all in the rows past them.
+
+        Not after a RESTORE. Nor where two cleanings may have removed a marker: the first gives it a horizon, a later one takes it away.
+        """
+        since, table = known_states.table_version, self._refreshed()
+        commits = commits_since(table, since)
+        if len(commits) < table.version() - since or any(one.restored_version is not None for one in commits):
+            return False
+        has_open = any(one.open_first_offset is not None for one in known_states.states.values())
+        return not has_open or sum(one.metadata is not None and bool(one.metadata.receipts) for one in commits) < _LEAST_CLEANINGS
 
     def open_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
         """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on."""
@@ -401,14 +421,14 @@ def partition_logs(
     ]
 
 
-def _recovered(receipt: Mapping[str, Any], version: int) -> Decision:
-    """Return the ledger's row for a receipt that a swap carries."""
+def _recovered(receipt: Mapping[str, Any], version: int, checkpoint: int) -> Decision:
+    """Return the ledger's row for a receipt that a swap carries, with a cleaner checkpoint."""
     details = {**receipt, "table_version": version}
     return Decision(
         kind=Kind.CLEAN,
         time_ms=details["now_ms"],
         partition=details["partition"],
-        offset=details["end_offset"],
+        offset=checkpoint,
         table_version=version,
         details=details,
     )

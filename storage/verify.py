@@ -217,6 +217,7 @@ def _check_clean_section(rows: DataFrame, snapshot: LogSnapshot, decisions: Deci
     ]
     pinned = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull()).select(*TRANSACTION)
     marked = clean.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("delete_horizon").isNull())
+    marked = marked.where(F.col("txn_first_offset") >= by_partition(starts, partition))  # else its records were deleted since
     problems += [
         f"partition {row['partition']}: the marker at offset {row['offset']} has neither a record of its transaction nor a delete horizon"
         for row in marked.join(pinned, list(TRANSACTION), "left_anti").limit(_SHOWN).collect()

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from compaction.bounds import Healing
 from compaction.cleaning_state import CleaningStates
 from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from compaction.offset_map import map_entries, map_slots
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from compaction.bounds import PartitionLog
     from compaction.config import ServiceConfig
     from compaction.log_retention import Deletion
-    from compaction.planner import CleaningPlan
+    from compaction.planner import CleaningPlan, PartitionPlan
     from compaction.receipt import CleaningReceipt
     from compaction.throttle import Pace
     from storage.snapshot import LogSnapshot
@@ -77,6 +78,7 @@ class Cleaner:
         self._states = CleaningStates()
         self._kept_away: set[str] = set()
         self._awaited: Counter[str] = Counter()
+        self._healed: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(turns)
         #: Set it, and no further round begins; the one in hand ends.
@@ -114,7 +116,7 @@ class Cleaner:
                 return Obstacle.IN_PROGRESS
             with self._lock:
                 found = self._obstacle((log.paths.root, one.partition))
-            return Obstacle.PAUSED if one.partition in paused and found is None else found
+            return Obstacle.PAUSED if one.partition in paused and found is not Obstacle.IN_PROGRESS else found
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
 
@@ -251,6 +253,11 @@ class Cleaner:
     def _obstacle(self, place: tuple[str, int]) -> Obstacle | None:
         return Obstacle.IN_PROGRESS if place[0] in self._kept_away else self._states.obstacle(place)
 
+    def works_on(self, log: TopicLog) -> bool:
+        """Tell whether a round of a topic is in hand."""
+        with self._lock:
+            return bool(self._states.working_on(log.paths.root))
+
     def wait_idle(self, log: TopicLog, partitions: Collection[int] | None = None) -> None:
         """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long.
 
@@ -340,7 +347,19 @@ class Cleaner:
         """Drop what is known of a topic that is gone."""
         with self._lock:
             self._states.forget(log.paths.root)
+            self._healed = {place: seen for place, seen in self._healed.items() if place[0] != log.paths.root}
         metrics.forget_topic(log.name)
+
+    def _is_news(self, log: TopicLog, plan: PartitionPlan) -> bool:
+        """Tell whether a checkpoint is not believed that was, or was another one, before; where retention passed it nothing is wrong."""
+        place, why = (log.paths.root, plan.log.partition), plan.range.healing
+        if why is None or (why is Healing.BELOW_LOG_START and plan.log.config.deletes):
+            self._healed.pop(place, None)
+            return False
+        seen = plan.log.checkpoint, plan.log.log_start_offset
+        known = self._healed.get(place) == seen
+        self._healed[place] = seen
+        return not known
 
     def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:
         overdue = [one for one in plan.partitions if one.overdue_ms > 0]
@@ -352,13 +371,13 @@ class Cleaner:
                 max_compaction_delay_ms=max(one.overdue_ms for one in overdue),
             )
         for one in plan.partitions:
-            if one.range.healing is not None:
+            if self._is_news(log, one):
                 _LOG.warning(
                     "cleaner checkpoint reset",
                     topic=log.name,
                     partition=one.log.partition,
                     checkpoint=one.log.checkpoint,
-                    why=one.range.healing.value,
+                    why=one.range.healing.value if one.range.healing is not None else None,
                     log_start_offset=one.log.log_start_offset,
                     log_end_offset=one.log.log_end_offset,
                 )

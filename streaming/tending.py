@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms.
 _HANGING_MS: Final = 10 * SECOND_MS
+#: How often a tick that waits for its rounds looks whether something is due that must not wait for them.
+_PROMPT_SECONDS: Final = 1.0
 _LOG: Final = logger("cleaner")
 
 
@@ -65,6 +67,7 @@ class _Due:
     delay_ms: int
     hanging_ms: int = 0
     retention_ms: int = 0
+    merge_ms: int = 0
     upkeep_ms: int = 0
     orphans_ms: int = 0
 
@@ -114,13 +117,16 @@ class Tending:
         with ThreadPoolExecutor(
             self.config.log_cleaner_threads, "cleaner", initializer=with_pool, initargs=(self.spark, CLEANER_POOL)
         ) as threads:
+            list(threads.map(self._keep_prompt, logs))
             urgency = dict(zip(logs, threads.map(self._urgency, logs), strict=True))
             tending = {threads.submit(self._tend, log): log for log in sorted(logs, key=urgency.__getitem__)}
             while tending:
-                for one in wait(tending, return_when=FIRST_COMPLETED).done:
+                for one in wait(tending, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
                     log, more = tending.pop(one), one.result()  # raises what leaves a commit in an unknown state
                     if more and (time.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
                         tending[threads.submit(self._tend, log)] = log
+                for log in logs:
+                    self._keep_prompt(log)
         self.tended.ticks += 1
         self.tended.last_tick_ms = self.clock_ms()
         metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
@@ -139,21 +145,39 @@ class Tending:
     def _first_due(self) -> _Due:
         delay_ms = self.config.log_initial_task_delay_ms
         first_ms = self.clock_ms() + delay_ms
-        return _Due(delay_ms=delay_ms, retention_ms=first_ms, upkeep_ms=first_ms)
+        return _Due(delay_ms=delay_ms, retention_ms=first_ms, merge_ms=first_ms, upkeep_ms=first_ms)
+
+    def _keep_prompt(self, log: TopicLog) -> None:
+        """Do for a topic what must not wait until a round of cleaning ends, its own or another topic's; only what is due."""
+        self._guarded(log, self._promptly)
+
+    def _promptly(self, log: TopicLog) -> bool:
+        self._end_hanging_transactions(log)
+        if not log.config().compacted:
+            self._retain(log)
+        return False
 
     def _tend(self, log: TopicLog) -> bool:
-        """Tend one topic; return whether there may be more to clean. What goes wrong is logged; raises `CommitStateUnknown`."""
+        """Tend one topic; return whether there may be more to clean."""
+        return self._guarded(log, self._in_turn)
+
+    def _in_turn(self, log: TopicLog) -> bool:
+        more = self._clean(log)
+        if log.config().compacted:
+            self._retain(log)
+        else:
+            self._merge(log)
+        self._keep_tidy(log)
+        return more
+
+    def _guarded(self, log: TopicLog, do: Callable[[TopicLog], bool]) -> bool:
+        """Do something for a topic and return what it says. What goes wrong is logged; raises `CommitStateUnknown`."""
         if self.stop.is_set():
             return False
-        more = False
         try:
-            self._end_hanging_transactions(log)
-            more = self._clean(log)
-            self._retain(log)
-            self._keep_tidy(log)
+            return do(log)
         except UnknownTopic:
             self.cleaner.forget(log)
-            return False
         except Exception as error:  # one topic must not hold up the others
             metrics.TENDING_FAILURES.labels(log.name).inc()
             with self._lock:
@@ -163,8 +187,7 @@ class Tending:
             _LOG.error("topic could not be tended", topic=log.name, error=shown)
             if isinstance(error, CommitStateUnknown):
                 raise
-            return False
-        return more
+        return False
 
     def _end_hanging_transactions(self, log: TopicLog) -> None:
         """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
@@ -202,7 +225,10 @@ class Tending:
         if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
         self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
-        if not compacted:
+
+    def _merge(self, log: TopicLog) -> None:
+        now_ms, due = self.clock_ms(), self._due[log.paths.root]
+        if not self.stop.is_set() and due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
             self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing)
 
     def _keep_tidy(self, log: TopicLog) -> None:

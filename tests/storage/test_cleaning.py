@@ -397,6 +397,58 @@ def test_a_lost_ledger_costs_decisions_and_never_a_record(spark: SparkSession, l
     assert history(topic) == before
 
 
+def test_a_lost_ledger_does_not_bring_back_a_checkpoint_over_what_only_its_log_start_hid(spark: SparkSession, logs: LogDir) -> None:
+    """Records below the lost log start come back, as nobody knows of it any more; they were never cleaned, so they are dirty.
+
+    ```
+     append a=1 a=2 b=1      delete_records 2      clean: dirty is 2 to 3      the ledger is lost
+     offset   0   1   2                                                        checkpoint 0, not 3
+    ```
+    """
+    topic = logs.create_topic("lost", config=_COMPACT)
+    topic.append(rows(spark, "a=1 a=2 b=1"), now_ms=T0)
+    topic.delete_records({0: 2}, now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.clean(T0)
+    shutil.rmtree(topic.log.paths.ledger)
+    topic = logs.create_topic("lost", config=_COMPACT)
+    assert latest(topic) == {"a": "2", "b": "1"}
+    assert [one.first_dirty_offset for one in topic.explain(T0)] == [0]
+    topic.roll(now_ms=T0)
+    topic.clean(T0)
+    assert history(topic) == ["1 a=2", "2 b=1"]
+    assert topic.verify().ok
+
+
+def test_a_marker_whose_records_were_deleted_is_no_problem(spark: SparkSession, logs: LogDir) -> None:
+    """It was not stamped, as they were there when it was cleaned; the next cleaning stamps it."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    txn = topic.transaction("loader", now_ms=T0)
+    txn.append(rows(spark, "a=1 b=1"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    txn.commit(now_ms=T0)
+    topic.append(rows(spark, "c=1"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.alter_config({"segment.bytes": 1_024})
+    topic.clean(T0, force=True)
+    topic.delete_records({0: 2}, now_ms=T0)
+    assert history(topic) == ["2 COMMIT", "3 c=1"]
+    assert topic.verify().problems == ()
+
+
+def test_force_does_not_clean_a_partition_that_is_paused_and_quarantined(spark: SparkSession, logs: LogDir) -> None:
+    """Force lifts the quarantine alone; the other partitions are cleaned."""
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    for partition in range(2):
+        topic.append(rows(spark, "a=1 a=2", partition=partition), now_ms=T0)
+    topic.roll(now_ms=T0)
+    logs.cleaner._states.quarantine((topic.log.paths.root, 0), "poisoned")  # noqa: SLF001
+    topic.pause(0, now_ms=T0)
+    assert [one.partition for one in topic.clean(T0, force=True)] == [1]
+    topic.resume(0, now_ms=T0)
+    assert [one.partition for one in topic.clean(T0, force=True)] == [0]
+
+
 def test_a_spoilt_ledger_is_named_with_the_ways_out(spark: SparkSession, logs: LogDir) -> None:
     """Nothing is guessed; moved away and created again, the topic has its records, but not with too few partitions."""
     topic = logs.create_topic("spoilt", partitions=2, config=_COMPACT)

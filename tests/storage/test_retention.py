@@ -150,6 +150,51 @@ def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_tha
     assert history(topic) == ["2 fig=1"]
 
 
+def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_stays(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was numbered into the active segment, at the log end; the row that keeps the log end stays in that segment, before it.
+
+    ```
+     planned   segment 0: 0 1 2      + 3 4 into segment 0, slice 3
+     deleted   segment 0:     2                         log start 3
+     then      segment 0:     2 3 4
+    ```
+    """
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact,delete", "retention.ms": -1})
+    topic.append(rows(spark, "grape=1 lime=1 kiwi=1"), now_ms=T0)
+    beside = LogDir(spark, logs.location).topic("fruit")
+
+    def delete(now: CrashPoint) -> None:
+        if now is CrashPoint.APPEND_PLANNED:
+            monkeypatch.undo()
+            assert beside.delete_records({0: -1}, now_ms=T0) == {0: 3}
+
+    monkeypatch.setattr(crash_points, "reached", delete)
+    topic.append(rows(spark, "fig=1 fig=2"), now_ms=T0)
+    topic.apply_retention(T0)
+    assert history(topic) == ["3 fig=1", "4 fig=2"]
+    assert topic.append(rows(spark, "plum=1"), now_ms=T0).ranges[0].first_offset == 5
+    topic.roll(now_ms=T0)
+    topic.clean(T0, force=True)
+    assert history(topic) == ["4 fig=2", "5 plum=1"]
+    assert topic.verify().ok
+
+
+def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision holds at once; segments go with the next retention, or hours of a throttled round would be for nothing."""
+    topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
+    topic.append(rows(spark, "lime=1", partition=1), now_ms=T0)
+    topic.roll(now_ms=T0)
+    version = topic.log.snapshot().version
+    with logs.cleaner._in_progress(topic.log, [0]):  # noqa: SLF001  a round
+        assert topic.delete_records({1: -1}, now_ms=T0) == {1: 1}
+        assert (topic.log.snapshot().version, history(topic, 1)) == (version, [])
+    assert list(topic.apply_retention(T0)) == [1]
+
+
 def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
     spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

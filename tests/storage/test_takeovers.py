@@ -204,6 +204,38 @@ def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when
     assert _rows_and_markers(topic) == ["1", "1"]
 
 
+@pytest.mark.parametrize("cleanings", [1, 2], ids=["the marker moved", "the marker went"])
+def test_a_transaction_that_was_cleaned_since_somebody_looked_is_not_taken_for_open(
+    spark: SparkSession, logs: LogDir, cleanings: int
+) -> None:
+    """A cleaning writes the marker into the slice of its first segment, and a second one takes it away when nothing needs it.
+
+    ```
+     a   lime=1 (open)            COMMIT   lime=2   clean: slice 0 holds all      clean: the marker goes
+     b                  looks: open                                                                      looks again
+    ```
+    """
+    topic = logs.create_topic("fruit", config={**_COMPACT, "delete.retention.ms": 0})
+    beside = LogDir(spark, logs.location).topic("fruit")
+    txn = topic.transaction("loader", now_ms=5_000)
+    txn.append(rows(spark, "lime=1"), now_ms=5_000)
+    assert latest(beside) == {}
+    txn.commit(now_ms=5_000)
+    topic.append(rows(spark, "lime=2" if cleanings == 2 else "kiwi=1"), now_ms=5_000)
+    topic.roll(now_ms=5_000)
+    for number in range(cleanings + (cleanings > 1)):
+        topic.clean(6_000 + number, force=True)
+    assert [row["control"] for row in topic.records(include_control=True).where("control = 'COMMIT'").collect()] == ["COMMIT"] * (
+        2 - cleanings
+    )
+    expected = {"lime": "2"} if cleanings == 2 else {"lime": "1", "kiwi": "1"}
+    for again in (beside, LogDir(spark, logs.location).topic("fruit")):
+        assert again.open_transactions() == []
+        assert again.end_hanging_transactions(now_ms=_LATE_MS) == []
+        assert latest(again) == expected
+    assert beside.verify().ok
+
+
 def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_newest(
     spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from storage import cleaning
 from storage.cleaning import Cleaning
 from streaming.cleaner import Cleaner
 from streaming.tending import Tending
-from tests.pictures import T0, history, latest, rows
+from tests.pictures import DAY_MS, T0, history, latest, rows
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -198,6 +198,47 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     seen.clear()
     tending.tick()
     assert seen[:2] == ["d-overdue", "b-half"]
+
+
+def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_takes_long(
+    spark: SparkSession, logs: LogDir, tending: Tending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of every topic wait behind an open transaction; a throttled round may take hours."""
+    logs.create_topic("a-slow", config=_EAGER)
+    other = logs.create_topic("b-other", config={"cleanup.policy": "delete", "retention.ms": 1_000})
+    now_ms = [T0]
+    tending.clock_ms = lambda: now_ms[0]
+    ended = threading.Event()
+
+    def clean(_name: str) -> list[CleaningReceipt]:
+        other.append(rows(spark, "old=1", timestamp_ms=T0), now_ms=T0)
+        other.roll(now_ms=T0)
+        other.transaction("loader", now_ms=T0).append(rows(spark, "lime=1", timestamp_ms=T0), now_ms=T0)
+        now_ms[0] = T0 + DAY_MS
+        until(lambda: not other.open_transactions() and "0 old=1" not in history(other))
+        ended.set()
+        return []
+
+    _noted(monkeypatch, clean)
+    tending.tick()
+    assert ended.is_set()
+    assert tending.tended.failures == 0
+
+
+def test_a_reset_checkpoint_is_told_once(spark: SparkSession, logs: LogDir, tending: Tending, caplog: pytest.LogCaptureFixture) -> None:
+    """It stays as it is until the partition is dirty enough; with delete in the policy retention does that all the time."""
+    for name, policy in (("told", "compact"), ("usual", "compact,delete")):
+        topic = logs.create_topic(name, config={"cleanup.policy": policy, "min.cleanable.dirty.ratio": 0.1, "retention.ms": -1})
+        _dirty(spark, topic, 0)
+        topic.clean(T0)
+        topic.delete_records({0: -1}, now_ms=T0)
+        topic.alter_config({"cleanup.policy": policy, "min.cleanable.dirty.ratio": 1, "retention.ms": -1})
+    caplog.clear()
+    for _ in range(3):
+        tending.tick()
+    told = [one.getMessage() for one in caplog.records if "cleaner checkpoint reset" in one.getMessage()]
+    assert len(told) == 1, told
+    assert "topic=told" in told[0]
 
 
 def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
