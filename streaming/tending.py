@@ -70,6 +70,11 @@ class _Due:
     merge_ms: int = 0
     upkeep_ms: int = 0
     orphans_ms: int = 0
+    compacted: bool = True
+
+    def is_pressing(self, now_ms: int) -> bool:
+        """Tell whether something is due that does not wait for rounds of cleaning; asks nobody."""
+        return self.hanging_ms <= now_ms or (not self.compacted and self.retention_ms <= now_ms)
 
     def passed(self, what: str, now_ms: int, interval_ms: int) -> bool:
         """Tell whether something is due, and see to it that it is due again after an interval; a clock put back puts nothing off."""
@@ -126,7 +131,8 @@ class Tending:
                     if more and (time.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
                         tending[threads.submit(self._tend, log)] = log
                 for log in logs:
-                    self._keep_prompt(log)
+                    if self._due[log.paths.root].is_pressing(self.clock_ms()):
+                        self._keep_prompt(log)
         self.tended.ticks += 1
         self.tended.last_tick_ms = self.clock_ms()
         metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
@@ -153,7 +159,9 @@ class Tending:
 
     def _promptly(self, log: TopicLog) -> bool:
         self._end_hanging_transactions(log)
-        if not log.config().compacted:
+        due = self._due[log.paths.root]
+        due.compacted = log.config().compacted
+        if not due.compacted:
             self._retain(log)
         return False
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lastword import Topic
+    from lastword.description import TopicDescription
 
 _SCHEMA: Final = (
     "partition int, key binary, value binary, timestamp bigint, producer_id bigint, producer_epoch int, sequence int, "
@@ -187,11 +188,16 @@ class _Lives:
         """Forget everything that is only in memory."""
         self.topic = LogDir(self.spark, self.logs.location).topic(self.topic.name)
 
-    def compare(self) -> None:
-        """Compare every row, the last word on every key, and where the log starts."""
+    def adopt(self) -> TopicDescription:
+        """Tell the model where segments begin and how large they are; return what the topic says of itself."""
         described = self.topic.describe()
         for one in described.partitions:
             self.model.adopt_segments(one.partition, {segment.label: segment.size_bytes for segment in one.segments})
+        return described
+
+    def compare(self) -> None:
+        """Compare every row, the last word on every key, and where the log starts."""
+        described = self.adopt()
         found = _rows(self.spark, self.topic, self.model.partitions)
         for partition in range(self.model.partitions):
             assert found[partition] == self.model.logs[partition], f"partition {partition} after {self.done}"

@@ -58,6 +58,7 @@ class _Read(_Lives):
 
     def compare(self) -> None:
         """Compare last words, records and offsets of both isolations with the model, engine by engine."""
+        self.adopt()
         path = self.topic.log.paths.root
         for isolation in ("read_committed", "read_uncommitted"):
             expected = self.expected(isolation)
