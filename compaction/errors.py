@@ -12,7 +12,10 @@ Any other exception is a bug. "Nothing to do" is a return value, never an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _CALL_FAILED: Final = "An error occurred while calling "
 _WAITED: Final = "Exception thrown in awaitResult"
@@ -122,7 +125,12 @@ class Aborted(LastwordError):
 
 
 class CleaningAborted(Aborted):
-    """The cleaning was asked to stop. Reaction: none, quietly."""
+    """The cleaning was asked to stop, if not by all then for its `paused` partitions. Reaction: quietly plan the others anew."""
+
+    def __init__(self, message: str, paused: Collection[int] = ()) -> None:
+        """Say why."""
+        self.paused = frozenset(paused)
+        super().__init__(message)
 
 
 class PartitionUncleanable(LastwordError):

@@ -323,7 +323,7 @@ class Cleaning:
         paused = sorted(set(today.pauses) & set(self.chosen))
         if paused:
             message = f"topic {self.log.name}: partitions {paused} were paused while they were being cleaned"
-            raise CleaningAborted(message)
+            raise CleaningAborted(message, paused)
 
     # --- receipts -----------------------------------------------------------------------------------------------------------------------
 

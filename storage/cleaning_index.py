@@ -114,6 +114,7 @@ class Index:
 
     def judged(self, aborted: DataFrame | None) -> DataFrame | None:
         """Build the offset map and return the judged positions (`as_blocks`); None when the dirty ranges hold nothing."""
+        self._count_keyless_below(aborted)
         plans = [plan for plan in self.chosen.values() if dirty_segments(plan)]
         if not plans:
             return None
@@ -214,6 +215,18 @@ class Index:
             if dirty:
                 found.count(Removal.KEYLESS.value, dirty[0].label, without_key.get(partition, 0))
                 found.count(Removal.SUPERSEDED.value, dirty[0].label, total - without_key.get(partition, 0) - found.keys)
+
+    def _count_keyless_below(self, aborted: DataFrame | None) -> None:
+        """Count records without a key below a log start that stands inside a segment: no cleaning has looked at them yet."""
+        plans = [one for one in self.chosen.values() if one.dirty.first_offset == one.log.log_start_offset]
+        asked = [segment for plan in plans for segment in clean_segments(plan)]
+        if not asked:
+            return
+        rows = self.reads.segments(asked, ("partition", "segment", "offset", "key", "control", "producer_id", "txn_first_offset"))
+        rows = without_aborted(rows, aborted).where("control IS NULL AND key IS NULL")
+        rows = rows.where(f"offset < {listed_by_partition(self.first_dirty)}")
+        for row in self.reads.few(rows).groupBy("partition", "segment").count().collect():
+            self.found[row["partition"]].count(Removal.KEYLESS.value, row["segment"], row["count"])
 
     def _superseded_together(self, newest: DataFrame) -> list[Judged] | None:
         """Judge clean rows whose key came again; None when a key has several of them, which the map does not hold."""

@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from compaction.errors import CommitConflict
+from compaction.errors import PartitionUncleanable
 from compaction.grouping import pieces
 from storage.commit import commit_swap
 from storage.lanes import divided, spread
@@ -146,7 +146,7 @@ class Rewrite:
     def _targets(self, partition: int, groups: Sequence[Sequence[Segment]]) -> Iterator[_Target]:
         """Return the slices that are written for each group of a partition, in order.
 
-        Raises `CommitConflict` when the groups are of another snapshot: slices would be replaced that were not read.
+        Raises `PartitionUncleanable` when others lie between a group's: slices would be replaced that were not read.
         """
         files = self.snapshot.files
         mine = np.flatnonzero(files.partition == partition)
@@ -158,9 +158,11 @@ class Rewrite:
         for group in groups:
             first = int(np.searchsorted(slices, group[0].slices[0]))
             end = int(np.searchsorted(slices, group[-1].slices[-1])) + 1
-            if slices[first:end].tolist() != [one for segment in group for one in segment.slices]:
-                message = f"topic {self.log.name}: table version {self.snapshot.version} has other slices than those that were planned with"
-                raise CommitConflict(message)
+            planned = [one for segment in group for one in segment.slices]
+            if slices[first:end].tolist() != planned:
+                segments = f"segments {[segment.label for segment in group]} with slices {planned}"
+                message = f"topic {self.log.name} partition {partition}: where {segments} are, slices {slices[first:end].tolist()} lie"
+                raise PartitionUncleanable(message)
             most = self._slice_bytes(int(read[first:end].sum()), int(left[first:end].sum()))
             cuts = [range(end - first)]
             if not self.one_slice and left[first:end].sum() > most:

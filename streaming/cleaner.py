@@ -163,7 +163,11 @@ class Cleaner:
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             self._report_plan(log, plan)
             chosen = {one.log.partition for one in plan.chosen}
-            return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
+            try:
+                return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
+            except CleaningAborted as error:
+                _LOG.info("cleaning aborted", topic=log.name, why=str(error))
+                return [], chosen & error.paused
 
         receipts, chosen = past_conflicts(once)
         if receipts is not None:
@@ -182,11 +186,8 @@ class Cleaner:
         with self._in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
                 return self._run(log, spark, plan, snapshot, pacing)
-            except (CommitConflict, CommitStateUnknown, UnknownTopic):
+            except (CommitConflict, CommitStateUnknown, UnknownTopic, CleaningAborted):
                 raise
-            except CleaningAborted as error:
-                _LOG.info("cleaning aborted", topic=log.name, why=str(error))
-                return []
             except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
                 if len(plan.chosen) == 1:
                     self._quarantine(log, plan, error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction.errors import PurgeIncomplete, first_line
+from compaction.errors import CleaningAborted, PurgeIncomplete, first_line
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
@@ -40,3 +40,9 @@ def test_a_purge_that_is_not_complete_says_what_remains_and_never_the_key() -> N
     assert error.remains == ("partition 0: offset 3 is in the active segment", "dead letters: 2 rows")
     assert str(error).splitlines()[0] == "topic fruit: the key is not erased yet:"
     assert len(str(error).splitlines()) == 3
+
+
+def test_an_aborted_cleaning_names_the_partitions_that_were_paused_or_none() -> None:
+    """None when the cleaner is told to stop: then no other partition is planned anew either."""
+    assert CleaningAborted("two were paused", [1, 3]).paused == {1, 3}
+    assert CleaningAborted("the service stops").paused == frozenset()

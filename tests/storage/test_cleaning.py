@@ -246,6 +246,20 @@ def test_a_restart_after_cleaning_finds_the_same_producers(spark: SparkSession, 
     assert history(topic) == ["3 k=new", "4 j=v"], "a newer record of the producer releases the place"
 
 
+def test_keyless_records_below_a_log_start_inside_a_segment_are_counted(spark: SparkSession, logs: LogDir) -> None:
+    """They go with the segment that is written again, though what lies below the log start is not mapped."""
+    topic = logs.create_topic("middle", config={**_EAGER, "cleanup.policy": "delete"})
+    frame = spark.createDataFrame([(None, "1"), ("a", "1"), (None, "2"), (None, "3"), ("a", "2"), ("b", "1")], "key string, value string")
+    _closed(topic, frame)
+    topic.delete_records({0: 3}, now_ms=T0)
+    topic.alter_config(_EAGER)
+    [foreseen] = topic.preview_clean(T0)
+    [receipt] = topic.clean(T0)
+    assert history(topic) == ["4 a=2", "5 b=1"]
+    assert (dict(receipt.removed), receipt.emptied) == ({"keyless": 3, "superseded": 1}, 0)
+    assert (foreseen.removed, foreseen.records_after) == (receipt.removed, receipt.records_after)
+
+
 def test_keyless_records_of_an_older_policy_are_dropped_and_counted(spark: SparkSession, logs: LogDir) -> None:
     """Delete → compact on a live topic; back again, the cleaner leaves it alone. The last one stays as an EMPTY row: it holds the end."""
     topic = logs.create_topic("policy", config={"cleanup.policy": "delete"})
@@ -359,6 +373,19 @@ def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: Spark
     assert [one.partition for one in topic.clean(T0, force=True)] == [1]
     assert history(topic, 1) == ["39 a=2"]
     assert topic.explain(T0)[1].obstacle == "nothing cleanable"
+
+
+def test_segments_that_lie_among_each_other_are_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:
+    """No writer of ours makes such a log; what lies between would be replaced without being read."""
+    topic = logs.create_topic("mixed-up", partitions=2, config=_COMPACT)
+    for _ in range(3):
+        topic.append(rows(spark, "a=1", partition=0).union(rows(spark, "a=1", partition=1)), now_ms=T0)
+    topic.roll(now_ms=T0)
+    DeltaTable.forPath(spark, topic.log.paths.log).update("partition = 0 AND slice = 1", {"segment": "1"})
+    assert [one.partition for one in topic.clean(T0)] == [1]
+    assert (len(history(topic, 0)), history(topic, 1)) == (3, ["2 a=1"])
+    assert "segments [0, 1] with slices [0, 2, 1]" in str(topic.explain(T0)[0].uncleanable_reason)
+    logs.delete_topic("mixed-up")
 
 
 def test_restore_is_truncation_and_the_checkpoint_falls_back(spark: SparkSession, logs: LogDir) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import streaming.tending
 from compaction.config import parse_service_config
-from storage import cleaning
+from storage import cleaning, crash_points
 from storage.cleaning import Cleaning
+from storage.crash_points import CrashPoint
 from streaming.cleaner import Cleaner
 from streaming.tending import Tending
 from tests.pictures import DAY_MS, T0, history, latest, rows
@@ -96,6 +99,25 @@ def test_no_round_begins_after_the_cleaner_was_told_to_stop(spark: SparkSession,
     assert (receipt.partition, history(topic, 0)) == (0, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
     assert [len(history(topic, partition)) for partition in (1, 2)] == [5, 5]
     assert topic.clean(T0) == []
+
+
+def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round in hand lets go of all, as it is one commit; what is not paused is planned anew at once."""
+    topic = logs.create_topic("paused-meanwhile", partitions=2, config=_EAGER)
+    _dirty(spark, topic, 0, 1)
+
+    def paused(point: CrashPoint) -> None:
+        if point is CrashPoint.CLEANING_PLANNED and not topic.log.decisions().pauses:
+            topic.pause(0, now_ms=T0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "reached", paused)
+        assert [(one.partition, one.end_offset) for one in topic.clean(T0)] == [(1, 4)]
+    assert (len(history(topic, 0)), history(topic, 1)) == (5, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
+    topic.resume(0, now_ms=T0)
+    assert [(one.partition, one.end_offset) for one in topic.clean(T0)] == [(0, 4)]
 
 
 @pytest.mark.parametrize(
@@ -249,15 +271,15 @@ def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
     _dirty(spark, busy, 0)
     _dirty(spark, other, 0)
     [receipt] = busy.clean(T0)
+    seconds = [0.0]
+    monkeypatch.setattr(streaming.tending, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
 
     def clean(name: str) -> list[CleaningReceipt] | None:
-        time.sleep(0.05)
+        seconds[0] += 1 if name == "busy" else 0
         return [receipt] if name == "busy" else None
 
     seen = _noted(monkeypatch, clean)
-    ticking = threading.Thread(target=tending.tick)
-    ticking.start()
-    until(lambda: not ticking.is_alive(), "the tick does not end")
-    assert sorted(seen[:2]) == ["busy", "other"]
-    assert seen.count("busy") > 2
+    tending.tick()
+    assert seen.count("busy") == 3, "a second each, and a tick has three"
+    assert seen.index("other") < 2
     assert len(history(other)) == 4
