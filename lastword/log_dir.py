@@ -129,6 +129,15 @@ class LogDir:
             self._cleaner = Cleaner(self.service_config, parallelism=self._cleaner_parallelism)
         return self._cleaner
 
+    def idle_cleaner(self, log: TopicLog) -> Cleaner:
+        """Return the cleaner once no other thread works on a topic: a swap beside a slow round of the service would throw its work away.
+
+        Become the committing process first, with a session. Raises `CommitConflict` when the round takes too long.
+        """
+        self.hold_with_spark()
+        self.cleaner.claims.wait_idle(log)
+        return self.cleaner
+
     def hold_lock(self, spark: SparkSession | None = None) -> None:
         """Become the committing process of this log.dir, with its JVM if there is one.
 
@@ -213,7 +222,7 @@ class LogDir:
         self.hold_lock()
         stop_append_queries(topic.log)
         time_ms = clock.now_ms() if now_ms is None else now_ms
-        with self.cleaner.kept_away(topic.log), topic.log.turn():
+        with self.cleaner.claims.kept_away(topic.log), topic.log.turn():
             self.cleaner.forget(topic.log)
             self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
             if self._spark is not None:

@@ -213,7 +213,7 @@ class Purge:
         """Clean some partitions now; raise `PurgeIncomplete` naming the bounds when nothing can be done."""
         cleaner = self._log_dir.cleaner
         for _ in range(_TRIES):
-            cleaner.wait_idle(self._log, partitions)
+            cleaner.claims.wait_idle(self._log, partitions)
             receipts = cleaner.clean(self._log, self._spark, now_ms=self._now_ms, force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
@@ -276,7 +276,7 @@ class Purge:
         for search in searches.values():
             search.look()  # the most of it before the turn, which keeps appends waiting
         swept: dict[str, Swept] = {}
-        with self._log_dir.cleaner.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
+        with self._log_dir.cleaner.claims.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
                 swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=self._log_dir.is_local)
         for name in (*done.target_rows, *done.unsure):

@@ -10,6 +10,7 @@ topic.latest().show()                  # the last word on every key
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import DataFrame
 
 from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
-from compaction.errors import InvalidConfiguration, SparkNeeded, UserError, Violation
+from compaction.errors import CommitConflict, InvalidConfiguration, SparkNeeded, UserError, Violation
 from compaction.read_positions import Position, parse_offsets
 from compaction.readers import EXPIRATION_MS, ReaderStanding
 from lastword import clock, decisions
@@ -420,8 +421,7 @@ class Topic:
         tombstone or marker has passed. With `force` the ratio does not matter, and quarantine is lifted; what the last stable offset,
         `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: SEMANTICS §3 to §11, KIP-58, KIP-354, KIP-534.
         """
-        self._log_dir.hold_with_spark()
-        return self._log_dir.cleaner.clean(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
+        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
 
     def explain(self, now_ms: int | None = None, *, force: bool = False) -> list[PartitionReport]:
         """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when.
@@ -450,8 +450,7 @@ class Topic:
 
         Paused and uncleanable partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
         """
-        self._log_dir.hold_with_spark()
-        return self._log_dir.cleaner.apply_retention(self._log, self._log_dir.spark, now_ms=_now(now_ms))
+        return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._log_dir.spark, now_ms=_now(now_ms))
 
     def delete_records(self, before: Mapping[int, int], *, now_ms: int | None = None) -> dict[int, int]:
         """Delete the records below an offset, by partition; return the log start offsets that hold then (Kafka's DeleteRecords).
@@ -463,8 +462,9 @@ class Topic:
         self._log_dir.hold_with_spark()
         moment = _now(now_ms)
         rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
-        if rose and not self._log_dir.cleaner.works_on(self._log):  # a swap of ours would throw its work away
-            self.apply_retention(moment)
+        if rose and not self._log_dir.cleaner.claims.works_on(self._log):  # it is not waited for: the decision holds as it is
+            with suppress(CommitConflict):  # asked for again, -1 would mean another log end
+                self.apply_retention(moment)
         today = self._log.decisions()
         return {partition: today.log_start_offset(partition) for partition in before}
 

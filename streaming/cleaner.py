@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from compaction.bounds import Healing
-from compaction.cleaning_state import CleaningStates
 from compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from compaction.offset_map import map_entries, map_slots
 from compaction.planner import Obstacle, plan_cleaning
@@ -28,11 +25,12 @@ from storage.cleaning import Cleaning
 from storage.commit import past_conflicts
 from storage.retention import merge_small_files, remove_segments
 from streaming import metrics
+from streaming.claims import CLAIMS
 from streaming.events import logger
 from streaming.pacing import PacedTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -44,13 +42,12 @@ if TYPE_CHECKING:
     from compaction.throttle import Pace
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
+    from streaming.claims import Claims
     from streaming.pacing import Pacing
 
 _MIB: Final = 2**20
-_LONGEST_ROUND_SECONDS: Final = 600
 #: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
 _LONGEST_PACED_SECONDS: Final = 12 * 3600
-_POLL_SECONDS: Final = 0.05
 _LOG: Final = logger("cleaner")
 
 
@@ -66,20 +63,16 @@ class Quarantined:
 class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
-    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None) -> None:
-        """Begin with every partition idle.
+    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, claims: Claims = CLAIMS) -> None:
+        """Begin with nothing in hand; what others of this process work on, and what they have quarantined, holds here too (`claims`).
 
         As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
         them together, so that appends find a free core.
         """
         turns = config.log_cleaner_threads if parallelism is None else max(1, min(config.log_cleaner_threads, parallelism))
-        self.config = config
+        self.config, self.claims = config, claims
         self._parallelism = None if parallelism is None else max(1, parallelism // turns)
-        self._states = CleaningStates()
-        self._kept_away: set[str] = set()
-        self._awaited: Counter[str] = Counter()
         self._healed: dict[tuple[str, int], tuple[int | None, int]] = {}
-        self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(turns)
         #: Set it, and no further round begins; the one in hand ends.
         self.stopping = threading.Event()
@@ -102,9 +95,8 @@ class Cleaner:
 
     def uncleanable(self, log: TopicLog) -> list[Quarantined]:
         """Return the quarantined partitions of a topic."""
-        with self._lock:
-            found = [(place, reason) for place, reason in self._states.uncleanable.items() if place[0] == log.paths.root]
-        return [Quarantined(topic=log.name, partition=partition, reason=reason) for (_, partition), reason in sorted(found)]
+        found = self.claims.uncleanable(log)
+        return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
 
     def _plan(
         self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
@@ -114,8 +106,7 @@ class Cleaner:
         def barred(one: PartitionLog) -> Obstacle | None:
             if one.partition in done:
                 return Obstacle.IN_PROGRESS
-            with self._lock:
-                found = self._obstacle((log.paths.root, one.partition))
+            found = self.claims.obstacle(log, one.partition)
             return Obstacle.PAUSED if one.partition in paused and found is not Obstacle.IN_PROGRESS else found
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
@@ -183,7 +174,7 @@ class Cleaner:
         self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
     ) -> list[CleaningReceipt] | None:
         """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
-        with self._in_progress(log, [one.log.partition for one in plan.chosen]):
+        with self.claims.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
                 return self._run(log, spark, plan, snapshot, pacing)
             except (CommitConflict, CommitStateUnknown, UnknownTopic, CleaningAborted):
@@ -204,9 +195,7 @@ class Cleaner:
             cleaning = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace)
             receipts = cleaning.run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
-        with self._lock:
-            for one in plan.chosen:
-                self._states.release((log.paths.root, one.log.partition))
+        self.claims.release(log, [one.log.partition for one in plan.chosen])
         for receipt in receipts:
             _report(receipt)
         return receipts
@@ -216,12 +205,11 @@ class Cleaner:
         if pacing is None:
             return Unlimited()
         end = pacing.seconds() + _LONGEST_PACED_SECONDS
-        return PacedTurn(pacing, self._turns, lambda: self._awaited[log.paths.root] > 0 or pacing.seconds() > end)
+        return PacedTurn(pacing, self._turns, lambda: self.claims.is_awaited(log) or pacing.seconds() > end)
 
     def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
         one = plan.chosen[0]
-        with self._lock:
-            self._states.quarantine((log.paths.root, one.log.partition), first_line(error))
+        self.claims.quarantine(log, one.log.partition, first_line(error))
         _LOG.error(
             "partition is uncleanable",
             topic=log.name,
@@ -232,70 +220,6 @@ class Cleaner:
             log_end_offset=one.log.log_end_offset,
         )
 
-    @contextmanager
-    def _in_progress(self, log: TopicLog, partitions: Sequence[int]) -> Iterator[None]:
-        places = [(log.paths.root, partition) for partition in partitions]
-        begun = []
-        try:
-            with self._lock:
-                busy = [place[1] for place in places if self._obstacle(place) is Obstacle.IN_PROGRESS]
-                if busy:
-                    message = f"topic {log.name}: another thread works on partitions {busy}"
-                    raise CommitConflict(message)
-                for place in places:
-                    self._states.begin(place)
-                    begun.append(place)
-            yield
-        finally:
-            with self._lock:
-                for place in begun:
-                    self._states.done(place)
-
-    def _obstacle(self, place: tuple[str, int]) -> Obstacle | None:
-        return Obstacle.IN_PROGRESS if place[0] in self._kept_away else self._states.obstacle(place)
-
-    def works_on(self, log: TopicLog) -> bool:
-        """Tell whether a round of a topic is in hand."""
-        with self._lock:
-            return bool(self._states.working_on(log.paths.root))
-
-    def wait_idle(self, log: TopicLog, partitions: Collection[int] | None = None) -> None:
-        """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long.
-
-        What works there keeps to no limit of bytes a second meanwhile.
-        """
-        end = time.monotonic() + _LONGEST_ROUND_SECONDS
-        with self._lock:
-            self._awaited[log.paths.root] += 1
-        try:
-            while True:
-                with self._lock:
-                    busy = self._states.working_on(log.paths.root)
-                if not (busy if partitions is None else busy & set(partitions)):
-                    return
-                if time.monotonic() >= end:
-                    message = f"topic {log.name}: another thread works on partitions {sorted(busy)}"
-                    raise CommitConflict(message)
-                time.sleep(_POLL_SECONDS)
-        finally:
-            with self._lock:
-                self._awaited[log.paths.root] -= 1
-
-    @contextmanager
-    def kept_away(self, log: TopicLog) -> Iterator[None]:
-        """Let nobody clean, retain or merge in a topic, after what is being done there; errors as `wait_idle`."""
-        with self._lock:
-            if log.paths.root in self._kept_away:
-                message = f"topic {log.name}: the cleaner is kept away already"
-                raise CommitConflict(message)
-            self._kept_away.add(log.paths.root)
-        try:
-            self.wait_idle(log)
-            yield
-        finally:
-            with self._lock:
-                self._kept_away.discard(log.paths.root)
-
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
     def apply_retention(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> dict[int, Deletion]:
@@ -305,7 +229,7 @@ class Cleaner:
             log.look_back()
             snapshot = log.snapshot()
             logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
-            with self._in_progress(log, [one.partition for one in logs]):
+            with self.claims.in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
 
         found = past_conflicts(once)
@@ -333,7 +257,7 @@ class Cleaner:
         def once() -> int:
             snapshot = log.snapshot()
             logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
-            with self._in_progress(log, [one.partition for one in logs]), self._turns:
+            with self.claims.in_progress(log, [one.partition for one in logs]), self._turns:
                 return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
 
         return past_conflicts(once)
@@ -341,14 +265,12 @@ class Cleaner:
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
         """Leave out the partitions that are paused, quarantined or being worked on."""
         paused = log.decisions().pauses
-        with self._lock:
-            return [one for one in logs if one.partition not in paused and self._obstacle((log.paths.root, one.partition)) is None]
+        return [one for one in logs if one.partition not in paused and self.claims.obstacle(log, one.partition) is None]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
-        with self._lock:
-            self._states.forget(log.paths.root)
-            self._healed = {place: seen for place, seen in self._healed.items() if place[0] != log.paths.root}
+        self.claims.forget(log)
+        self._healed = {place: seen for place, seen in self._healed.items() if place[0] != log.paths.root}
         metrics.forget_topic(log.name)
 
     def _is_news(self, log: TopicLog, plan: PartitionPlan) -> bool:

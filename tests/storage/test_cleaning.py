@@ -16,12 +16,15 @@ from pyspark.sql import functions as F
 
 from compaction.errors import CommitConflict, UserError
 from compaction.moments import instant
+from compaction.planner import Obstacle
 from lastword import LogDir
 from storage import cleaning, crash_points
 from storage.cleaning import Cleaning
 from storage.cleaning_reads import RoundReads
 from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
+from streaming.claims import Claims
+from streaming.cleaner import Cleaner
 from tests.divisions import divided
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
 
@@ -269,8 +272,10 @@ def test_keyless_records_of_an_older_policy_are_dropped_and_counted(spark: Spark
     assert report.obstacle == "cleanup.policy does not include compact"
     assert topic.clean(T0) == []
     topic.alter_config({"cleanup.policy": "compact"})
+    [foreseen] = topic.preview_clean(T0)
     [receipt] = topic.clean(T0)
     assert (history(topic), dict(receipt.removed)) == (["2 a=2", "3 EMPTY"], {"keyless": 2, "superseded": 1})
+    assert (foreseen.removed, foreseen.emptied, foreseen.records_after) == (receipt.removed, 1, 2)
     assert topic.append(rows(spark, "b=1"), now_ms=T0).ranges[0].first_offset == 4
     topic.alter_config({"cleanup.policy": "delete"})
     topic.roll(now_ms=T0)
@@ -469,7 +474,7 @@ def test_force_does_not_clean_a_partition_that_is_paused_and_quarantined(spark: 
     for partition in range(2):
         topic.append(rows(spark, "a=1 a=2", partition=partition), now_ms=T0)
     topic.roll(now_ms=T0)
-    logs.cleaner._states.quarantine((topic.log.paths.root, 0), "poisoned")  # noqa: SLF001
+    logs.cleaner.claims.quarantine(topic.log, 0, "poisoned")
     topic.pause(0, now_ms=T0)
     assert [one.partition for one in topic.clean(T0, force=True)] == [1]
     topic.resume(0, now_ms=T0)
@@ -500,7 +505,7 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
     begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
-        with cleaner._in_progress(topic.log, [0]):  # noqa: SLF001  a round that takes as long as we like
+        with cleaner.claims.in_progress(topic.log, [0]):  # a round that takes as long as we like
             begun.set()
             over.wait(60)
 
@@ -508,19 +513,36 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
         working = threads.submit(work)
         begun.wait(60)
         threading.Timer(0.3, over.set).start()
-        with cleaner.kept_away(topic.log):
+        with cleaner.claims.kept_away(topic.log):
             assert working.done() or over.is_set()
             assert topic.clean(T0, force=True) == []
             assert len(other.clean(T0, force=True)) == 1
-            with pytest.raises(CommitConflict, match="kept away already"), cleaner.kept_away(topic.log):
+            with pytest.raises(CommitConflict, match="kept away already"), cleaner.claims.kept_away(topic.log):
                 pass
     assert len(topic.clean(T0, force=True)) == 1
+
+
+def test_who_is_kept_away_and_who_waits_is_the_same_for_every_handle_of_a_process(spark: SparkSession, logs: LogDir) -> None:
+    """A purge through one handle sweeps files that no commit names: what the cleaner of another one is writing must be committed first."""
+    topic = logs.create_topic("shared", config=_EAGER)
+    topic.append(rows(spark, "a=1 a=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    other = LogDir(spark, logs.location)
+    with logs.cleaner.claims.in_progress(topic.log, [0]):
+        assert other.cleaner.claims.works_on(other.topic("shared").log)
+        assert [one.obstacle for one in other.topic("shared").explain(T0)] == [Obstacle.IN_PROGRESS.value]
+    with other.cleaner.claims.kept_away(other.topic("shared").log):
+        assert topic.clean(T0) == []
+    assert len(topic.clean(T0)) == 1
 
 
 def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession, logs: LogDir) -> None:
     """Each with states of its own, as two processes would have: whoever comes second plans anew; appends go on meanwhile."""
     topic = logs.create_topic("race", partitions=2, config=_EAGER)
-    others = [LogDir(spark, logs.location).topic("race") for _ in range(2)]
+    handles = [LogDir(spark, logs.location) for _ in range(2)]
+    for handle in handles:
+        handle._cleaner = Cleaner(handle.service_config, claims=Claims())  # noqa: SLF001  those of a process share theirs
+    others = [handle.topic("race") for handle in handles]
     over = threading.Event()
     receipts: list[CleaningReceipt] = []
 
