@@ -46,6 +46,8 @@ RAW: Final = "__raw"
 _IGNORED: Final = ("topic", "timestampType")
 #: delta-rs' statistics overflow beyond this instant, so a later timestamp would make the table unreadable for it.
 LAST_TIMESTAMP_MS: Final = 9_223_372_036_854
+#: The last offset that a row may bring: partition and offset share one long (`storage.judged`), with room for as many offsets after it.
+LAST_OFFSET: Final = 2**47 - 1
 
 
 #: Epochs are 16-bit in Kafka.
@@ -206,8 +208,8 @@ def _offset_rules(log_end: str) -> dict[Reason, tuple[str, str]]:
     """Return the rules of offsets that rows bring; `log_end` is the SQL of where the log of their partition ends."""
     return {
         Reason.NO_OFFSET: (
-            "offset IS NULL OR offset < 0",
-            "format_string('offset %s: all rows or none carry an offset of 0 or more', CAST(offset AS STRING))",
+            f"offset IS NULL OR offset NOT BETWEEN 0 AND {LAST_OFFSET}",
+            f"format_string('offset %s: all rows or none carry an offset of 0 to {LAST_OFFSET}', CAST(offset AS STRING))",
         ),
         Reason.BELOW_LOG_END: (
             f"offset < {log_end}",

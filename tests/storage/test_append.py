@@ -105,6 +105,11 @@ _BAD: dict[str, tuple[list[tuple[Any, ...]], str, str]] = {
         "key string, value string, partition int, offset bigint",
         "all rows or none carry an offset",
     ),
+    "offset past what a position holds": (
+        [("a", "1", 0, 2**47)],
+        "key string, value string, partition int, offset bigint",
+        f"offset {2**47}: all rows or none carry an offset of 0 to {2**47 - 1}",
+    ),
     "wrong type": ([("a", 1)], "key string, value int", "column value is int: allowed is binary or string"),
     "unknown column": ([("a", "1", "x")], "key string, value string, valeu string", "column valeu is unknown: allowed are key, value"),
     "no value": ([("a",)], "key string", "column value is missing"),
