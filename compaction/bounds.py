@@ -15,11 +15,12 @@ The rules of LogCleanerManager (SEMANTICS §3, §4). Ranges are half-open. A bou
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from compaction.segments import closes_at_ms, segments_between
+from compaction.segments import BASE, closes_at_ms, segments_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ class PartitionLog:
     `segments` are all of it, ordered by base offset. `active_base_offset` is the base of the active segment, or the log end when even the
     last segment is closed. `checkpoint` is the cleaner checkpoint (first dirty offset), None when there is none. `stable_holder` names who
     holds the last stable offset below the log end. `unread_offset` is the lowest offset that a registered reader has not read yet.
+    `rounds_left` is what the newest receipt says of a dirty range that the map budget cut, 0 when it was not.
     """
 
     topic: str
@@ -48,20 +50,32 @@ class PartitionLog:
     checkpoint: int | None
     stable_holder: str | None = None
     unread_offset: int | None = None
+    rounds_left: int = 0
 
     @property
     def closed_segments(self) -> Sequence[Segment]:
-        """The segments that take no more appends, but for one that holds only the EMPTY row of the log end: nothing can go from it."""
-        segments = segments_between(self.segments, -1, self.active_base_offset)
-        if segments and only_keeps_the_log_end(segments[-1], self.log_end_offset):
-            return segments[:-1]
-        return segments
+        """The segments that take no more appends and have something that may go.
+
+        Not one that holds only the EMPTY row of the log end; nor those that lie below the log start whole, which retention takes: joined
+        with what stays, they would stay with it.
+        """
+        if self.log_start_offset >= self.log_end_offset:
+            return ()
+        below = max(0, bisect_right(self.segments, self.log_start_offset, key=BASE) - 1)
+        return self._closed[below:]
 
     @property
     def closed_end_offset(self) -> int:
         """The base of the first segment that is not closed, or of the one that the next append opens."""
-        closed = len(self.closed_segments)
+        closed = len(self._closed)
         return self.segments[closed].base_offset if closed < len(self.segments) else self.active_base_offset
+
+    @property
+    def _closed(self) -> Sequence[Segment]:
+        segments = segments_between(self.segments, -1, self.active_base_offset)
+        if segments and only_keeps_the_log_end(segments[-1], self.log_end_offset):
+            return segments[:-1]
+        return segments
 
 
 class Bound(str, Enum):

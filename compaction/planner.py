@@ -43,6 +43,7 @@ class Trigger(str, Enum):
 
     OVERDUE = "overdue by max.compaction.lag.ms"
     DIRTY_RATIO = "above min.cleanable.dirty.ratio"
+    CUT = "the map budget cut the round before"
     DELETE_HORIZON = "a delete horizon has passed"
     FORCED = "forced"
 
@@ -230,6 +231,8 @@ def _judge(
     reasons = {
         Trigger.OVERDUE: overdue_ms > 0 and found.cleanable_bytes > 0,
         Trigger.DIRTY_RATIO: found.ratio > log.config.min_cleanable_dirty_ratio,
+        # The segment that a cut range ends in counts as clean and as dirty: by the ratio the rest would often never be cleaned.
+        Trigger.CUT: log.rounds_left > 0 and found.healing is None and found.cleanable_bytes > 0,
         Trigger.DELETE_HORIZON: horizon_ms is not None and horizon_ms <= now_ms,
         Trigger.FORCED: force and bool(_segments_below(log.closed_segments, whole)),
     }

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 #: The timestamp of a segment that holds no record with one: EMPTY rows alone (Kafka's RecordBatch.NO_TIMESTAMP).
 NO_TIMESTAMP: Final = -1
-_BASE: Final = attrgetter("base_offset")
+#: What orders the segments of a partition.
+BASE: Final = attrgetter("base_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ def segments_between(segments: Sequence[Segment], from_offset: int, to_offset: i
     """
     if from_offset == to_offset:
         return ()
-    start = max(0, bisect_right(segments, from_offset, key=_BASE) - 1)
+    start = max(0, bisect_right(segments, from_offset, key=BASE) - 1)
     end = start
     while end < len(segments) and segments[end].base_offset < to_offset:
         end += 1

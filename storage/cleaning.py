@@ -47,6 +47,7 @@ from storage.cleaning_segments import dirty_segments, files_left, files_of, file
 from storage.crash_points import CrashPoint
 from storage.decisions import Decision, Kind
 from storage.judged import OFFSET_BITS
+from storage.plan_values import listed_by_partition
 from storage.schema import LOG_COLUMNS, TRANSACTION
 from storage.slice_ranges import files_in, span_of
 from storage.swap import Rewrite
@@ -189,7 +190,7 @@ class Cleaning:
 
     def _pinned(self, judgement: Judgement) -> DataFrame:
         """Return the transactions with a marker in the range of which a data row is left after the pass."""
-        rows = self.reads.special(lambda files: files.producer_rows > 0)
+        rows = self.reads.special(lambda files: files.producer_rows > 0, from_start=True)
         if rows is None:
             return self.spark.createDataFrame([], "partition int, producer_id bigint, txn_first_offset bigint")
         marker = F.col("control").isin(Control.COMMIT.value, Control.ABORT.value)
@@ -197,7 +198,11 @@ class Cleaning:
             rows.where(marker & F.col("txn_first_offset").isNotNull() & F.col("delete_horizon").isNull()).select(*TRANSACTION).distinct()
         )
         data = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull())
-        left = with_fate(data, judgement, keys=False, values=False).where(F.col(REMOVAL).isNull())
+        begins = [0] * self.decisions.partitions
+        for partition, plan in self.chosen.items():
+            begins[partition] = plan.segments[0].first_offset  # what lies before it stays until retention takes it
+        stays = f"{REMOVAL} IS NULL OR offset < {listed_by_partition(begins)}"
+        left = with_fate(data, judgement, keys=False, values=False).where(stays)
         return self.reads.hold(ended.join(left, list(TRANSACTION), "left_semi"))
 
     def _places(self) -> list[int]:
@@ -215,10 +220,13 @@ class Cleaning:
     def _census(self, judgement: Judgement) -> None:
         """Count what goes besides superseded and keyless rows, and find the clean segments that change by it."""
         now_ms = self.plan.now_ms
+        # A record without a key that holds a place leaves an EMPTY row; no other plain one that holds a place goes.
+        keyless = [partition for partition, found in self.found.items() if Removal.KEYLESS.value in found.removed]
+        held = [(partition << OFFSET_BITS) | offset for partition in keyless for offset in self.found[partition].places]
 
         def may_change(files: Files) -> NDArray[np.bool_]:
             due = (files.delete_horizon_ms >= 0) & (files.delete_horizon_ms <= now_ms)
-            return (files.producer_rows > 0) | (files.empty_rows > 0) | due | files_with(files, self.released)
+            return (files.producer_rows > 0) | (files.empty_rows > 0) | due | files_with(files, [*self.released, *held])
 
         rows = self.reads.special(may_change)
         if rows is None:

@@ -48,10 +48,13 @@ class RoundReads:
             self.bytes[one.partition] += one.size_bytes
         return self._rows(slice_ranges(self.snapshot.files, [span_of([one]) for one in members]), columns)
 
-    def special(self, files: Callable[[Files], NDArray[np.bool_]]) -> DataFrame | None:
-        """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none."""
+    def special(self, files: Callable[[Files], NDArray[np.bool_]], *, from_start: bool = False) -> DataFrame | None:
+        """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none.
+
+        In range is what the round looks at, or, `from_start`, what lies below the log start too and waits for retention.
+        """
         all_files = self.snapshot.files
-        mine = files_of(all_files, self.chosen) & files(all_files)
+        mine = files_of(all_files, self.chosen, from_start=from_start) & files(all_files)
         columns = ("partition", "segment", "offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
         return self.few(self.files(mine, columns)) if mine.any() else None
 

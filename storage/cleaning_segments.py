@@ -53,12 +53,13 @@ def mapped_together(plans: Sequence[PartitionPlan]) -> bool:
     return 0 < sum(clean) <= sum(plan.dirty.record_count for plan in plans)
 
 
-def files_of(files: Files, chosen: Mapping[int, PartitionPlan]) -> NDArray[np.bool_]:
-    """Tell for every file whether it lies in the segments of a chosen partition."""
+def files_of(files: Files, chosen: Mapping[int, PartitionPlan], *, from_start: bool = False) -> NDArray[np.bool_]:
+    """Tell for every file whether it lies in the segments of a chosen partition, or, `from_start`, anywhere before their end."""
     inside = files.partition < 0
     for partition, plan in chosen.items():
         if plan.segments:
-            inside = inside | ((files.partition == partition) & (files.slice <= plan.segments[-1].slices[-1]))
+            mine = (files.partition == partition) & (files.slice <= plan.segments[-1].slices[-1])
+            inside = inside | (mine if from_start else mine & (files.slice >= plan.segments[0].slices[0]))
     return inside
 
 

@@ -86,7 +86,8 @@ class Producer:
 class Decisions:
     """What the ledger says today: every decision folded, newest last.
 
-    `rolls`, `cleanings`, `starts` and `purges` are the decisions of each partition in order; which of them hold depends on the `restores`.
+    `rolls`, `cleanings`, `starts` and `purges` are the decisions of each partition in order, receipts in that of their swaps: one may be
+    written late, when somebody misses it. Which of them hold depends on the `restores`.
     """
 
     topic_id: str
@@ -120,8 +121,8 @@ class Decisions:
     def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
         """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
         restores = (_restore(row) for row in rows if row.kind is Kind.RESTORE)
-        cleanings = {partition: [*self.cleanings.get(partition, ()), *more] for partition, more in _by_partition(rows, Kind.CLEAN).items()}
-        return replace(self, restores=(*self.restores, *restores), cleanings={**self.cleanings, **cleanings})
+        cleanings = _receipts([*(one for mine in self.cleanings.values() for one in mine), *rows])
+        return replace(self, restores=(*self.restores, *restores), cleanings=cleanings)
 
     def holds(self, row: Decision) -> bool:
         """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
@@ -137,6 +138,11 @@ class Decisions:
         """Return the first dirty offset that the newest valid receipt names; None when there is none."""
         newest = self.newest_cleaning(partition, as_of_version=as_of_version)
         return None if newest is None else newest.offset
+
+    def rounds_left(self, partition: int) -> int:
+        """Return how many rounds the newest valid receipt left of the dirty range that it began; 0 when there is none."""
+        newest = self.newest_cleaning(partition)
+        return 0 if newest is None else int(newest.details.get("rounds_left", 0))
 
     def log_start_offset(self, partition: int) -> int:
         """Return the offset below which records are gone for readers, 0 when none is."""
@@ -220,7 +226,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         readers=readers,
         purges=_by_partition(ordered, Kind.PURGE),
         targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
-        cleanings=_by_partition(ordered, Kind.CLEAN),
+        cleanings=_receipts(ordered),
         starts=_by_partition(ordered, Kind.START),
         pauses={
             partition: int(rows[-1].details["count"])
@@ -244,6 +250,11 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
         if row.kind is kind and row.partition is not None:
             found.setdefault(row.partition, []).append(row)
     return found
+
+
+def _receipts(rows: Iterable[Decision]) -> dict[int, list[Decision]]:
+    """Return the receipts by partition, in the order of their swaps."""
+    return {partition: sorted(mine, key=_swapped) for partition, mine in _by_partition(rows, Kind.CLEAN).items()}
 
 
 def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
@@ -275,9 +286,18 @@ def _highest(holding: Sequence[Decision]) -> list[Decision]:
     found: dict[tuple[Kind, int | None], Decision] = {}
     for row in holding:
         other = found.get((row.kind, row.partition))
-        if row.kind is not Kind.PURGE and (other is None or row.kind is Kind.CLEAN or (other.offset or 0) <= (row.offset or 0)):
+        if row.kind is not Kind.PURGE and (other is None or _rank(other) <= _rank(row)):
             found[row.kind, row.partition] = row
     return list(found.values())
+
+
+def _rank(row: Decision) -> tuple[int, int]:
+    return _swapped(row) if row.kind is Kind.CLEAN else (row.offset or 0, row.sequence)
+
+
+def _swapped(receipt: Decision) -> tuple[int, int]:
+    """Order receipts by their swaps, and several of one swap as they were written."""
+    return receipt.table_version or 0, receipt.sequence
 
 
 def _pins_since(row: Decision, moment_ms: int) -> bool:
@@ -296,9 +316,9 @@ def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
     """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
     found = []
     highest: dict[tuple[str, int | None], int] = {}
-    for row in reversed(holding):
+    for row in sorted((one for one in holding if one.kind is Kind.CLEAN), key=_swapped, reverse=True):
         for told in _TOLD:
-            removed = highest_tombstone(row.details, told) if row.kind is Kind.CLEAN else None
+            removed = highest_tombstone(row.details, told)
             if removed is not None and removed > highest.get((told, row.partition), -1):
                 highest[told, row.partition] = removed
                 found.append(row)
@@ -307,7 +327,7 @@ def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
 
 def _still_releasing(holding: Sequence[Decision], today: Decisions) -> list[Decision]:
     """Return the purges that wait for a cleaning, and the highest of each partition: a table that follows the topic may be behind it."""
-    then = replace(today, cleanings=_by_partition(holding, Kind.CLEAN), purges=_by_partition(holding, Kind.PURGE))
+    then = replace(today, cleanings=_receipts(holding), purges=_by_partition(holding, Kind.PURGE))
     found = []
     for partition, purges in then.purges.items():
         released = then.released_offsets(partition)

@@ -103,6 +103,12 @@ class Ledger:
                 self._append_once(choose(today), today)
         return self.read()
 
+    def is_long(self, least_files: int) -> bool:
+        """Tell whether the ledger has so many files that `compact` writes it again."""
+        with self._lock:
+            self.read()
+            return len(self._rows) >= least_files
+
     def compact(self, *, before_ms: int, least_files: int, silent_ms: int = 0, open_ids: Container[str] = ()) -> int:
         """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
 

@@ -18,7 +18,7 @@ from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import SparkNeeded, UnknownTopic, UserError
 from compaction.moments import instant
-from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets
+from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets, remembered
 from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
@@ -171,19 +171,19 @@ class TopicLog:
         with lock:
             yield
 
-    def look_back(self) -> None:
+    def look_back(self, *, tell: bool = False) -> None:
         """Write into the ledger what the history of the log says and the ledger does not.
 
         A RESTORE makes the receipts and log starts that it took back void; a swap whose receipt was never written (a crash in between,
-        or a lost ledger) carries it in its own `userMetadata`. How far somebody has looked is written from time to time, too: nobody
-        reads what lies before again.
+        or a lost ledger) carries it in its own `userMetadata`. How far somebody has looked is written from time to time, too, or at once
+        with `tell`: nobody reads what lies before again.
         """
         with self._lock:
             snapshot, today = self.snapshot(), self.decisions()
-            if snapshot.version <= max(self._looked_at, today.looked_at_version):
+            if snapshot.version <= (today.looked_at_version if tell else max(self._looked_at, today.looked_at_version)):
                 return
             found = self._unrecorded(today)
-            if found or snapshot.version - today.looked_at_version >= _LOOKED_VERSIONS:
+            if tell or found or snapshot.version - today.looked_at_version >= _LOOKED_VERSIONS:
                 newest = commits_since(self._refreshed(), snapshot.version - 1)
                 now_ms = newest[-1].time_ms if newest else today.created_ms
                 self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
@@ -221,6 +221,10 @@ class TopicLog:
             elif commit.metadata is not None and commit.version not in known_receipts:
                 for receipt in commit.metadata.receipts:
                     partition = receipt["partition"]
+                    newest = today.newest_cleaning(partition)
+                    if newest is not None and commit.version < (newest.table_version or 0):  # later ones went on from it
+                        found.append(_recovered(receipt, commit.version, receipt["end_offset"]))
+                        continue
                     known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
                     reached[partition] = receipt["end_offset"] if receipt["first_dirty_offset"] <= known else known
                     found.append(_recovered(receipt, commit.version, reached[partition]))
@@ -277,7 +281,8 @@ class TopicLog:
         if self._producers is not None and not self._is_followed(self._producers):
             self._producers = None
         behind = self._producers is not None and self._producers.table_version < at.version
-        found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
+        read = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
+        found = remembered(read, self.config().producer_id_expiration_ms)
         if self._producers is None or behind:
             self._producers = found
             self._producer_cache.save(found)
@@ -414,6 +419,7 @@ def partition_logs(
             log_end_offset=ends[partition],
             last_stable_offset=stable[partition],
             checkpoint=decisions.cleaner_checkpoint(partition),
+            rounds_left=decisions.rounds_left(partition),
             stable_holder=holders.get((partition, stable[partition])),
             unread_offset=unread[partition],
         )

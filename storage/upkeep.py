@@ -106,6 +106,10 @@ def compact_ledger(log: TopicLog, spark: SparkSession, *, now_ms: int, id_expira
 
     Those of a transactional.id go when nothing was begun under it for `id_expiration_ms` and it has no transaction open.
     """
+    if not log.ledger.is_long(least_files):
+        return 0
+    # Receipts that go are not to be taken for missing ones, as long as the log's history tells of their swaps.
+    log.look_back(tell=True)
     with log.turn():  # an append of a transaction that is not open yet is not overtaken
         open_ids = {one.transactional_id for one in log.open_transactions(spark) if one.transactional_id is not None}
         return log.ledger.compact(

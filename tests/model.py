@@ -136,6 +136,7 @@ class ModelTopic:
     rolled: dict[int, int] = field(default_factory=dict)
     log_start_offsets: dict[int, int] = field(init=False)
     checkpoints: dict[int, int] = field(default_factory=dict)
+    cut: set[int] = field(default_factory=set)
     reborn: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -351,10 +352,10 @@ class ModelTopic:
         return first, max(first, log_end)
 
     def is_eligible(self, partition: int, now_ms: int) -> bool:
-        """Tell whether cleaning has a reason: too dirty, overdue, or a delete horizon in the clean section has passed."""
+        """Tell whether cleaning has a reason: too dirty, overdue, cut short, or a delete horizon in the clean section has passed."""
         first, end = self.dirty_range(partition, now_ms)
         segments = self.segments(partition, now_ms)
-        closed = [one for one in segments if one.closed and not self._keeps_the_log_end(partition, one)]
+        closed = self._cleanable_segments(partition, now_ms)
         clean_bytes = sum(one.size_bytes for one in segments if one.label < first)
         dirty_bytes = sum(one.size_bytes for one in segments if one.rows[-1].offset >= first and first < end and one.label < end)
         too_dirty = dirty_bytes > self.config.min_cleanable_dirty_ratio * (clean_bytes + dirty_bytes)
@@ -362,7 +363,8 @@ class ModelTopic:
         overdue = dirty_bytes > 0 and any(now_ms - time > self.config.max_compaction_lag_ms for time in begun)
         horizons = [row.delete_horizon_ms for one in closed if one.rows[-1].offset < first for row in one.rows]
         expired = any(horizon is not None and horizon <= now_ms for horizon in horizons)
-        return "compact" in self.config.cleanup_policy and (too_dirty or overdue or expired)
+        cut_short = partition in self.cut and first == self.checkpoints[partition] and dirty_bytes > 0
+        return "compact" in self.config.cleanup_policy and (too_dirty or overdue or cut_short or expired)
 
     def clean(self, partition: int, now_ms: int, *, force: bool = False, end_offset: int | None = None) -> bool:
         """Clean a partition if it is eligible, or by force as far as the bounds allow; return whether it was looked at.
@@ -372,14 +374,14 @@ class ModelTopic:
         if "compact" not in self.config.cleanup_policy or not (force or self.is_eligible(partition, now_ms)):
             return False
         first, end = self.dirty_range(partition, now_ms)
+        bound = end
         if end_offset is not None:
             assert first <= end_offset <= end, f"a dirty range {first} to {end} cannot end at {end_offset}"
             assert end_offset > first or first == end, "a round must make progress"
             end = end_offset
-        closed = [one for one in self.segments(partition, now_ms) if one.closed and not self._keeps_the_log_end(partition, one)]
         looked_at = {
             row.offset
-            for one in closed
+            for one in self._cleanable_segments(partition, now_ms)
             for row in one.rows
             if (one.label < end if end > first else one.rows[-1].offset < first)  # without a dirty range: what is clean to its end
         }
@@ -387,7 +389,16 @@ class ModelTopic:
             return False
         self.logs[partition] = self._cleaned(partition, looked_at, first, end, now_ms)
         self.checkpoints[partition] = end
+        self.cut = self.cut | {partition} if end < bound else self.cut - {partition}
         return True
+
+    def _cleanable_segments(self, partition: int, now_ms: int) -> list[ModelSegment]:
+        """Return the closed segments that cleaning may look at: what lies below the log start whole is left to retention."""
+        return [
+            one
+            for one in self.segments(partition, now_ms)
+            if one.closed and not self._keeps_the_log_end(partition, one) and one.end > self.log_start_offsets[partition]
+        ]
 
     def _cleaned(self, partition: int, looked_at: set[int], first: int, end: int, now_ms: int) -> list[Record]:
         """Return the rows of a partition after the dirty range `first` to `end` was mapped and the rows `looked_at` were judged."""

@@ -55,6 +55,7 @@ def drawn(
     log_start: int = 0,
     stable: int | None = None,
     checkpoint: int | None = None,
+    rounds_left: int = 0,
 ) -> PartitionLog:
     """Return the log that a picture draws; `unit` is what its sizes count, `stable` the last stable offset (default: the log end)."""
     words = picture.split()
@@ -76,6 +77,7 @@ def drawn(
         log_end_offset=log_end,
         last_stable_offset=log_end if stable is None else stable,
         checkpoint=checkpoint,
+        rounds_left=rounds_left,
     )
 
 
@@ -153,9 +155,16 @@ def _row(word: str) -> DrawnRow:
 
 
 def pass_over(
-    log: Sequence[Row], *, first_dirty: int, end: int, now_ms: int, delete_retention_ms: int, places: Collection[int] = ()
+    log: Sequence[Row],
+    *,
+    first_dirty: int,
+    end: int,
+    now_ms: int,
+    delete_retention_ms: int,
+    places: Collection[int] = (),
+    begin: int = 0,
 ) -> Pass:
-    """Return what a cleaning of the dirty range `first_dirty` to `end` knows of a log."""
+    """Return what a cleaning of the dirty range `first_dirty` to `end` knows of a log; what lies before `begin` stays, whatever it is."""
     aborted = {
         (row.producer_id, row.txn_first_offset)
         for row in log
@@ -175,7 +184,12 @@ def pass_over(
         pinned=frozenset(),
         places=places,
     )
-    return replace(cleaning, pinned=pinned_transactions(log, cleaning))
+    stays = {
+        (row.producer_id, row.txn_first_offset)
+        for row in log
+        if row.offset < begin and row.control is None and row.producer_id is not None and row.txn_first_offset is not None
+    }
+    return replace(cleaning, pinned={*pinned_transactions(log, cleaning), *stays})
 
 
 def _transaction(row: Row) -> tuple[int | None, int | None]:

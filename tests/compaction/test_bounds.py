@@ -249,6 +249,15 @@ def test_the_closed_segments_end_where_the_active_one_begins() -> None:
     assert drawn("").closed_end_offset == 0
 
 
+def test_what_lies_below_the_log_start_whole_is_none_of_the_closed_segments() -> None:
+    """Retention takes it; where nothing is left, the active segment begins where it did."""
+    picture = "0:10 100:10 200:5* 310"
+    found = {start: bases(drawn(picture, log_start=start).closed_segments) for start in (0, 99, 100, 199, 200, 309, 310)}
+    assert found == {0: [0, 100], 99: [0, 100], 100: [100], 199: [100], 200: [], 309: [], 310: []}
+    assert {drawn(picture, log_start=start).closed_end_offset for start in (0, 100, 310)} == {200}
+    assert bases(drawn("0:10 100:10 310", log_start=309).closed_segments) == [100]
+
+
 # --- overdue and horizons -----------------------------------------------------------------------------------------------------------------
 
 

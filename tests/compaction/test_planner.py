@@ -306,6 +306,43 @@ def test_20_gb_with_7_5_million_entries_is_cut_and_never_an_error() -> None:
     assert bases(found.segments)[-1] == 7_000_000
 
 
+@pytest.mark.parametrize("segments", [1, 20])
+def test_a_range_that_the_budget_cut_is_gone_on_with_until_it_is_clean(segments: int) -> None:
+    """Three rounds over 20 GB, though the ratio is not above a half after the first: what the cut segment holds counts on both sides."""
+    each = 20 // segments
+    picture = " ".join(f"{number * each * 1_000_000}:{each * 10**9}" for number in range(segments)) + " 20000000"
+    checkpoint, left, rounds = None, 0, []
+    while True:
+        one = _one(drawn(picture, checkpoint=checkpoint, rounds_left=left), entries=7_500_000)
+        if one.trigger is None:
+            break
+        checkpoint, left = one.dirty.end_offset, one.dirty.rounds_left
+        rounds.append((one.trigger.name, checkpoint, left))
+    assert rounds == [("DIRTY_RATIO", 7_500_000, 2), ("CUT" if segments == 1 else "DIRTY_RATIO", 15_000_000, 1), ("CUT", 20_000_000, 0)]
+    assert one.obstacle is Obstacle.NOTHING_CLEANABLE
+
+
+def test_what_a_cut_left_waits_for_the_bounds_and_counts_for_nothing_when_its_checkpoint_is_not_believed() -> None:
+    """An open transaction holds the rest back; a checkpoint past the log end speaks of another log."""
+    settings = {"min.cleanable.dirty.ratio": 1}
+    cut = "0:10 100:10 200:1* 210"
+    assert _one(drawn(cut, settings, checkpoint=50, rounds_left=1)).trigger is Trigger.CUT
+    assert _one(drawn(cut, settings, checkpoint=50)).obstacle is Obstacle.BELOW_RATIO
+    assert _one(drawn(cut, settings, checkpoint=50, rounds_left=1, stable=60)).obstacle is Obstacle.NOTHING_CLEANABLE
+    assert _one(drawn(cut, settings, checkpoint=300, rounds_left=1)).obstacle is Obstacle.BELOW_RATIO
+
+
+def test_what_lies_below_the_log_start_whole_is_left_to_retention() -> None:
+    """Joined with what stays, it would never go: not looked at, and no horizon in it counts."""
+    found = _one(drawn("0:10 100:10 | 200:40 300:1* 310", log_start=100))
+    assert (found.trigger, bases(found.segments)) == (Trigger.DIRTY_RATIO, [100, 200])
+    assert bases(_one(drawn("0:10 100:10 | 200:40 300:1* 310", log_start=99)).segments) == [0, 100, 200]
+    passed = "0:10~5 | 100:1 200:1* 210"
+    settings = {"min.cleanable.dirty.ratio": 1}
+    assert _one(drawn(passed, settings), now_ms=9).trigger is Trigger.DELETE_HORIZON
+    assert _one(drawn(passed, settings, log_start=100), now_ms=9).trigger is None
+
+
 # --- barred -------------------------------------------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,7 @@ class ListLog:
         self.log_start = 0
         self.rolled = -1
         self.checkpoint: int | None = None
+        self.rounds_left = 0
         self.states: dict[int, ProducerState] = {}
 
     def segments(self) -> list[Segment]:
@@ -137,6 +138,7 @@ class ListLog:
             log_end_offset=self.log_end,
             last_stable_offset=last_stable_offsets([self.log_start], [self.log_end], self.states.values())[0],
             checkpoint=self.checkpoint,
+            rounds_left=self.rounds_left,
         )
 
     def append(self, row: Record) -> None:
@@ -211,10 +213,11 @@ class ListLog:
             now_ms=now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
             places=self._places(now_ms),
+            begin=chosen.segments[0].first_offset,
         )
         assert len(cleaning.newest) <= max(1, entries), "the map keeps to its budget"
         self._rewrite(chosen, cleaning)
-        self.checkpoint = chosen.dirty.end_offset
+        self.checkpoint, self.rounds_left = chosen.dirty.end_offset, chosen.dirty.rounds_left
         return chosen
 
     def _rewrite(self, chosen: PartitionPlan, cleaning: Pass) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from storage.decisions import Decision, Kind
-from tests.pictures import HOUR_MS, T0, history, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, history, rows
 
 if TYPE_CHECKING:
+    import pytest
     from pyspark.sql import SparkSession
 
     from lastword import LogDir
@@ -49,6 +50,47 @@ def test_an_overdue_partition_is_cleaned_below_the_ratio(spark: SparkSession, lo
     assert history(topic, 1) == ["0 a=1", "1 b=1", "2 c=1", "3 d=1", "4 a=2"]
     assert [one.partition for one in topic.clean(T0 + 1)] == [1]
     assert history(topic, 1) == history(topic, 0)
+
+
+def test_a_dirty_range_that_the_map_cut_is_cleaned_to_its_end_at_the_ratio_of_every_day(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment that a cut ends in counts as clean and as dirty, so that the rest is half of it: not above 0.5, but promised."""
+    topic = logs.create_topic("cut", config={"cleanup.policy": "compact"})
+    topic.append(rows(spark, "a=1 b=1 a=2 b=2 a=3 c=∅ a=4 b=3"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    monkeypatch.setattr("streaming.cleaner.map_entries", lambda _: 3)
+    done = [(one.trigger, one.end_offset, one.rounds_left) for _ in range(4) for one in topic.clean(T0)]
+    assert done == [("dirty_ratio", 3, 2), ("cut", 6, 1), ("cut", 8, 0)]
+    assert history(topic) == [f"5 c=∅ @{DAY_MS}", "6 a=4", "7 b=3"]
+    [receipt] = topic.clean(T0 + DAY_MS)
+    assert (receipt.trigger, history(topic)) == ("delete_horizon", ["6 a=4", "7 b=3"])
+
+
+def test_a_last_stable_offset_in_mid_segment_excludes_that_whole_segment(spark: SparkSession, logs: LogDir) -> None:
+    """What lies before it in the segment waits, too; the transaction's end lets all of it go.
+
+    ```
+     segment 0     0 a=1   1 a=2                 cleaned
+     segment 2     2 b=1   3 b=2   4 x=1 …       open transaction from 4 on: b waits
+    ```
+    """
+    topic = logs.create_topic("mid-segment", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    topic.append(rows(spark, "a=1 a=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "b=1 b=2"), now_ms=T0)
+    held = topic.transaction("loader", now_ms=T0)
+    held.append(rows(spark, "x=1"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    [report] = topic.explain(T0)
+    assert (report.bound, report.first_uncleanable_offset) == ("last stable offset", 4)
+    [receipt] = topic.clean(T0)
+    assert (receipt.end_offset, history(topic)) == (2, ["1 a=2", "2 b=1", "3 b=2", "4 x=1"])
+    assert topic.clean(T0) == []
+    held.commit(now_ms=T0)
+    topic.roll(now_ms=T0)
+    [receipt] = topic.clean(T0)
+    assert (receipt.end_offset, history(topic)) == (6, ["1 a=2", "3 b=2", "4 x=1", "5 COMMIT"])
 
 
 def test_a_checkpoint_outside_of_the_log_falls_back_to_the_log_start(spark: SparkSession, logs: LogDir) -> None:

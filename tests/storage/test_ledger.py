@@ -217,3 +217,14 @@ def test_what_is_decided_while_the_ledger_is_read_to_be_written_again_is_not_los
     monkeypatch.setattr(ledger, "_refresh", come_back)
     assert ledger.compact(before_ms=5 * _DAY, least_files=1, silent_ms=5 * _DAY) == 0
     assert _folded_alike(ledger, lambda today: today.producers["nightly"].epoch) == 1
+
+
+def test_the_newest_receipt_is_that_of_the_newest_swap_in_whichever_order_they_were_written(ledger: Ledger) -> None:
+    """One that a crash kept from the ledger is written when somebody misses it; of two for one swap the later one counts."""
+    _placed(ledger, Kind.CLEAN, 1, 10, 600, highest_removed_tombstone=7)
+    _placed(ledger, Kind.CLEAN, 1, 4, 200, highest_removed_tombstone=9)
+    _placed(ledger, Kind.CLEAN, 1, 4, 100, rounds_left=2)
+    assert _folded_alike(ledger, lambda today: (today.cleaner_checkpoint(0), today.rounds_left(0))) == (600, 0)
+    assert _folded_alike(ledger, lambda today: today.cleaner_checkpoint(0, as_of_version=9)) == 100
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 1
+    assert _folded_alike(ledger, lambda today: [one.offset for one in today.cleanings[0]]) == [200, 600], "200 tells of a tombstone"

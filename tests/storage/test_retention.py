@@ -122,6 +122,34 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monk
     assert topic.delete_records({0: 1}, now_ms=T0) == {0: 5}, "the log start never falls"
 
 
+def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_first(spark: SparkSession, logs: LogDir) -> None:
+    """A crash after the decision, or a round in hand: the segment below the log start waits for retention, which takes it whole.
+
+    ```
+     clean     0 a=1 b=1     log start 2
+     clean     2 c=1 d=1
+     dirty     4 c=2                          cleaned: 3 d=1 4 c=2 in one segment, and not a=1 b=1 with them
+    ```
+    """
+    topic = logs.create_topic("left-to-retention", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for text in ("a=1 b=1", "c=1 d=1"):
+        topic.append(rows(spark, text), now_ms=T0)
+        topic.roll(now_ms=T0)
+    topic.alter_config({"segment.bytes": 1_024})
+    topic.clean(T0)
+    topic.alter_config({"segment.bytes": None})
+    topic.append(rows(spark, "c=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+        topic.delete_records({0: 2}, now_ms=T0)
+    topic.clean(T0)
+    files = topic.log.snapshot().files
+    assert sorted(zip(files.first_offset.tolist(), files.last_offset.tolist(), strict=True)) == [(0, 1), (3, 4)]
+    assert list(topic.apply_retention(T0)) == [0]
+    assert (history(topic), topic.log.snapshot().files.first_offset.tolist()) == (["3 d=1", "4 c=2"], [3])
+    assert topic.verify().problems == ()
+
+
 def test_a_restore_takes_a_log_start_back_before_retention_goes_by_it(spark: SparkSession, logs: LogDir) -> None:
     """Also on a log of which nothing was ever cleaned or removed; and its segments, which end below that log start, stay."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
@@ -189,7 +217,7 @@ def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
     topic.append(rows(spark, "lime=1", partition=1), now_ms=T0)
     topic.roll(now_ms=T0)
     version = topic.log.snapshot().version
-    with logs.cleaner._in_progress(topic.log, [0]):  # noqa: SLF001  a round
+    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
         assert topic.delete_records({1: -1}, now_ms=T0) == {1: 1}
         assert (topic.log.snapshot().version, history(topic, 1)) == (version, [])
     assert list(topic.apply_retention(T0)) == [1]
@@ -285,6 +313,10 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
         assert getattr(after, name) == getattr(today, name), name
     assert after.closed_offset(0, 9) == today.closed_offset(0, 9) == 9
     assert (after.cleaner_checkpoint(0), history(topic)) == (today.cleaner_checkpoint(0), shown)
+    anew = LogDir(spark, logs.location).topic("tidy").log
+    anew.look_back()
+    assert anew.decisions().cleaner_checkpoint(0) == today.cleaner_checkpoint(0), "receipts that went are not missed"
+    assert anew.decisions().cleanings == after.cleanings
     topic.append(rows(spark, "c=1"), now_ms=T0)
     assert topic.roll(now_ms=T0 + 30 * DAY_MS) == {0: 10}
     assert topic.log.decisions().closed_offset(0, 10) == 10, "and goes on"
