@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from compaction.segments import Span
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -49,23 +51,31 @@ class DirtyRange:
 def fit_dirty_range(segments: Sequence[Segment], first_dirty_offset: int, end_offset: int, entries: int) -> DirtyRange:
     """Return as much of `first_dirty_offset` to `end_offset` as `entries` entries can map, at least one record.
 
-    `segments` are those of the range, the first of them perhaps begun before it. A segment that does not fit as a whole is cut inside: as
-    no offset stands twice, `n` offsets hold at most `n` records.
+    `segments` are those of the range, the first of them perhaps begun before it. A slice that does not fit as a whole is cut inside: no
+    offset stands twice, so `n` offsets hold at most `n` records. Where a log has gaps, as the mirror of a compacted topic does, its slices
+    tell how many records there are.
     """
-    counts = [_records_from(one, first_dirty_offset) for one in segments]
+    spans = [span for one in segments for span in _spans(one)]
+    counts = [_records_from(one, first_dirty_offset) for one in spans]
+    bases = {_spans(one)[0]: one.base_offset for one in segments}  # a cut there is one that cuts no segment
     taken = 0
-    for number, segment in enumerate(segments):
+    for number, span in enumerate(spans):
         if taken + counts[number] > entries:
-            start = max(first_dirty_offset, segment.first_offset)
-            end = start + entries - taken if entries > taken else segment.base_offset
+            start = max(first_dirty_offset, span.first_offset)
+            end = start + entries - taken if entries > taken else bases.get(span, span.first_offset)
             left = sum(counts[number:]) - (entries - taken)
             return DirtyRange(first_offset=first_dirty_offset, end_offset=end, record_count=entries, rounds_left=-(-left // entries))
         taken += counts[number]
     return DirtyRange(first_offset=first_dirty_offset, end_offset=end_offset, record_count=taken)
 
 
-def _records_from(segment: Segment, offset: int) -> int:
-    """Return how many records of a segment may stand at or past `offset`."""
-    if segment.first_offset >= offset:
-        return segment.record_count
-    return max(0, min(segment.record_count, segment.last_offset - offset + 1))
+def _spans(segment: Segment) -> Sequence[Span]:
+    """Return what the slices of a segment hold; all of it as one where there is a single slice."""
+    return segment.spans or (Span(segment.first_offset, segment.last_offset, segment.record_count),)
+
+
+def _records_from(span: Span, offset: int) -> int:
+    """Return how many records of a slice may stand at or past `offset`."""
+    if span.first_offset >= offset:
+        return span.record_count
+    return max(0, min(span.record_count, span.last_offset - offset + 1))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,11 +32,20 @@ NO_TIMESTAMP: Final = -1
 BASE: Final = attrgetter("base_offset")
 
 
+class Span(NamedTuple):
+    """What one slice holds: its first and last offset, and how many records."""
+
+    first_offset: int
+    last_offset: int
+    record_count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """One segment of one partition, from the statistics of its files; offsets and timestamps are of the records still in it.
 
     Timestamps are `NO_TIMESTAMP` when it holds EMPTY rows alone. `delete_horizon_ms` is the earliest in it, None when there is none.
+    `spans` are those of its slices, in order, where it has several.
     """
 
     partition: int
@@ -52,6 +61,7 @@ class Segment:
     first_timestamp_ms: int
     appended_at_ms: int
     delete_horizon_ms: int | None
+    spans: tuple[Span, ...] = ()
 
     @property
     def largest_timestamp_ms(self) -> int:

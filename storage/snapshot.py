@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from compaction.segments import NO_TIMESTAMP, Segment
+from compaction.segments import NO_TIMESTAMP, Segment, Span
 from storage.history import newest_metadata
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
 
     ends = [*starts[1:].tolist(), end]
     slices = files.slice.tolist()
+    spans = list(map(Span, files.first_offset.tolist(), files.last_offset.tolist(), files.record_count.tolist()))
     timed = np.minimum.reduceat(np.where(files.min_timestamp_ms[:end] == _ABSENT, _MOST, np.arange(end)), starts)
     timed = np.where(timed == _MOST, starts, timed)  # the first file with a timestamp: those before hold EMPTY rows alone
     columns = zip(
@@ -182,6 +183,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
         np.maximum(files.min_timestamp_ms[timed], NO_TIMESTAMP).tolist(),
         files.appended_at_ms[starts].tolist(),
         least(files.delete_horizon_ms),
+        (tuple(spans[start:stop]) if stop - start > 1 else () for start, stop in zip(starts.tolist(), ends, strict=True)),
         strict=True,
     )
     return [
@@ -199,6 +201,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
             first_timestamp_ms=first_timestamp_ms,
             appended_at_ms=appended_at_ms,
             delete_horizon_ms=delete_horizon_ms,
+            spans=own_spans,
         )
         for (
             partition,
@@ -214,6 +217,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
             first_timestamp_ms,
             appended_at_ms,
             delete_horizon_ms,
+            own_spans,
         ) in columns
     ]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compaction.config import ServiceConfig, parse_service_config
 from compaction.offset_map import BYTES_PER_ENTRY, DirtyRange, fit_dirty_range, map_entries, map_slots
-from compaction.segments import segments_between
+from compaction.segments import Span, segments_between
 from tests.compaction.logs import MIB, drawn
 
 if TYPE_CHECKING:
@@ -133,6 +133,24 @@ def test_a_segment_with_gaps_is_cut_by_its_offsets() -> None:
     log = drawn("0:1#3..99 200:1#5..299 300")
     assert _drawn(_fit(log, 0, 300, 2)) == (0, 2, 2, 3)
     assert _drawn(_fit(log, 100, 300, 2)) == (100, 202, 2, 2)
+
+
+def test_a_segment_of_several_slices_is_counted_slice_by_slice() -> None:
+    """The mirror of a compacted topic: ten records in each hundred offsets, appended in three micro-batches.
+
+    ```
+     slice       0             1000          2000
+     records     10, 0..99     10, 1000..    10, 2000..     25 entries take two whole and five offsets of the third
+    ```
+    """
+    [segment] = drawn("0:1#30..2099 2100").segments
+    spans = tuple(Span(first, first + 99, 10) for first in (0, 1_000, 2_000))
+    sparse = [replace(segment, spans=spans)]
+    found = {entries: _drawn(fit_dirty_range(sparse, 0, 2_100, entries)) for entries in (30, 25, 20, 10, 4)}
+    assert found == {30: (0, 2_100, 30, 0), 25: (0, 2_005, 25, 1), 20: (0, 2_000, 20, 1), 10: (0, 1_000, 10, 2), 4: (0, 4, 4, 7)}
+    assert _drawn(fit_dirty_range(sparse, 1_050, 2_100, 10)) == (1_050, 2_000, 10, 1)
+    later = replace(segment, base_offset=90, spans=(Span(95, 99, 5), Span(100, 109, 10)))
+    assert fit_dirty_range([drawn("0:1 90").segments[0], later], 0, 110, 90).end_offset == 90, "the base, where no segment is cut"
 
 
 def test_a_segment_that_is_clean_to_its_end_needs_no_entry() -> None:
