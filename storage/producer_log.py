@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from compaction.producers import ProducerSnapshot, ProducerState, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -38,9 +38,15 @@ class ProducerCache(Protocol):
 
 
 def read_states(
-    spark: SparkSession, location: str, snapshot: LogSnapshot, partitions: int, since: ProducerSnapshot | None = None
+    spark: SparkSession,
+    location: str,
+    snapshot: LogSnapshot,
+    partitions: int,
+    since: ProducerSnapshot | None = None,
+    *,
+    only: Collection[int] | None = None,
 ) -> ProducerSnapshot:
-    """Return the producers' states at `snapshot`: all of the log, or what came after `since`.
+    """Return the producers' states at `snapshot`: all of the log, or what came after `since`, or `only` those of some partitions.
 
     A log that is shorter than `since` knew it (a RESTORE) is read from its beginning.
     """
@@ -53,6 +59,8 @@ def read_states(
         rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(location).where("producer_id IS NOT NULL")
         if since is not None:
             rows = rows.where(_past(starts))
+        if only is not None:
+            rows = rows.where(F.col("partition").isin(*only))
         for new, ended in summaries(rows):
             place = new.partition, new.producer_id
             states[place] = merged(states.get(place), new, ended=ended)
