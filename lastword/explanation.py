@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compaction.bounds import Bound
+from compaction.moments import instant
 from compaction.planner import Obstacle
 
 if TYPE_CHECKING:
@@ -53,10 +54,11 @@ def partition_reports(plan: CleaningPlan, uncleanable: Mapping[int, str]) -> lis
 
 def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
     log, found = plan.log, plan.range
+    until = "" if found.held_until_ms is None else f", until {instant(found.held_until_ms)}"
     detail = {
         Bound.ACTIVE_SEGMENT: f"active segment begins at offset {log.closed_end_offset}",
         Bound.LAST_STABLE_OFFSET: f"open transaction of {log.stable_holder or 'a producer'} since offset {log.last_stable_offset}",
-        Bound.MIN_COMPACTION_LAG: f"segment {found.first_uncleanable_offset} is younger than {log.config.min_compaction_lag_ms} ms",
+        Bound.MIN_COMPACTION_LAG: f"segment {found.first_uncleanable_offset} is younger than {log.config.min_compaction_lag_ms} ms{until}",
     }[found.bound]
     return PartitionReport(
         topic=log.topic,

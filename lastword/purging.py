@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from compaction.config_keys import DAY_MS, HOUR_MS
 from compaction.errors import PurgeIncomplete, UserError
-from compaction.moments import instant, moment_ms
+from compaction.moments import moment_ms
 from lastword import decisions
 from lastword.explanation import partition_reports
 from storage import crash_points
@@ -220,15 +220,13 @@ class Purge:
         plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)
         remains = []
         reports = partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
-        for one, report in zip(plan.partitions, reports, strict=True):
+        for report in reports:
             if report.partition not in partitions:
                 continue
             why = [report.bound_detail] if report.uncleanable_reason is None else [report.obstacle or "", report.uncleanable_reason]
             if report.obstacle is not None and "paused" in report.obstacle:
                 why = ["cleaning is paused; lastword resume"]
-            until = one.range.held_until_ms
-            until_text = "" if until is None else f", until {instant(until)}"
-            remains.append(f"partition {report.partition}: the cleaner is held back ({report.bound}): {': '.join(why)}{until_text}")
+            remains.append(f"partition {report.partition}: the cleaner is held back ({report.bound}): {': '.join(why)}")
         raise PurgeIncomplete(self._log.name, remains)
 
     # --- what holds copies --------------------------------------------------------------------------------------------------------------

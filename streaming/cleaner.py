@@ -206,7 +206,7 @@ class Cleaner:
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         self.claims.release(log, [one.log.partition for one in plan.chosen])
         for receipt in receipts:
-            _report(receipt)
+            report_cleaned(receipt)
         return receipts
 
     def _pace(self, log: TopicLog, pacing: Pacing | None) -> Pace:
@@ -317,7 +317,7 @@ class Cleaner:
                 )
 
 
-def _report(receipt: CleaningReceipt) -> None:
+def report_cleaned(receipt: CleaningReceipt) -> None:
     """Write what Kafka's cleaner prints (LogCleaner.recordStats), under the same names."""
     seconds = max(receipt.total_ms or 0, 1) / 1000
     index_seconds = max(receipt.index_ms, 1) / 1000
