@@ -10,8 +10,8 @@
 
 A rename or a deletion of one file has one winner: a request is either begun or withdrawn. What waited longer than its asker wanted to is
 answered, not carried out; what a dead service left begun is answered by the next one, which does not know what came of it; what the cleaner
-is in the way of is put back and waits. Only the verbs below are known, with the arguments that their models allow; anything else in the
-folder gets an error for an answer.
+is in the way of is put back and waits, and a service that stops begins nothing. Only the verbs below are known, with the arguments that
+their models allow; anything else in the folder gets an error for an answer.
 
 The folder belongs to the log.dir, not to a topic: the answer to `topics delete` outlives the topic's folder, a request for a topic that
 does not exist makes none, and a tick lists one folder. It can be deleted at any time; askers then hear nothing.
@@ -29,7 +29,16 @@ from pyarrow import fs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from compaction.config_keys import HOUR_MS
-from compaction.errors import CommitConflict, CommitStateUnknown, InvalidTopic, LastwordError, PurgeIncomplete, UserError, first_line
+from compaction.errors import (
+    Aborted,
+    CommitConflict,
+    CommitStateUnknown,
+    InvalidTopic,
+    LastwordError,
+    PurgeIncomplete,
+    UserError,
+    first_line,
+)
 from lastword import clock
 from storage.layout import check_topic_name, filesystem_of
 from streaming.events import logger
@@ -95,9 +104,12 @@ class Clean(_Request):
     force: bool = False
 
     def carry_out(self, logs: LogDir, now_ms: int) -> dict[str, Any]:
-        """Return {"receipts": as `to_details`, "reports": as `PartitionReport`}."""
+        """Return {"receipts": as `to_details`, "reports": as `PartitionReport`}; raise `Aborted` if the cleaner was told to stop first."""
         topic = logs.topic(self.topic)
         receipts = topic.clean(now_ms, force=self.force)
+        if not receipts and logs.cleaner.stopping.is_set():  # whether there was anything to do, nobody has looked
+            message = f"topic {self.topic} is not cleaned: the service stops"
+            raise Aborted(message)
         return {"receipts": [one.to_details() for one in receipts], "reports": [asdict(one) for one in topic.explain(now_ms)]}
 
 
@@ -242,6 +254,7 @@ def ask(log_dir_location: str, request: Request, timeout_s: float) -> Answer:
 def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
     """Carry out the requests that wait for the process that holds `logs`, oldest first, and return how many were answered.
 
+    None is begun once its cleaner is `stopping`: it waits for the next service, or is withdrawn.
     For one thread of one process. Whatever a request holds or runs into becomes its answer; only `CommitStateUnknown` is raised too,
     after the answer: the caller must stop.
     """
@@ -258,6 +271,8 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
         message = "the service ended while it carried this out; nobody knows how far it came, and to ask again is safe"
         _reply(box, name, Answer(ok=False, error="Interrupted", message=message).model_dump_json())
     for name in waiting:
+        if logs.cleaner.stopping.is_set():
+            break
         try:
             text = box.begin(name)
         except OSError as error:  # this one cannot be taken, others can
@@ -267,7 +282,7 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
             continue
         try:
             answer, unknown = _answered(logs, text, now_ms)
-        except CommitConflict as error:
+        except (Aborted, CommitConflict) as error:
             _LOG.info("request waits", name=name, why=str(error))
             box.put_back(name)
             continue
@@ -289,7 +304,8 @@ def _reply(box: _Box, name: str, answer: str) -> None:
 def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str, CommitStateUnknown | None]:
     """Carry out what a request file says; return the answer as JSON, and the error that must stop the service, if any.
 
-    Raises `CommitConflict` when others came first and there is time to try again: the cleaner may be in the middle of a round.
+    Raises `CommitConflict` when others came first and there is time to try again (the cleaner may be in the middle of a round), and
+    `Aborted` when there is time for the next service.
     """
     unknown = None
     try:
@@ -312,7 +328,7 @@ def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str
         answer = Answer(ok=True, result=request.carry_out(logs, moment_ms)).model_dump_json()
         told.info("request carried out", waited_ms=waited_ms)
     except Exception as error:  # a request must not stop the service
-        if isinstance(error, CommitConflict) and now_ms() - letter.asked_at_ms < letter.timeout_ms:
+        if isinstance(error, (Aborted, CommitConflict)) and now_ms() - letter.asked_at_ms < letter.timeout_ms:
             raise
         told.warning("request failed", error=first_line(error))
         message = str(error) if isinstance(error, LastwordError) else first_line(error)

@@ -2,18 +2,20 @@
 
 SIGTERM and SIGINT let the micro-batch and the swap in hand finish and then stop the queries; the process ends with 0. SIGKILL loses nothing
 either: what was not committed comes again, what was committed is recognised. An append query that dies ends the service with 1 and its
-error; a cleaner query that dies is started again, later each time, and counted: readers and writers do not need it at once.
+error; a cleaner query that dies is started again, later each time, and counted: readers and writers do not need it at once. The deletion
+of a topic stops its sources, and nothing else.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import TopicExists, UnknownTopic, first_line
+from compaction.errors import Aborted, TopicExists, UnknownTopic, first_line
 from compaction.moments import moment_ms
 from lastword import clock, requests
 from lastword.log_dir import LogDir
@@ -30,6 +32,7 @@ from streaming.tending import Tending
 from streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -41,15 +44,33 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.2
 _TIDY_SECONDS: Final = 10
 _LONGEST_RESTART_SECONDS: Final = 300.0
+#: Set while a session is started.
+_STARTING: Final = threading.Event()
 _LOG: Final = logger("service")
 
 
-def session_that_outlives_sigterm(settings: Settings) -> SparkSession:
-    """Start the session with SIGTERM ignored, so that a signal to the process group does not kill the JVM under a micro-batch."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _ignore_sigterm_in_the_jvm() -> None:
+    """Let a process that is forked while the session starts ignore SIGTERM: that outlives its exec, which a handler does not."""
+    if _STARTING.is_set():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+# Between fork and exec, so that this process heeds the signal all the time. PySpark's Popen has a preexec_fn; without one Python calls no
+# hook.
+os.register_at_fork(after_in_child=_ignore_sigterm_in_the_jvm)
+
+
+def session_that_outlives_sigterm(settings: Settings, heed: Callable[[int, FrameType | None], None]) -> SparkSession:
+    """Start the session with a JVM that ignores SIGTERM, so that a signal to the process group does not kill it under a micro-batch.
+
+    `heed` is called for one that comes to this process meanwhile; the start, which takes seconds, goes on.
+    """
+    before = signal.signal(signal.SIGTERM, heed)
+    _STARTING.set()
     try:
         return spark_session(master=settings.spark.get("spark.master"), settings=settings.spark)
     finally:
+        _STARTING.clear()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -64,7 +85,7 @@ class Service:
         self._settings = settings
         self._cleaning = cleaning
         self._stop = threading.Event()
-        spark = session_that_outlives_sigterm(settings)
+        spark = session_that_outlives_sigterm(settings, self._heed)
         # A core is left to appends: FAIR pools do not take a running task away.
         free = spark.sparkContext.defaultParallelism - 1
         self.logs = LogDir(
@@ -88,6 +109,8 @@ class Service:
         )
         self.dead_cleaners = 0
         self._cleaner_dead = False
+        self._cleaner_started_ms = clock.now_ms()
+        self._restart_seconds = 0.0
         self._failure: Exception | None = None
         self._queries: dict[str, tuple[str, StreamingQuery]] = {}
         self._heartbeat_ms = clock.now_ms()
@@ -113,20 +136,20 @@ class Service:
         self._stop.set()
 
     def run(self) -> None:
-        """Start every source and the cleaner; return when all sources have ended by themselves, or after `stop`.
+        """Start every source and the cleaner; return when all sources have come to their end (`available-now`), or after `stop`.
 
-        Raises what an append query died of, and `LogDirUnreachable` when the log.dir goes away. Without a source it runs until `stop`:
-        the cleaner has work.
+        Raises what an append query died of, and `LogDirUnreachable` when the log.dir goes away. Without a source, or with one that has no
+        end, it runs until `stop`: the cleaner has work, also when the source's topic is deleted.
         """
         with_pool(self.logs.spark, APPEND_POOL)
         self.watcher.start()
         serving = threading.Thread(target=self._serve_requests, name="requests", daemon=True)
-        queries = [self._start(number) for number in range(len(self._settings.sources))]
+        queries = [self._start(number) for number in range(len(self._settings.sources)) if not self._stop.is_set()]
         serving.start()
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
-            while not self._stop.is_set() and (queries or not self._settings.sources):
+            while not self._stop.is_set() and (queries or self._outlives_sources()):
                 self._heartbeat_ms = clock.now_ms()
                 self.logs.check_reachable()
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
@@ -138,7 +161,7 @@ class Service:
                     if not query.isActive:
                         queries.remove(query)
                         error = query.exception()
-                        if error is not None:
+                        if error is not None and not _was_stopped(error):
                             raise error
                 if cleaner is not None and not cleaner.isActive:
                     restart_at = time.monotonic() + self._count_dead_cleaner(cleaner)
@@ -154,6 +177,11 @@ class Service:
             serving.join()
             self._stop_cleaner(cleaner)
             self.watcher.stop()
+
+    def _outlives_sources(self) -> bool:
+        """Tell whether the cleaner goes on when no append query runs. One without an end was stopped: its topic is deleted."""
+        finite = [trigger_of(source.trigger).get("availableNow", False) for source in self._settings.sources]
+        return not finite or (self._cleaning and not all(finite))
 
     def _serve_requests(self) -> None:
         """Carry out requests, which may take minutes, in a thread of its own: queries are watched meanwhile."""
@@ -177,19 +205,18 @@ class Service:
 
     def run_until_signal(self) -> None:
         """Run as a process that answers HTTP: SIGTERM and SIGINT stop it gracefully."""
-
-        def handle(signum: int, _frame: FrameType | None) -> None:
-            _LOG.info("stopping", signal=signal.Signals(signum).name)
-            self.stop()
-
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, handle)
+            signal.signal(number, self._heed)
         server = self.serve()
         try:
             self.run()
         finally:
             if server is not None:
                 server.stop()
+
+    def _heed(self, signum: int, _frame: FrameType | None) -> None:
+        _LOG.info("stopping", signal=signal.Signals(signum).name)
+        self.stop()
 
     def _start(self, number: int) -> StreamingQuery:
         source = self._settings.sources[number]
@@ -203,14 +230,21 @@ class Service:
         return query
 
     def _start_cleaner(self) -> StreamingQuery:
+        self._cleaner_started_ms = clock.now_ms()
         return start_cleaner_query(self.logs.spark, self.tending.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
 
     def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
-        """Count a cleaner query that died, and return after how many seconds it is started again: a second, doubled each time."""
+        """Count a cleaner query that died, and return after how many seconds it is started again.
+
+        A second, doubled each time; a second again for one that had ticked for as long as the longest wait.
+        """
         self.dead_cleaners += 1
         self._cleaner_dead = True
         metrics.DEAD_CLEANERS.inc()
-        delay = min(2.0 ** (self.dead_cleaners - 1), _LONGEST_RESTART_SECONDS)
+        ticked_ms = (self.tending.tended.last_tick_ms or 0) - self._cleaner_started_ms
+        steady = ticked_ms >= _LONGEST_RESTART_SECONDS * 1000
+        delay = 1.0 if steady or not self._restart_seconds else min(2 * self._restart_seconds, _LONGEST_RESTART_SECONDS)
+        self._restart_seconds = delay
         error = cleaner.exception()
         reason = str(error).splitlines()[0] if error is not None else "ended by itself"
         _LOG.error("cleaner died", dead_cleaners=self.dead_cleaners, restart_in_s=delay, error=reason)
@@ -220,7 +254,8 @@ class Service:
         return CleanerStanding(ran_ms=self.tending.tended.last_tick_ms, dead=self._cleaner_dead, deaths=self.dead_cleaners)
 
     def _query_standings(self) -> list[QueryStanding]:
-        return [_query_standing(name, topic, query) for name, (topic, query) in list(self._queries.items())]
+        """Return how the queries are; those of deleted topics need nobody."""
+        return [_query_standing(name, topic, query) for name, (topic, query) in list(self._queries.items()) if topic in self._known]
 
     def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
         """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
@@ -245,6 +280,14 @@ class Service:
                 known[name] = log
             self._known = known
         return list(known.values())
+
+
+def _was_stopped(error: Exception) -> bool:
+    """Tell whether an append query died because a micro-batch came when it had been asked to stop: its topic was being deleted.
+
+    The text is all that survives of the error on its way through the JVM.
+    """
+    return f"{Aborted.__module__}.{Aborted.__qualname__}: " in str(error)
 
 
 def _query_standing(name: str, topic: str, query: StreamingQuery) -> QueryStanding:

@@ -2,11 +2,11 @@
 
 ```
  tick ─► plan every topic: which is the most urgent?
-         topic by topic in that order, `log.cleaner.threads` at a time; who has more to clean stands in line again
+         topic by topic in that order, `log.cleaner.threads` at a time; who has more to do stands in line again
            look at transactions that hang          end them
            one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
-           small files of closed segments          of topics without compact, then too
+           small files of closed segments          of topics without compact, then too, and on until they are joined
            VACUUM, dead letters, ledger            each hour
 ```
 
@@ -105,7 +105,7 @@ class Tending:
         self.pacing = Pacing(self.config.log_cleaner_io_max_bytes_per_second, self.stop)
 
     def tick(self) -> None:
-        """Tend every topic once, and again while there is more to clean, but no longer than a tick is; return soon after `stop` was set."""
+        """Tend every topic once, and again while there is more to do, but no longer than a tick is; return soon after `stop` was set."""
         with self._in_hand:
             if not self.stop.is_set():
                 self._tick()
@@ -166,7 +166,7 @@ class Tending:
         return False
 
     def _tend(self, log: TopicLog) -> bool:
-        """Tend one topic; return whether there may be more to clean."""
+        """Tend one topic; return whether there may be more to clean or to join."""
         return self._guarded(log, self._in_turn)
 
     def _in_turn(self, log: TopicLog) -> bool:
@@ -174,7 +174,7 @@ class Tending:
         if log.config().compacted:
             self._retain(log)
         else:
-            self._merge(log)
+            more = self._merge(log)
         self._keep_tidy(log)
         return more
 
@@ -234,10 +234,18 @@ class Tending:
             return
         self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
 
-    def _merge(self, log: TopicLog) -> None:
+    def _merge(self, log: TopicLog) -> bool:
+        """Join small files, about a segment of each partition; return whether there were any: then it is due again at once.
+
+        That ends: a segment that was written has one slice, and a closed one gets no more.
+        """
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if not self.stop.is_set() and due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
-            self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing)
+        if self.stop.is_set() or not due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
+            return False
+        if not self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing):
+            return False
+        due.merge_ms = 0
+        return True
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]

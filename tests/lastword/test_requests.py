@@ -202,6 +202,33 @@ def test_the_fates_of_a_commit_are_heeded(spark: SparkSession, logs: LogDir, mon
     assert _answers(logs)["unknown"]["error"] == "CommitStateUnknown"
 
 
+def test_a_service_that_stops_begins_no_request_and_the_next_one_does(spark: SparkSession, logs: LogDir) -> None:
+    """What it had just begun to clean is put back: its cleaner did nothing."""
+    topic = logs.create_topic("fruit", config=_EAGER)
+    topic.append(rows(spark, "a=1 a=2"))
+    topic.roll()
+    _put(logs, "waits", Clean(topic="fruit"))
+
+    class SetOnceLookedAt(threading.Event):
+        """SIGTERM comes when the request has just been begun."""
+
+        def is_set(self) -> bool:
+            was = super().is_set()
+            self.set()
+            return was
+
+    stopped = threading.Event()
+    stopped.set()
+    for stopping in (stopped, SetOnceLookedAt()):
+        logs.cleaner.stopping = stopping
+        assert requests.serve(logs, clock.now_ms) == 0
+        assert [path.name for path in _folder(logs).iterdir()] == ["waits.request.json"]
+        assert len(history(topic)) == 2
+    logs.cleaner.stopping = threading.Event()
+    assert requests.serve(logs, clock.now_ms) == 1
+    assert (_answers(logs)["waits"]["ok"], history(topic)) == (True, ["1 a=2"])
+
+
 def test_an_answer_that_nobody_fetches_goes_after_an_hour(logs: LogDir) -> None:
     """And so does a file that was never finished; a folder that does not exist costs nothing."""
     assert requests.serve(logs, clock.now_ms) == 0

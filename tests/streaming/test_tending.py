@@ -1,8 +1,27 @@
-"""When a topic is tended again."""
+"""When a topic is tended again, and by which settings."""
 
 from __future__ import annotations
 
-from streaming.tending import _Due
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import streaming.tending
+from compaction.config import parse_service_config
+from streaming.cleaner import Cleaner
+from streaming.tending import Tending, _Due
+from tests.pictures import DAY_MS, T0, history, rows
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+
+
+def _tending(spark: SparkSession, topic: Topic) -> Tending:
+    """Return a cleaner that has seen nothing yet, at T0, for one topic, of which it keeps what it knows from tick to tick."""
+    config, _ = parse_service_config({"log.initial.task.delay.ms": 0, "log.cleaner.backoff.ms": 3_000})
+    return Tending(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=lambda: T0)
 
 
 def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back() -> None:
@@ -25,3 +44,64 @@ def test_time_outs_press_and_so_does_retention_where_no_cleaning_comes_before_it
     assert [due.is_pressing(now_ms) for now_ms in (19, 20, 49, 50)] == [False, False, False, True]
     due.compacted = False
     assert [due.is_pressing(now_ms) for now_ms in (19, 20, 49, 50)] == [False, True, True, True]
+
+
+def _slices(topic: Topic) -> list[int]:
+    """Return of how many slices each segment of partition 0 is."""
+    return [len(one.slices) for one in topic.describe().partitions[0].segments]
+
+
+def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_long(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge takes what fills a segment; the next one waits for log.retention.check.interval.ms only when there was nothing to join.
+
+    ```
+     slices of segments   2 2     first merge   1 2     second   1 1     third   nothing to do
+    ```
+    """
+    topic = logs.create_topic("backlog", config={"cleanup.policy": "delete", "retention.ms": -1})
+    picture = rows(spark, "a=1", timestamp_ms=T0)
+    for _ in range(2):
+        for _ in range(2):
+            topic.append(picture, now_ms=T0)
+        topic.roll(now_ms=T0)
+    topic.alter_config({"cleanup.policy": "delete", "retention.ms": -1, "segment.bytes": "1KiB"})
+    assert _slices(topic) == [2, 2]
+    tending, merged, merge = _tending(spark, topic), [], Cleaner.merge
+    seconds, always = [0.0], [False]
+
+    def counted(*args: Any, **settings: Any) -> int:
+        merged.append(1 if always[0] else merge(*args, **settings))
+        seconds[0] += 1
+        return merged[-1]
+
+    monkeypatch.setattr(Cleaner, "merge", counted)
+    monkeypatch.setattr(streaming.tending, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    tending.tick()
+    tending.tick()
+    assert (merged, _slices(topic)) == ([1, 1, 0], [1, 1])
+
+    always[0] = True
+    tending.clock_ms = lambda: T0 + tending.config.log_retention_check_interval_ms
+    tending.tick()
+    assert merged[3:] == [1, 1, 1], "a second each, and a tick has three"
+    tending.tick()
+    assert len(merged) == 9, "it goes on in the next one"
+    assert tending.tended.failures == 0
+
+
+def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: SparkSession, logs: LogDir) -> None:
+    """A lower ratio cleans, a policy with delete deletes; the service is not started again."""
+    topic = logs.create_topic("changed", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    topic.append(rows(spark, "a=1 a=2 b=1", timestamp_ms=T0 - DAY_MS), now_ms=T0)
+    topic.roll(now_ms=T0)
+    tending = _tending(spark, topic)
+    tending.tick()
+    assert history(topic) == ["0 a=1", "1 a=2", "2 b=1"]
+    topic.alter_config({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    tending.tick()
+    assert history(topic) == ["1 a=2", "2 b=1"]
+    topic.alter_config({"cleanup.policy": "compact,delete", "retention.ms": "1h"})
+    tending.tick()
+    assert history(topic) == []
