@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from compaction.producers import ProducerSnapshot, ProducerState, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -38,15 +38,9 @@ class ProducerCache(Protocol):
 
 
 def read_states(
-    spark: SparkSession,
-    location: str,
-    snapshot: LogSnapshot,
-    partitions: int,
-    since: ProducerSnapshot | None = None,
-    *,
-    only: Collection[int] | None = None,
+    spark: SparkSession, location: str, snapshot: LogSnapshot, partitions: int, since: ProducerSnapshot | None = None
 ) -> ProducerSnapshot:
-    """Return the producers' states at `snapshot`: all of the log, or what came after `since`, or `only` those of some partitions.
+    """Return the producers' states at `snapshot`: all of the log, or what came after `since`.
 
     A log that is shorter than `since` knew it (a RESTORE) is read from its beginning.
     """
@@ -59,8 +53,6 @@ def read_states(
         rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(location).where("producer_id IS NOT NULL")
         if since is not None:
             rows = rows.where(_past(starts))
-        if only is not None:
-            rows = rows.where(F.col("partition").isin(*only))
         for new, ended in summaries(rows):
             place = new.partition, new.producer_id
             states[place] = merged(states.get(place), new, ended=ended)

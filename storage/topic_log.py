@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
-from compaction.errors import LastwordError, SparkNeeded, UnknownTopic, UserError, first_line
+from compaction.errors import SparkNeeded, UnknownTopic, UserError
 from compaction.moments import instant
 from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets, remembered
 from compaction.readers import unread_offsets
@@ -32,7 +32,7 @@ from storage.producer_log import has_producers, read_states
 from storage.snapshot import LogSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -239,64 +239,34 @@ class TopicLog:
         newest = {(row.partition, row.table_version or -row.sequence): row for row in rows}
         return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
-    def partition_logs(
-        self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int, unreadable: dict[int, str] | None = None
-    ) -> list[PartitionLog]:
-        """Return what planning knows of every partition at a snapshot; errors as `producer_states`.
-
-        With `unreadable`, a partition whose producers cannot be read goes into it, with the reason, and holds nothing back but itself:
-        nothing of it counts as stable.
-        """
+    def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
+        """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""
         decisions = self.decisions_seen(snapshot)
+        stable = self.last_stable_offsets(spark, snapshot, decisions)
         holders = {}
-        try:
-            stable = self.last_stable_offsets(spark, snapshot, decisions)
-        except LastwordError:
-            raise
-        except Exception:
-            if unreadable is None or spark is None:
-                raise
-            stable = self._readable_stable_offsets(spark, snapshot, decisions, unreadable)
-        if not unreadable and stable != snapshot.log_end_offsets(decisions.partitions):
+        if stable != snapshot.log_end_offsets(decisions.partitions):
             for one in self.open_transactions(spark, snapshot):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 named += f", begun {instant(one.since_ms)},"
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
         return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
 
-    def _readable_stable_offsets(self, spark: SparkSession, at: LogSnapshot, decisions: Decisions, unreadable: dict[int, str]) -> list[int]:
-        """Return the last stable offsets, read partition by partition; the log start of one that cannot be read."""
-        stable, starts, ends = decisions.log_start_offsets(), decisions.log_start_offsets(), at.log_end_offsets(decisions.partitions)
-        for partition in range(decisions.partitions):
-            try:
-                states = self.producer_states(spark, at, decisions, partitions={partition})
-                stable[partition] = last_stable_offsets(starts, ends, states.values())[partition]
-            except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
-                unreadable[partition] = first_line(error)
-        return stable
-
     def producer_states(
-        self,
-        spark: SparkSession | None,
-        snapshot: LogSnapshot | None = None,
-        decisions: Decisions | None = None,
-        *,
-        partitions: Collection[int] | None = None,
+        self, spark: SparkSession | None, snapshot: LogSnapshot | None = None, decisions: Decisions | None = None
     ) -> States:
         """Return every producer's state in every partition at a snapshot (default: the newest), by (partition, producer id).
 
-        Only those of `partitions`, when they are given, are sure to be among them: no other has to be readable. Of a transaction that lies
-        below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`). Runs a Spark job when rows
-        with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then.
+        Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
+        Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then.
         """
         with self._lock:
             at = snapshot or self.snapshot()
-            states = self._states(spark, at, partitions)
+            states = self._states_of_all(spark, at)
         if all(one.open_first_offset is None for one in states.values()):
             return states
         return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
 
-    def _states(self, spark: SparkSession | None, at: LogSnapshot, only: Collection[int] | None) -> States:
+    def _states_of_all(self, spark: SparkSession | None, at: LogSnapshot) -> States:
         """Return `producer_states` with what lies below the log start too; under the lock."""
         if self._producers is None:
             self._producers = self._producer_cache.load()
@@ -308,8 +278,6 @@ class TopicLog:
         if spark is None:
             message = f"topic {self.name}: its producers' states have to be read from the log"
             raise SparkNeeded(message)
-        if only is not None:
-            return read_states(spark, self.paths.log, at, partitions, only=only).states
         if self._producers is not None and not self._is_followed(self._producers):
             self._producers = None
         behind = self._producers is not None and self._producers.table_version < at.version

@@ -85,7 +85,7 @@ class Cleaner:
         """Return what a round would do, and the snapshot that it was planned with; raise `SparkNeeded` if it needs a job and has none."""
         log.look_back()
         snapshot = log.snapshot()
-        logs = self._logs(log, spark, snapshot, now_ms=now_ms)
+        logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
         return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
 
     def preview(self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
@@ -97,15 +97,6 @@ class Cleaner:
         """Return the quarantined partitions of a topic."""
         found = self.claims.uncleanable(log)
         return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
-
-    def _logs(self, log: TopicLog, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
-        """Return what planning knows of every partition; one whose producers cannot be read is quarantined."""
-        unreadable: dict[int, str] = {}
-        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, unreadable=unreadable)
-        for one in logs:
-            if one.partition in unreadable:
-                self._quarantine(log, one, unreadable[one.partition])
-        return logs
 
     def _plan(
         self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
@@ -159,7 +150,7 @@ class Cleaner:
         def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
             log.look_back()
             snapshot = log.snapshot()
-            logs = self._logs(log, spark, snapshot, now_ms=now_ms)
+            logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             self._report_plan(log, plan)
             chosen = {one.log.partition for one in plan.chosen}
@@ -190,7 +181,7 @@ class Cleaner:
                 raise
             except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
                 if len(plan.chosen) == 1:
-                    self._quarantine(log, plan.chosen[0].log, first_line(error))
+                    self._quarantine(log, plan, error)
                     return []
                 _LOG.warning("round failed, partitions one by one", topic=log.name, error=first_line(error))
                 return None
@@ -216,19 +207,17 @@ class Cleaner:
         end = pacing.seconds() + _LONGEST_PACED_SECONDS
         return PacedTurn(pacing, self._turns, lambda: self.claims.is_awaited(log) or pacing.seconds() > end)
 
-    def _quarantine(self, log: TopicLog, one: PartitionLog, reason: str) -> None:
-        """Mark a partition uncleanable; who is told again and again is told once."""
-        if self.claims.uncleanable(log).get(one.partition) == reason:
-            return
-        self.claims.quarantine(log, one.partition, reason)
+    def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
+        one = plan.chosen[0]
+        self.claims.quarantine(log, one.log.partition, first_line(error))
         _LOG.error(
             "partition is uncleanable",
             topic=log.name,
-            partition=one.partition,
-            reason=reason,
-            last_stable_offset=one.last_stable_offset,
-            log_start_offset=one.log_start_offset,
-            log_end_offset=one.log_end_offset,
+            partition=one.log.partition,
+            reason=first_line(error),
+            last_stable_offset=one.log.last_stable_offset,
+            log_start_offset=one.log.log_start_offset,
+            log_end_offset=one.log.log_end_offset,
         )
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
@@ -239,7 +228,7 @@ class Cleaner:
         def once() -> dict[int, Deletion]:
             log.look_back()
             snapshot = log.snapshot()
-            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+            logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
             with self.claims.in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
 
@@ -267,7 +256,7 @@ class Cleaner:
 
         def once() -> int:
             snapshot = log.snapshot()
-            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+            logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
             with self.claims.in_progress(log, [one.partition for one in logs]), self._turns:
                 return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
 

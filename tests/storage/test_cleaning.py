@@ -381,30 +381,6 @@ def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: Spark
     assert topic.explain(T0)[1].obstacle == "nothing cleanable"
 
 
-def test_a_partition_whose_producers_cannot_be_read_is_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:
-    """What is open, and which rows hold a producer's place, is read from the log of all partitions at once where the cache was lost."""
-    topic = logs.create_topic("poisoned-producers", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
-    for partition in (0, 1):
-        drawn = [("a", "1", partition, 7, 0, 0), ("a", "2", partition, 7, 0, 1), ("b", "1", partition, 7, 0, 2)]
-        schema = "key string, value string, partition int, producer_id bigint, producer_epoch int, sequence int"
-        _closed(topic, spark.createDataFrame(drawn, schema))
-    [file] = Path(topic.log.paths.log).glob("partition=1/**/*.parquet")
-    good = file.read_bytes()
-    file.write_bytes(b"PAR1" + b"\0" * (len(good) - 8) + b"PAR1")
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    shutil.rmtree(topic.log.paths.producers)
-    anew = LogDir(spark, logs.location).topic("poisoned-producers")
-    assert [one.partition for one in anew.clean(T0, force=True)] == [0]
-    assert history(anew, 0) == ["1 a=2", "2 b=1"]
-    report = anew.explain(T0)[1]
-    assert (report.obstacle, anew.clean(T0), anew.clean(T0, force=True)) == ("uncleanable after a failure", [], [])
-    assert report.uncleanable_reason
-    assert sorted(anew.apply_retention(T0 + 2 * HOUR_MS)) == [0]
-    file.write_bytes(good)
-    assert [one.partition for one in anew.clean(T0, force=True)] == [1]
-    assert (history(anew, 1), anew.explain(T0)[1].uncleanable_reason) == (["1 a=2", "2 b=1"], None)
-
-
 def test_segments_that_lie_among_each_other_are_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:
     """No writer of ours makes such a log; what lies between would be replaced without being read."""
     topic = logs.create_topic("mixed-up", partitions=2, config=_COMPACT)
