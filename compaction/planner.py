@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from compaction.bounds import (
     CleanableRange,
+    Healing,
     PartitionLog,
     cleanable_range,
     earliest_horizon_ms,
@@ -232,7 +233,7 @@ def _judge(
         Trigger.OVERDUE: overdue_ms > 0 and found.cleanable_bytes > 0,
         Trigger.DIRTY_RATIO: found.ratio > log.config.min_cleanable_dirty_ratio,
         # The segment that a cut range ends in counts as clean and as dirty: by the ratio the rest would often never be cleaned.
-        Trigger.CUT: log.rounds_left > 0 and found.healing is None and found.cleanable_bytes > 0,
+        Trigger.CUT: log.rounds_left > 0 and found.healing is not Healing.ABOVE_LOG_END and found.cleanable_bytes > 0,
         Trigger.DELETE_HORIZON: horizon_ms is not None and horizon_ms <= now_ms,
         Trigger.FORCED: force and bool(_segments_below(log.closed_segments, whole)),
     }

@@ -201,16 +201,6 @@ def known(states: Iterable[ProducerState], *, now_ms: int, expiration_ms: int) -
     return [state for state in states if state.open_first_offset is not None or now_ms - state.last_appended_ms < expiration_ms]
 
 
-def remembered(snapshot: ProducerSnapshot, expiration_ms: int) -> ProducerSnapshot:
-    """Return a snapshot without the producers that nobody will know any more: forgotten when the newest of all rows was appended.
-
-    An application that takes a new transactional.id for each of its runs would otherwise leave a state of each for ever.
-    """
-    newest_ms = max((state.last_appended_ms for state in snapshot.states.values()), default=0)
-    kept = known(snapshot.states.values(), now_ms=newest_ms, expiration_ms=expiration_ms)
-    return replace(snapshot, states={(state.partition, state.producer_id): state for state in kept})
-
-
 def in_sight(states: Mapping[tuple[int, int], ProducerState], log_start_offsets: Sequence[int]) -> Mapping[tuple[int, int], ProducerState]:
     """Return the states without the transactions that lie below their log start: of which no record is left, nothing is open there.
 

@@ -220,13 +220,14 @@ class LogDir:
         """
         topic = self.topic(name)
         self.hold_lock()
-        stop_append_queries(topic.log)
         time_ms = clock.now_ms() if now_ms is None else now_ms
-        with self.cleaner.claims.kept_away(topic.log), topic.log.turn():
-            self.cleaner.forget(topic.log)
-            self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
-            if self._spark is not None:
-                self._forget_delta_log(topic)
+        with self.cleaner.claims.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
+            stop_append_queries(topic.log)
+            with topic.log.turn():
+                self.cleaner.forget(topic.log)
+                self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
+                if self._spark is not None:
+                    self._forget_delta_log(topic)
 
     def purge_deleted(self, *, now_ms: int | None = None) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""

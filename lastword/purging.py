@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from compaction.config_keys import DAY_MS, HOUR_MS
-from compaction.errors import PurgeIncomplete, UserError
+from compaction.errors import Aborted, PurgeIncomplete, UserError
 from compaction.moments import moment_ms
 from lastword import decisions
 from lastword.explanation import partition_reports
@@ -180,6 +180,8 @@ class Purge:
             self._release([one for one in going if one.partition not in self._done.kept and one.newest_offset is not None])
             for one in going:
                 decisions.roll(self._log, one.partition, now_ms=self._now_ms)
+            # No round looks at what lies below the log start whole.
+            self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._spark, now_ms=self._now_ms)
             self._clean([one.partition for one in going])
         remains = f"{_ROUNDS} rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again"
         raise PurgeIncomplete(self._log.name, [remains])
@@ -214,6 +216,9 @@ class Purge:
         cleaner = self._log_dir.cleaner
         for _ in range(_TRIES):
             cleaner.claims.wait_idle(self._log, partitions)
+            if cleaner.stopping.is_set():
+                message = f"topic {self._log.name} is not purged: the service stops; to purge again goes on from there"
+                raise Aborted(message)
             receipts = cleaner.clean(self._log, self._spark, now_ms=self._now_ms, force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return

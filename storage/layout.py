@@ -94,6 +94,12 @@ class TopicPaths:
     root: str
 
     @property
+    def place(self) -> str:
+        """The topic's folder under one name, however the path or URI of its log.dir was spelled."""
+        local = local_path(self.root)
+        return self.root if local is None else str(local.resolve())
+
+    @property
     def log(self) -> str:
         """The Delta table of records."""
         return f"{self.root}/log"

@@ -18,7 +18,7 @@ from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import SparkNeeded, UnknownTopic, UserError
 from compaction.moments import instant
-from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets, remembered
+from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets
 from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
@@ -167,7 +167,7 @@ class TopicLog:
     def turn(self) -> Iterator[None]:
         """Hold this process's turn at the log: one append at a time, whichever object asks."""
         with _TURNS_GUARD:
-            lock = _TURNS.setdefault(self.paths.log, threading.RLock())
+            lock = _TURNS.setdefault(self.paths.place, threading.RLock())
         with lock:
             yield
 
@@ -281,8 +281,7 @@ class TopicLog:
         if self._producers is not None and not self._is_followed(self._producers):
             self._producers = None
         behind = self._producers is not None and self._producers.table_version < at.version
-        read = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
-        found = remembered(read, self.config().producer_id_expiration_ms)
+        found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
         if self._producers is None or behind:
             self._producers = found
             self._producer_cache.save(found)

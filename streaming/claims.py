@@ -43,7 +43,7 @@ class Claims:
     def obstacle(self, log: TopicLog, partition: int) -> Obstacle | None:
         """Return what keeps a partition from being cleaned or shortened; None when nothing does."""
         with self._lock:
-            return self._obstacle(log.paths.root, partition)
+            return self._obstacle(log.paths.place, partition)
 
     def _obstacle(self, root: str, partition: int) -> Obstacle | None:
         return Obstacle.IN_PROGRESS if root in self._kept_away else self._states.obstacle((root, partition))
@@ -51,7 +51,7 @@ class Claims:
     @contextmanager
     def in_progress(self, log: TopicLog, partitions: Sequence[int]) -> Iterator[None]:
         """Work on partitions of a topic; `CommitConflict` when another thread does."""
-        root, begun = log.paths.root, list[int]()
+        root, begun = log.paths.place, list[int]()
         try:
             with self._lock:
                 busy = [one for one in partitions if self._obstacle(root, one) is Obstacle.IN_PROGRESS]
@@ -70,12 +70,12 @@ class Claims:
     def works_on(self, log: TopicLog) -> bool:
         """Tell whether somebody works on a topic."""
         with self._lock:
-            return bool(self._states.working_on(log.paths.root))
+            return bool(self._states.working_on(log.paths.place))
 
     def is_awaited(self, log: TopicLog) -> bool:
         """Tell whether somebody waits until a topic is idle."""
         with self._lock:
-            return self._awaited[log.paths.root] > 0
+            return self._awaited[log.paths.place] > 0
 
     def wait_idle(self, log: TopicLog, partitions: Collection[int] | None = None) -> None:
         """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long.
@@ -84,11 +84,11 @@ class Claims:
         """
         end = time.monotonic() + _LONGEST_ROUND_SECONDS
         with self._lock:
-            self._awaited[log.paths.root] += 1
+            self._awaited[log.paths.place] += 1
         try:
             while True:
                 with self._lock:
-                    busy = self._states.working_on(log.paths.root)
+                    busy = self._states.working_on(log.paths.place)
                 if not (busy if partitions is None else busy & set(partitions)):
                     return
                 if time.monotonic() >= end:
@@ -97,46 +97,46 @@ class Claims:
                 time.sleep(_POLL_SECONDS)
         finally:
             with self._lock:
-                self._awaited[log.paths.root] -= 1
+                self._awaited[log.paths.place] -= 1
 
     @contextmanager
     def kept_away(self, log: TopicLog) -> Iterator[None]:
         """Let nobody clean, retain or merge in a topic, after what is being done there; errors as `wait_idle`."""
         with self._lock:
-            if log.paths.root in self._kept_away:
+            if log.paths.place in self._kept_away:
                 message = f"topic {log.name}: the cleaner is kept away already"
                 raise CommitConflict(message)
-            self._kept_away.add(log.paths.root)
+            self._kept_away.add(log.paths.place)
         try:
             self.wait_idle(log)
             yield
         finally:
             with self._lock:
-                self._kept_away.discard(log.paths.root)
+                self._kept_away.discard(log.paths.place)
 
     # --- quarantine ---------------------------------------------------------------------------------------------------------------------
 
     def uncleanable(self, log: TopicLog) -> dict[int, str]:
         """Return the quarantined partitions of a topic, each with the reason."""
         with self._lock:
-            found = [(place[1], reason) for place, reason in self._states.uncleanable.items() if place[0] == log.paths.root]
+            found = [(place[1], reason) for place, reason in self._states.uncleanable.items() if place[0] == log.paths.place]
         return dict(sorted(found))
 
     def quarantine(self, log: TopicLog, partition: int, reason: str) -> None:
         """Mark a partition uncleanable."""
         with self._lock:
-            self._states.quarantine((log.paths.root, partition), reason)
+            self._states.quarantine((log.paths.place, partition), reason)
 
     def release(self, log: TopicLog, partitions: Collection[int]) -> None:
         """Lift the quarantine of partitions after a cleaning that succeeded."""
         with self._lock:
             for one in partitions:
-                self._states.release((log.paths.root, one))
+                self._states.release((log.paths.place, one))
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
         with self._lock:
-            self._states.forget(log.paths.root)
+            self._states.forget(log.paths.place)
 
 
 #: Those of this process.

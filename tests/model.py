@@ -363,7 +363,7 @@ class ModelTopic:
         overdue = dirty_bytes > 0 and any(now_ms - time > self.config.max_compaction_lag_ms for time in begun)
         horizons = [row.delete_horizon_ms for one in closed if one.rows[-1].offset < first for row in one.rows]
         expired = any(horizon is not None and horizon <= now_ms for horizon in horizons)
-        cut_short = partition in self.cut and first == self.checkpoints[partition] and dirty_bytes > 0
+        cut_short = partition in self.cut and self.checkpoints[partition] <= self._log_end(partition) and dirty_bytes > 0
         return "compact" in self.config.cleanup_policy and (too_dirty or overdue or cut_short or expired)
 
     def clean(self, partition: int, now_ms: int, *, force: bool = False, end_offset: int | None = None) -> bool:

@@ -330,6 +330,8 @@ def test_what_a_cut_left_waits_for_the_bounds_and_counts_for_nothing_when_its_ch
     assert _one(drawn(cut, settings, checkpoint=50)).obstacle is Obstacle.BELOW_RATIO
     assert _one(drawn(cut, settings, checkpoint=50, rounds_left=1, stable=60)).obstacle is Obstacle.NOTHING_CLEANABLE
     assert _one(drawn(cut, settings, checkpoint=300, rounds_left=1)).obstacle is Obstacle.BELOW_RATIO
+    moved = _one(drawn(cut, settings, checkpoint=50, rounds_left=1, log_start=60))
+    assert (moved.trigger, moved.dirty.first_offset) == (Trigger.CUT, 60), "a log start past it leaves the rest as it is"
 
 
 def test_what_lies_below_the_log_start_whole_is_left_to_retention() -> None:

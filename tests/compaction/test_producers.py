@@ -13,7 +13,6 @@ from compaction.producers import (
     SEQUENCES,
     Control,
     OpenTransaction,
-    ProducerSnapshot,
     ProducerState,
     Verdict,
     applied,
@@ -23,7 +22,6 @@ from compaction.producers import (
     last_stable_offsets,
     merged,
     next_identity,
-    remembered,
 )
 from tests.model import ModelTopic
 
@@ -55,21 +53,6 @@ def test_a_producer_that_the_log_does_not_know_may_start_anywhere() -> None:
     assert _judge(None, 0, 12_345) is Verdict.ACCEPTED
     assert known([_STATE], now_ms=1_999, expiration_ms=1_000) == [_STATE]
     assert known([_STATE], now_ms=2_000, expiration_ms=1_000) == []
-
-
-def test_a_snapshot_does_not_grow_with_every_producer_there_ever_was() -> None:
-    """Who is silent for longer than the expiration when others appended is forgotten for good, but for a transaction that is open."""
-    others = {
-        (0, 8): replace(_STATE, producer_id=8, last_appended_ms=1_999),
-        (0, 9): replace(_STATE, producer_id=9, last_appended_ms=1_000, open_first_offset=40),
-        (1, 8): replace(_STATE, producer_id=8, partition=1, last_appended_ms=2_999),
-    }
-    snapshot = ProducerSnapshot(table_version=3, log_end_offsets=(50, 9), states={(0, 7): _STATE, **others})
-    assert _STATE.last_appended_ms == 1_000
-    assert remembered(snapshot, 1_999) == replace(snapshot, states=others)
-    assert remembered(snapshot, 2_000) == snapshot
-    nobody = replace(snapshot, states={})
-    assert remembered(nobody, 1) == nobody
 
 
 def test_a_marker_leaves_the_place_with_the_last_data_record_of_its_epoch() -> None:

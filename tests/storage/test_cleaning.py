@@ -534,6 +534,9 @@ def test_who_is_kept_away_and_who_waits_is_the_same_for_every_handle_of_a_proces
         assert [one.obstacle for one in other.topic("shared").explain(T0)] == [Obstacle.IN_PROGRESS.value]
     with other.cleaner.claims.kept_away(other.topic("shared").log):
         assert topic.clean(T0) == []
+    spelled = LogDir(spark, Path(logs.location).as_uri())
+    with spelled.cleaner.claims.kept_away(spelled.topic("shared").log):
+        assert topic.clean(T0) == [], "whatever the log.dir is called"
     assert len(topic.clean(T0)) == 1
 
 
