@@ -188,6 +188,17 @@ _POINTS = (
 )
 
 
+def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, logs: LogDir) -> None:
+    """No round of cleaning looks at them; retention, which was kept away when the records were deleted, takes them first."""
+    topic = logs.create_topic("deleted", config={"cleanup.policy": "compact"})
+    closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
+    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+        topic.delete_records({0: 2}, now_ms=T0)
+    topic.purge(_KEY, now_ms=T0)
+    assert holders(topic.log.paths.log) == []
+    assert latest(topic) == {"b": "1"}
+
+
 def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
     spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
