@@ -316,7 +316,7 @@ def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
     """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
     found = []
     highest: dict[tuple[str, int | None], int] = {}
-    for row in sorted((one for one in holding if one.kind is Kind.CLEAN), key=_swapped, reverse=True):
+    for row in [one for mine in _receipts(holding).values() for one in reversed(mine)]:
         for told in _TOLD:
             removed = highest_tombstone(row.details, told)
             if removed is not None and removed > highest.get((told, row.partition), -1):
