@@ -12,12 +12,11 @@ row by row whether its key is in the map (`cleaning_rows.with_newer`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from compaction.record_retention import Removal
@@ -25,13 +24,14 @@ from storage import crash_points
 from storage.cleaning_rows import with_newer, without_aborted
 from storage.cleaning_segments import clean_segments, dirty_segments, files_of, mapped_together, span_bits
 from storage.crash_points import CrashPoint
-from storage.judged import BLOCK_BITS, Judged, as_blocks, judged
+from storage.judged import BLOCK_BITS, Judged, as_blocks, joined, judged
 from storage.plan_values import listed_by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
 
     from compaction.planner import PartitionPlan
     from compaction.segments import Segment
@@ -127,18 +127,18 @@ class Index:
             rows.append(self._dirty_rows([one for one in dirty if one.partition in lane], aborted))
             beside = self._clean_rows([one for one in clean if one.partition in lane], aborted) if together else None
             mapped_rows.append(self._mapped(rows[-1], beside, shared=shared))
-        mapped = reduce(DataFrame.unionByName, mapped_rows)
         if clean or not self._gathers:
-            mapped = self.reads.hold(mapped)  # asked for its newest offsets, and for its keys or positions
-        newest = mapped.where("offset IS NOT NULL") if together else mapped
+            mapped_rows = [self.reads.hold(one) for one in mapped_rows]  # asked for their newest offsets, and for their keys or positions
+        newest = [one.where("offset IS NOT NULL") for one in mapped_rows] if together else mapped_rows
         found = [self._newest(newest)]
-        self._count_superseded(reduce(DataFrame.unionByName, rows), keyless=found[0].counts.column("block").null_count > 0)
+        self._count_superseded(joined(rows), keyless=found[0].counts.column("block").null_count > 0)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
         superseded = self._superseded_together(newest) if together else None
-        superseded = self._superseded_apart(newest, clean, aborted) if superseded is None else superseded
+        superseded = self._superseded_apart(joined(newest), clean, aborted) if superseded is None else superseded
         blocks = as_blocks(self.reads, [*found, *superseded])
         if self._gathers:
-            self.reads.release(mapped)
+            for one in mapped_rows:
+                self.reads.release(one)
         return blocks
 
     def _mapped(self, dirty: DataFrame, clean: DataFrame | None, *, shared: bool) -> DataFrame:
@@ -184,9 +184,9 @@ class Index:
         """Tell whether a segment lies in the dirty range whole."""
         return one.first_offset >= self.first_dirty[one.partition] and one.last_offset < self.end[one.partition]
 
-    def _newest(self, newest: DataFrame) -> Judged:
+    def _newest(self, newest: Sequence[DataFrame]) -> Judged:
         """Judge and count the newest record of each key of the dirty ranges; a record without a key is counted under no block."""
-        rows = newest.selectExpr("partition", "if(key IS NULL, NULL, offset) AS offset")
+        rows = [one.selectExpr("partition", "if(key IS NULL, NULL, offset) AS offset") for one in newest]
         found = self._judged(rows, ["partition"])
         for partition, keys, ranges in found.by_partition():
             self.found[partition].keys, self.found[partition].newest = keys, ranges
@@ -228,10 +228,11 @@ class Index:
         for row in self.reads.few(rows).groupBy("partition", "segment").count().collect():
             self.found[row["partition"]].count(Removal.KEYLESS.value, row["segment"], row["count"])
 
-    def _superseded_together(self, newest: DataFrame) -> list[Judged] | None:
+    def _superseded_together(self, newest: Sequence[DataFrame]) -> list[Judged] | None:
         """Judge clean rows whose key came again; None when a key has several of them, which the map does not hold."""
-        going = newest.where("clean_offset IS NOT NULL AND key IS NOT NULL")
-        rows = going.selectExpr("partition", "clean_segment AS segment", "clean_offset AS offset", "clean_rows > 1 AS several")
+        going = [one.where("clean_offset IS NOT NULL AND key IS NOT NULL") for one in newest]
+        columns = ("partition", "clean_segment AS segment", "clean_offset AS offset", "clean_rows > 1 AS several")
+        rows = [one.selectExpr(*columns) for one in going]
         found = self._judged(rows, ["partition", "segment", "several"])
         if pc.any(found.counts.column("several")).as_py():
             return None
@@ -248,9 +249,9 @@ class Index:
         rows = self._clean_rows(asked, aborted)
         newer = with_newer(rows if broadcast else self.reads.few(rows), newest.where("key IS NOT NULL"), broadcast=broadcast)
         going = newer.select("partition", "segment", "offset")
-        return self._counted(self._judged(going if self._gathers else self.reads.hold(self.reads.few(going)), ["partition", "segment"]))
+        return self._counted(self._judged([going if self._gathers else self.reads.hold(self.reads.few(going))], ["partition", "segment"]))
 
-    def _judged(self, rows: DataFrame, by: Sequence[str]) -> Judged:
+    def _judged(self, rows: Sequence[DataFrame], by: Sequence[str]) -> Judged:
         return judged(self.reads, rows, by, gathers=self._gathers, span_bits=span_bits(self.chosen.values()))
 
     def _counted(self, superseded: Judged) -> list[Judged]:

@@ -76,26 +76,30 @@ class Judged:
                 yield one, int(rows[mine].sum()), np.column_stack((first[mine], last[mine]))
 
 
-def judged(reads: RoundReads, rows: DataFrame, by: Sequence[str], *, gathers: bool, span_bits: int) -> Judged:
+def judged(reads: RoundReads, rows: Sequence[DataFrame], by: Sequence[str], *, gathers: bool, span_bits: int) -> Judged:
     """Count rows (partition, offset and the columns `by`) and keep their positions; one without an offset is only counted.
 
-    With `gathers` they are counted by block, otherwise by spans of 2 ** `span_bits` offsets; `rows` should be held then.
+    `rows` are those of each lane; what one task has of a lane needs no shuffle to be counted. With `gathers` they are counted by block,
+    otherwise by spans of 2 ** `span_bits` offsets; `rows` should be held then.
     """
     shift = BLOCK_BITS if gathers else span_bits
     bits = [F.expr(f"bit_or({_BIT})").alias("bits")] if gathers else []
-    counted = rows.groupBy(*by, F.shiftright(position(), shift).alias("block")).agg(
-        F.count(F.lit(1)).alias("rows"), F.min("offset").alias("first"), F.max("offset").alias("last"), *bits
-    )
-    positions = None if gathers else rows.where("offset IS NOT NULL").select("partition", "offset")
-    return Judged(reads.few(counted).toArrow(), positions)
+    counts = [F.count(F.lit(1)).alias("rows"), F.min("offset").alias("first"), F.max("offset").alias("last"), *bits]
+    counted = [one.groupBy(*by, F.shiftright(position(), shift).alias("block")).agg(*counts) for one in rows]
+    positions = None if gathers else joined(rows).where("offset IS NOT NULL").select("partition", "offset")
+    return Judged(reads.few(joined(counted)).toArrow(), positions)
+
+
+def joined(lanes: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all lanes."""
+    return reduce(DataFrame.unionByName, lanes)
 
 
 def as_blocks(reads: RoundReads, parts: Sequence[Judged]) -> DataFrame:
     """Return all positions of `parts`, which are disjoint, as `BLOCK` and `BITS`."""
     stayed = [one.positions for one in parts if one.positions is not None]
     if stayed:
-        rows = reduce(DataFrame.unionByName, stayed)
-        grouped = rows.groupBy(F.shiftright(position(), BLOCK_BITS).alias(BLOCK)).agg(F.expr(f"bit_or({_BIT})").alias(BITS))
+        grouped = joined(stayed).groupBy(F.shiftright(position(), BLOCK_BITS).alias(BLOCK)).agg(F.expr(f"bit_or({_BIT})").alias(BITS))
         return reads.hold(grouped)
     found = pa.concat_tables([one.counts.select(["block", "bits"]) for one in parts]).drop_null()
     block, bits = found.column("block").to_numpy(), found.column("bits").to_numpy()

@@ -28,8 +28,8 @@ def test_positions_are_bits_of_blocks_wherever_they_are_kept(spark: SparkSession
     newest = spark.createDataFrame([(0, 0), (0, 63), (1, 64), (1, 66), (1, None)], "partition int, offset bigint")
     clean = spark.createDataFrame([(1, 7, 65)], "partition int, segment bigint, offset bigint")
     parts = [
-        judged(reads, newest, ["partition"], gathers=gathers, span_bits=3),
-        judged(reads, clean, ["partition", "segment"], gathers=gathers, span_bits=3),
+        judged(reads, [newest], ["partition"], gathers=gathers, span_bits=3),
+        judged(reads, [clean], ["partition", "segment"], gathers=gathers, span_bits=3),
     ]
 
     found = [(partition, rows, ranges.tolist()) for partition, rows, ranges in parts[0].by_partition()]
@@ -45,6 +45,6 @@ def test_positions_are_bits_of_blocks_wherever_they_are_kept(spark: SparkSession
 def test_no_position_is_no_block(spark: SparkSession) -> None:
     """A dirty range that holds nothing but records without a key."""
     reads = Mock(spark=spark, few=lambda rows: rows)
-    keyless = judged(reads, spark.createDataFrame([(3, None)], "partition int, offset bigint"), ["partition"], gathers=True, span_bits=3)
+    keyless = judged(reads, [spark.createDataFrame([(3, None)], "partition int, offset bigint")], ["partition"], gathers=True, span_bits=3)
     assert list(keyless.by_partition()) == []
     assert as_blocks(reads, [keyless]).collect() == []
