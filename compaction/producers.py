@@ -201,6 +201,24 @@ def known(states: Iterable[ProducerState], *, now_ms: int, expiration_ms: int) -
     return [state for state in states if state.open_first_offset is not None or now_ms - state.last_appended_ms < expiration_ms]
 
 
+def remembered(snapshot: ProducerSnapshot, *, now_ms: int, expiration_ms: int) -> ProducerSnapshot:
+    """Return a snapshot without the producers that nobody knows any more, neither at `now_ms` nor when any of them appended last.
+
+    ```
+     last appended    p 1 000    q 2 000    r 9 000        expiration 5 000
+     now 9 500        forgotten  forgotten  remembered     at 9 000, p and q were idle for longer than 5 000
+     now 6 500        forgotten  remembered remembered     r's clock runs ahead: it makes nobody forgotten
+     now 99 000       forgotten  forgotten  remembered     a clock that jumps forgets no producer that is among the newest
+    ```
+
+    An application that takes a new producer id for each of its runs would otherwise leave a state of each for ever.
+    """
+    states = snapshot.states.values()
+    newest_ms = max((state.last_appended_ms for state in states), default=now_ms)
+    kept = known(states, now_ms=min(now_ms, newest_ms), expiration_ms=expiration_ms)
+    return replace(snapshot, states={(state.partition, state.producer_id): state for state in kept})
+
+
 def in_sight(states: Mapping[tuple[int, int], ProducerState], log_start_offsets: Sequence[int]) -> Mapping[tuple[int, int], ProducerState]:
     """Return the states without the transactions that lie below their log start: of which no record is left, nothing is open there.
 

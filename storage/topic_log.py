@@ -18,7 +18,7 @@ from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
 from compaction.errors import SparkNeeded, UnknownTopic, UserError
 from compaction.moments import instant
-from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets
+from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets, remembered
 from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
@@ -334,6 +334,19 @@ class TopicLog:
         """
         states = self.producer_states(spark, at, decisions).values()
         return last_stable_offsets(decisions.log_start_offsets(), at.log_end_offsets(decisions.partitions), states)
+
+    def forget_producers(self, *, now_ms: int) -> int:
+        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many; runs no Spark job."""
+        with self._lock:
+            held = self._producers
+            if held is None:
+                return 0
+            kept = remembered(held, now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms)
+            forgotten = len(held.states) - len(kept.states)
+            if forgotten:
+                self._producers = kept
+                self._producer_cache.save(kept)
+            return forgotten
 
     def known_producers(self, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int) -> States:
         """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""

@@ -7,7 +7,7 @@
            one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
            small files of closed segments          of topics without compact, then too, and on until they are joined
-           VACUUM, dead letters, ledger            each hour
+           VACUUM, dead letters, producers, ledger each hour
 ```
 
 No topic waits for another one to be clean: a tick begins nothing again after `log.cleaner.backoff.ms`, and the next one lists and orders
@@ -261,4 +261,5 @@ class Tending:
             due.orphans_ms = 0 if orphans else due.orphans_ms
             raise
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
+        log.forget_producers(now_ms=now_ms)
         compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=self.config.transactional_id_expiration_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -13,6 +14,7 @@ from compaction.producers import (
     SEQUENCES,
     Control,
     OpenTransaction,
+    ProducerSnapshot,
     ProducerState,
     Verdict,
     applied,
@@ -22,6 +24,7 @@ from compaction.producers import (
     last_stable_offsets,
     merged,
     next_identity,
+    remembered,
 )
 from tests.model import ModelTopic
 
@@ -53,6 +56,19 @@ def test_a_producer_that_the_log_does_not_know_may_start_anywhere() -> None:
     assert _judge(None, 0, 12_345) is Verdict.ACCEPTED
     assert known([_STATE], now_ms=1_999, expiration_ms=1_000) == [_STATE]
     assert known([_STATE], now_ms=2_000, expiration_ms=1_000) == []
+
+
+@pytest.mark.parametrize(("now_ms", "left"), [(9_500, {3}), (6_500, {2, 3}), (99_000, {3})])
+def test_who_is_not_known_any_more_is_forgotten_by_no_clock_that_runs_ahead(now_ms: int, left: set[int]) -> None:
+    """The picture of `remembered`; whose transaction is open is remembered for ever."""
+    states = {(0, one): replace(_STATE, producer_id=one, last_appended_ms=at) for one, at in ((1, 1_000), (2, 2_000), (3, 9_000))}
+    snapshot = ProducerSnapshot(table_version=4, log_end_offsets=(60,), states=states)
+    kept = remembered(snapshot, now_ms=now_ms, expiration_ms=5_000)
+    assert {producer_id for _, producer_id in kept.states} == left
+    assert (kept.table_version, kept.log_end_offsets) == (4, (60,))
+    held = replace(snapshot, states={**states, (0, 1): replace(states[0, 1], open_first_offset=5)})
+    assert (0, 1) in remembered(held, now_ms=now_ms, expiration_ms=5_000).states
+    assert remembered(replace(snapshot, states={}), now_ms=now_ms, expiration_ms=1).states == {}
 
 
 def test_a_marker_leaves_the_place_with_the_last_data_record_of_its_epoch() -> None:

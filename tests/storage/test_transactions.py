@@ -518,6 +518,23 @@ def test_idle_producers_are_forgotten_and_may_start_anywhere(spark: SparkSession
     assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_000).record_count == 1
 
 
+def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: LogDir) -> None:
+    """Else a run with a new producer id each time leaves a state for ever; what is read anew from the log is no different to an append."""
+    topic = logs.create_topic("fruit", config={**_COMPACT, "producer.id.expiration.ms": 1_000})
+    file = Path(topic.log.paths.producers) / "state.json"
+    assert topic.log.forget_producers(now_ms=10_000) == 0, "of nobody"
+    topic.append(_produced(spark, "7.0.0 grape=1 | 8.0t0 lime=1"), now_ms=10_000)
+    topic.append(_produced(spark, "9.0.0 fig=1"), now_ms=11_000)
+    assert set(topic.log.producer_states(spark)) == {(0, 7), (0, 8), (0, 9)}
+    assert topic.log.forget_producers(now_ms=10_999) == 0
+    assert topic.log.forget_producers(now_ms=99_000) == 1, "not 8, whose transaction is open, and not 9, which no clock is far past"
+    assert set(topic.log.producer_states(None)) == {(0, 8), (0, 9)}
+    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states(None)) == {(0, 8), (0, 9)}, "from the cache"
+    file.unlink()
+    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states(spark)) == {(0, 7), (0, 8), (0, 9)}, "from the log"
+    assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_001).record_count == 1
+
+
 def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_instance_is_fenced(
     spark: SparkSession, logs: LogDir
 ) -> None:
