@@ -9,6 +9,7 @@ import pytest
 
 from lastword import LogDir, spark_session
 from storage import lock
+from tests import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 #: The bad rows that tests make on purpose would fill the output with Spark's stack traces.
 _SETTINGS = {
+    **jvm.SETTINGS,
     "spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"),
     "spark.driver.memory": "3g",
     "spark.sql.streaming.pollingDelay": "10ms",

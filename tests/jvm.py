@@ -1,0 +1,8 @@
+"""How the JVMs of the tests are started."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Thousands of short plans, each almost new: the JVM's second compiler takes a quarter of the time and never earns it back.
+SETTINGS: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
