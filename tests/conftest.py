@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 #: The bad rows that tests make on purpose would fill the output with Spark's stack traces.
 _SETTINGS = {
-    **jvm.SETTINGS,
     "spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"),
     "spark.driver.memory": "3g",
     "spark.sql.streaming.pollingDelay": "10ms",
@@ -29,9 +28,10 @@ _SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """Return the one session of the run."""
-    session = spark_session("lastword-tests", master="local[2]", settings=_SETTINGS)
+    short = request.config.getoption("markexpr") == "not torture"
+    session = spark_session("lastword-tests", master="local[2]", settings={**(jvm.SETTINGS if short else {}), **_SETTINGS})
     yield session
     session.stop()
 
