@@ -155,7 +155,7 @@ def applied(
     elif control is None and transactional:
         open_first, open_since = (offset, appended_ms) if open_first is None else (open_first, open_since)
         open_last = offset
-    is_data = control in {None, Control.EMPTY}
+    is_data = control is None or (control is Control.EMPTY and sequence is not None)  # what is left of a marker has no sequence
     moves = is_data or state is None or state.epoch != epoch or not state.place_is_data
     return ProducerState(
         partition=partition,

@@ -116,6 +116,17 @@ def test_a_row_beside_an_open_transaction_leaves_it_as_it_is() -> None:
     assert (inside.open_first_offset, inside.open_last_offset, inside.open_since_ms) == (42, 50, 1_000)
 
 
+def test_what_is_left_of_a_marker_takes_no_place_from_a_data_record() -> None:
+    """An EMPTY row that was data carries its sequence; one without was a marker."""
+    held = replace(_STATE, place_offset=20, place_is_data=True)
+    left = _after(held, 50, transactional=False, control=Control.EMPTY)
+    assert (left.place_offset, left.place_is_data, left.last_sequence) == (20, True, 9)
+    was_data = applied(
+        held, partition=0, producer_id=7, epoch=3, sequence=10, transactional=False, control=Control.EMPTY, offset=50, appended_ms=5_000
+    )
+    assert (was_data.place_offset, was_data.place_is_data, was_data.last_sequence) == (50, True, 10)
+
+
 def test_a_marker_of_the_epoch_or_of_a_newer_one_is_accepted_and_ends_the_transaction() -> None:
     """It has no sequence; one of a newer epoch ends the transaction of a producer that was fenced, and sequences begin anew."""
     for control in (Control.COMMIT, Control.ABORT):

@@ -1,8 +1,8 @@
 """The pure rules, driven over a log that is a Python list, against the executable specification by the thousand.
 
-A history is appends, transactions, rolls, purges, changed settings and a clock; cleaning (with a small map) and retention in between.
-After each step the rows that are left (offsets, values, horizons, producers), the segments, the checkpoint and the log start must be the
-model's, and no step may change the last word on a key.
+A history is appends, transactions, rolls, purges, changed settings, lost receipts and a clock; cleaning (with a small map) and retention in
+between. After each step the rows that are left (offsets, values, horizons, producers), the segments, the checkpoint and the log start must
+be the model's, no step may change the last word on a key, and the rows alone must tell whoever restarts what their producers may append.
 """
 
 from __future__ import annotations
@@ -140,6 +140,32 @@ class ListLog:
             checkpoint=self.checkpoint,
             rounds_left=self.rounds_left,
         )
+
+    def states_of_rows(self) -> dict[int, ProducerState]:
+        """Return the producers' states from the rows that are left, as a process without a memory finds them."""
+        found: dict[int, ProducerState] = {}
+        for row in self.rows:
+            if row.producer_id is None or row.epoch is None:
+                continue
+            state = found.get(row.producer_id)
+            if state is not None and row.txn_first_offset not in {None, state.open_first_offset}:
+                state = replace(state, open_first_offset=None)  # each record names its transaction: this one began anew
+            after_it = applied(
+                state,
+                partition=0,
+                producer_id=row.producer_id,
+                epoch=row.epoch,
+                sequence=row.sequence,
+                transactional=row.txn_first_offset is not None,
+                control=None if row.control is None else Control(row.control),
+                offset=row.offset,
+                appended_ms=row.appended_at_ms,
+            )
+            if after_it.open_first_offset is not None and row.txn_first_offset is not None:
+                after_it = replace(after_it, open_first_offset=row.txn_first_offset)
+            found[row.producer_id] = after_it
+        seen = in_sight({(0, producer_id): state for producer_id, state in found.items()}, [self.log_start])
+        return {producer_id: state for (_, producer_id), state in seen.items()}
 
     def append(self, row: Record) -> None:
         """Append a row in the segment where it belongs."""
@@ -301,8 +327,10 @@ class Histories(RuleBasedStateMachine):
         transactional=st.booleans(),
     )
     def produced(self, *, producer: int, newer: int, step: int, key: bytes, transactional: bool) -> None:
-        """Offer a record that may be fenced, a duplicate, or come too early."""
+        """Offer a record that may be fenced, a duplicate, or come too early; no forgotten producer comes back with an older epoch."""
         epoch, sequence = self._next(producer)
+        if not self.model.is_active(0, producer, self.now_ms):
+            newer = max(0, newer)
         if newer:
             sequence = 0
         self._offer(producer, max(0, epoch + newer), key, b"x", sequence=max(0, sequence + step), transactional=transactional, control=None)
@@ -411,6 +439,16 @@ class Histories(RuleBasedStateMachine):
         self.model.delete_records(0, offset)
         self.log.starts_at(max(offset, self.log.log_start))
 
+    @rule(share=st.sampled_from([None, 0.0, 0.5, 0.9]))
+    def lost_a_receipt(self, share: float | None) -> None:
+        """Die after a swap whose receipt is gone for good, as with the ledger: the checkpoint is an earlier one, or none at all."""
+        self.log.rounds_left, self.model.cut = 0, self.model.cut - {0}
+        if self.log.checkpoint is None or share is None:
+            self.log.checkpoint = None
+            self.model.checkpoints.pop(0, None)
+        else:
+            self.log.checkpoint = self.model.checkpoints[0] = int(share * self.log.checkpoint)
+
     @rule(choice=st.sampled_from([(name, value) for name, values in _SETTINGS.items() for value in (values[0], *values)]))
     def configured(self, choice: tuple[str, object]) -> None:
         """Change a setting."""
@@ -427,6 +465,17 @@ class Histories(RuleBasedStateMachine):
         assert self.log.log_start == self.model.log_start_offsets[0]
         assert self.log.checkpoint == self.model.checkpoints.get(0)
         assert self.model.latest() == self.model.last_words(), "no step loses a word, or brings one back"
+
+    @invariant()
+    def whoever_restarts_knows_its_producers(self) -> None:
+        """From the rows alone, but for those whose place retention took, when the last marker came, and when rows began that are gone."""
+        left, found = {row.offset for row in self.log.rows}, self.log.states_of_rows()
+        for state in known(self.log.states.values(), now_ms=self.now_ms, expiration_ms=self.log.config.producer_id_expiration_ms):
+            if state.place_offset in left:
+                again = replace(found[state.producer_id], last_appended_ms=state.last_appended_ms)
+                if state.open_first_offset not in left:
+                    again = replace(again, open_since_ms=state.open_since_ms)
+                assert again == state
 
 
 def _live(examples: int, steps: int) -> None:
