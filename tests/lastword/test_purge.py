@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from compaction.errors import CommitConflict, PurgeIncomplete, UserError
+from compaction.errors import Aborted, CommitConflict, PurgeIncomplete, UserError
 from lastword import clock, requests
 from lastword.purging import PurgeReceipt, before_as_ms
 from storage import crash_points
@@ -197,6 +197,20 @@ def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, l
     topic.purge(_KEY, now_ms=T0)
     assert holders(topic.log.paths.log) == []
     assert latest(topic) == {"b": "1"}
+
+
+def test_a_purge_that_a_stopping_service_cuts_short_goes_on_with_the_next(spark: SparkSession, logs: LogDir) -> None:
+    """The tombstone stands, no round begins any more, and no receipt says that the key is gone."""
+    topic = logs.create_topic("stopping", config={"cleanup.policy": "compact"})
+    closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
+    logs.cleaner.stopping.set()
+    with pytest.raises(Aborted, match="the service stops; to purge again goes on from there"):
+        topic.purge(_KEY, now_ms=T0)
+    assert (latest(topic), holders(topic.log.paths.log) != []) == ({"a": "1", "b": "1"}, True)
+    logs.cleaner.stopping.clear()
+    receipt = topic.purge(_KEY, now_ms=T0)
+    assert (receipt.tombstones, receipt.records_removed) == ({0: 3}, 2), "the tombstone of before, and the record"
+    assert (holders(logs.location), latest(topic)) == ([], {"a": "1", "b": "1"})
 
 
 def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(

@@ -11,8 +11,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from compaction.errors import QueryRefused, UnknownTopic, UserError
+from compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
 from lastword import clock
+from streaming import claims
 from streaming.sources import FileSource, RateSource, open_source, trigger_of
 from tests.pictures import latest, log
 
@@ -196,8 +197,13 @@ def test_a_mirror_keeps_offsets_and_drops_what_it_brings_again(spark: SparkSessi
         other.append_stream(spark.readStream.schema(schema).json(str(folder)), name="mirror")
 
 
-def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
-    """One query; the change holds at the next micro-batch; another topic of the same name is another topic."""
+def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
+    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One query; the change holds at the next micro-batch; another topic of the same name is another topic.
+
+    A deletion that cannot be, as a round takes too long, leaves the query running.
+    """
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
     _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.0}], 1)
@@ -212,6 +218,13 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(spark: S
             _arrive(folder, f"{number}.json", [{"fruit": "grape", "price": 2.0}], number)
             query.processAllAvailable()
         assert [segment.label for segment in topic.describe().partitions[0].segments] == [0, 1, 2]
+        with monkeypatch.context() as impatient, logs.cleaner.claims.in_progress(topic.log, [0]):
+            impatient.setattr(claims, "_LONGEST_ROUND_SECONDS", 0.1)
+            with pytest.raises(CommitConflict, match="topic fruit"):
+                logs.delete_topic("fruit")
+        _arrive(folder, "4.json", [{"fruit": "grape", "price": 3.0}], 4)
+        query.processAllAvailable()
+        assert (query.isActive, topic.describe().record_count) == (True, 4)
         logs.delete_topic("fruit")
         logs.create_topic("fruit", config=_COMPACT)
         assert (query.isActive, query.exception()) == (False, None)
