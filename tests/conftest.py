@@ -9,7 +9,6 @@ import pytest
 
 from lastword import LogDir, spark_session
 from storage import lock
-from tests import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,10 +27,9 @@ _SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkSession]:
     """Return the one session of the run."""
-    short = request.config.getoption("markexpr") == "not torture"
-    session = spark_session("lastword-tests", master="local[2]", settings={**(jvm.SETTINGS if short else {}), **_SETTINGS})
+    session = spark_session("lastword-tests", master="local[2]", settings=_SETTINGS)
     yield session
     session.stop()
 

@@ -23,7 +23,6 @@ from lastword.service import Service
 from lastword.settings import Settings
 from storage import crash_points
 from storage.crash_points import CrashPoint
-from tests import jvm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +62,7 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
                 kill()
 
     crash_points.reached = reached
-    session = {**jvm.SETTINGS, "spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"}
+    session = {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"}
     service(log_dir, folder, cleaning=cleaning, session=session).run_until_signal()
 
 

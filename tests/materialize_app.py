@@ -16,7 +16,6 @@ from pathlib import Path
 from lastword import LogDir, spark_session
 from storage import crash_points
 from storage.crash_points import CrashPoint
-from tests import jvm
 
 
 def main(log_dir: str, name: str, target: str, kill_at: str, nth: int) -> None:
@@ -43,7 +42,7 @@ def main(log_dir: str, name: str, target: str, kill_at: str, nth: int) -> None:
                 kill()
 
     crash_points.reached = reached
-    spark = spark_session(master="local[2]", settings={**jvm.SETTINGS, "spark.log.level": "OFF", "spark.driver.memory": "1g"})
+    spark = spark_session(master="local[2]", settings={"spark.log.level": "OFF", "spark.driver.memory": "1g"})
     topic = LogDir(spark, log_dir).topic(name)
     topic.materialize(target, trigger={"availableNow": True}, max_offsets_per_trigger=20).awaitTermination()
 
