@@ -13,14 +13,12 @@ the driver.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -89,15 +87,7 @@ def judged(reads: RoundReads, rows: Sequence[DataFrame], by: Sequence[str], *, g
     counts = [F.count(F.lit(1)).alias("rows"), F.min("offset").alias("first"), F.max("offset").alias("last"), *bits]
     counted = [one.groupBy(*by, F.shiftright(position(), shift).alias("block")).agg(*counts) for one in rows]
     positions = None if gathers else joined(rows).where("offset IS NOT NULL").select("partition", "offset")
-    return Judged(_collected([reads.few(one) for one in counted]), positions)
-
-
-def _collected(lanes: Sequence[DataFrame]) -> pa.Table:
-    """Return the rows of all lanes, each planned and run by a thread of its own: to plan one takes a core as long as a small job does."""
-    if len(lanes) == 1:
-        return lanes[0].toArrow()
-    with ThreadPoolExecutor(len(lanes), "lane") as threads:
-        return pa.concat_tables(threads.map(inheritable_thread_target(DataFrame.toArrow), lanes))
+    return Judged(reads.few(joined(counted)).toArrow(), positions)
 
 
 def joined(lanes: Sequence[DataFrame]) -> DataFrame:
