@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -79,6 +80,7 @@ class TopicLog:
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
         self._topic_id: str | None = None
         self._producers: ProducerSnapshot | None = None
+        self._useless: set[ProducerState] = set()
         self._producer_cache = producer_cache
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._looked_at = 0
@@ -336,17 +338,22 @@ class TopicLog:
         return last_stable_offsets(decisions.log_start_offsets(), at.log_end_offsets(decisions.partitions), states)
 
     def forget_producers(self, *, now_ms: int) -> int:
-        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many; runs no Spark job."""
+        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many; runs no Spark job.
+
+        One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
+        """
         with self._lock:
             held = self._producers
             if held is None:
                 return 0
-            kept = remembered(held, now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms)
-            forgotten = len(held.states) - len(kept.states)
+            seen = replace(held, states=in_sight(held.states, self.decisions().log_start_offsets()))
+            kept = remembered(seen, now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms).states
+            useless = {state for place, state in held.states.items() if place not in kept}
+            forgotten, self._useless = useless & self._useless, useless
             if forgotten:
-                self._producers = kept
-                self._producer_cache.save(kept)
-            return forgotten
+                self._producers = replace(held, states={place: one for place, one in held.states.items() if one not in forgotten})
+                self._producer_cache.save(self._producers)
+            return len(forgotten)
 
     def known_producers(self, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int) -> States:
         """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""

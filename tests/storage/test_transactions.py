@@ -526,12 +526,16 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     topic.append(_produced(spark, "7.0.0 grape=1 | 8.0t0 lime=1"), now_ms=10_000)
     topic.append(_produced(spark, "9.0.0 fig=1"), now_ms=11_000)
     assert set(topic.log.producer_states(spark)) == {(0, 7), (0, 8), (0, 9)}
-    assert topic.log.forget_producers(now_ms=10_999) == 0
+    assert topic.log.forget_producers(now_ms=99_000) == 0, "a clock that jumps,"
+    assert topic.log.forget_producers(now_ms=10_999) == 0, "and comes back"
+    assert topic.log.forget_producers(now_ms=12_000) == 0
     assert topic.log.forget_producers(now_ms=99_000) == 1, "not 8, whose transaction is open, and not 9, which no clock is far past"
     assert set(topic.log.producer_states(None)) == {(0, 8), (0, 9)}
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states(None)) == {(0, 8), (0, 9)}, "from the cache"
     file.unlink()
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states(spark)) == {(0, 7), (0, 8), (0, 9)}, "from the log"
+    topic.delete_records({0: 2}, now_ms=11_000)
+    assert [topic.log.forget_producers(now_ms=99_000) for _ in range(2)] == [0, 1], "8: its transaction lies below the log start"
     assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_001).record_count == 1
 
 
