@@ -255,10 +255,11 @@ class Cleaner:
             return 0
 
         def once() -> int:
-            snapshot = log.snapshot()
-            logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
-            with self.claims.in_progress(log, [one.partition for one in logs]), self._turns:
-                return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
+            with self._turns:  # first: what waits for its turn keeps nobody from its partitions
+                snapshot = log.snapshot()
+                logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
+                with self.claims.in_progress(log, [one.partition for one in logs]):
+                    return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
 
         return past_conflicts(once)
 

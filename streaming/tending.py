@@ -170,13 +170,10 @@ class Tending:
         return self._guarded(log, self._in_turn)
 
     def _in_turn(self, log: TopicLog) -> bool:
-        more = self._clean(log)
-        if log.config().compacted:
-            self._retain(log)
-        else:
-            more = self._merge(log)
-        self._keep_tidy(log)
-        return more
+        more = []
+        work = self._clean if log.config().compacted else self._merge
+        _each(lambda: more.append(work(log)), lambda: self._retain(log), lambda: self._keep_tidy(log))
+        return any(more)
 
     def _guarded(self, log: TopicLog, do: Callable[[TopicLog], bool]) -> bool:
         """Do something for a topic and return what it says. What goes wrong is logged; raises `CommitStateUnknown`."""
@@ -228,8 +225,11 @@ class Tending:
         return any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts)
 
     def _retain(self, log: TopicLog) -> None:
+        """Let retention take what it takes; what a round of the topic holds at this moment would be left out, so that it stays due then."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         compacted = log.config().compacted
+        if self.cleaner.claims.works_on(log):
+            return
         if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
         self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
@@ -251,8 +251,19 @@ class Tending:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if self.stop.is_set() or not due.passed("upkeep_ms", now_ms, HOUR_MS):
             return
+        _each(
+            lambda: self._expire_dead_letters(log, now_ms),
+            lambda: self._vacuum(log, now_ms),
+            lambda: log.forget_producers(now_ms=now_ms),
+            lambda: compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=self.config.transactional_id_expiration_ms),
+        )
+
+    def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
         with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
             expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
+
+    def _vacuum(self, log: TopicLog, now_ms: int) -> None:
+        due = self._due[log.paths.root]
         orphans = due.passed("orphans_ms", now_ms, DAY_MS)
         try:
             with metrics.VACUUM_SECONDS.labels(log.name).time():
@@ -261,5 +272,17 @@ class Tending:
             due.orphans_ms = 0 if orphans else due.orphans_ms
             raise
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
-        log.forget_producers(now_ms=now_ms)
-        compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=self.config.transactional_id_expiration_ms)
+
+
+def _each(*steps: Callable[[], object]) -> None:
+    """Take every step, though one before it failed, and raise what failed first; a topic that is gone, or may be, ends it at once."""
+    failures = []
+    for step in steps:
+        try:
+            step()
+        except (UnknownTopic, CommitStateUnknown):
+            raise
+        except Exception as error:  # noqa: BLE001  a step that fails each time must not keep the others from being taken
+            failures.append(error)
+    if failures:
+        raise failures[0]

@@ -91,6 +91,37 @@ def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_
     assert tending.tended.failures == 0
 
 
+def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: LogDir) -> None:
+    """Merges of a backlog follow one another; each time they left no partition for retention, which then waited for its next interval."""
+    topic = logs.create_topic("backlog", config={"cleanup.policy": "delete", "retention.ms": 1})
+    topic.append(rows(spark, "a=1"), now_ms=T0 - DAY_MS)
+    topic.roll(now_ms=T0 - DAY_MS)
+    tending = _tending(spark, topic)
+    with tending.cleaner.claims.in_progress(topic.log, [0]):  # a merge
+        tending.tick()
+    assert history(topic) == ["0 a=1"]
+    tending.tick()
+    assert history(topic) == []
+
+
+def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is logged and counted, and due again in an hour; ledger and producers do not grow because files cannot be listed."""
+    topic = logs.create_topic("upkeep", config={"cleanup.policy": "compact"})
+    taken = []
+
+    def fails(*_: Any, **__: Any) -> None:
+        message = "no such file"
+        raise OSError(message)
+
+    monkeypatch.setattr(streaming.tending, "vacuum", fails)
+    monkeypatch.setattr(streaming.tending, "compact_ledger", lambda *_, **__: taken.append("ledger"))
+    tending = _tending(spark, topic)
+    tending.tick()
+    assert (taken, tending.tended.failures, tending.tended.last_failure) == (["ledger"], 1, "no such file")
+
+
 def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: SparkSession, logs: LogDir) -> None:
     """A lower ratio cleans, a policy with delete deletes; the service is not started again."""
     topic = logs.create_topic("changed", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
