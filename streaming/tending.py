@@ -167,20 +167,17 @@ class Tending:
 
     def _tend(self, log: TopicLog) -> bool:
         """Tend one topic; return whether there may be more to clean or to join."""
-        return self._guarded(log, self._in_turn)
+        more = self._guarded(log, lambda log: self._clean(log) if log.config().compacted else self._merge(log))
+        self._guarded(log, self._retain)
+        self._guarded(log, self._keep_tidy)
+        return more
 
-    def _in_turn(self, log: TopicLog) -> bool:
-        more = []
-        work = self._clean if log.config().compacted else self._merge
-        _each(lambda: more.append(work(log)), lambda: self._retain(log), lambda: self._keep_tidy(log))
-        return any(more)
-
-    def _guarded(self, log: TopicLog, do: Callable[[TopicLog], bool]) -> bool:
+    def _guarded(self, log: TopicLog, do: Callable[[TopicLog], object]) -> bool:
         """Do something for a topic and return what it says. What goes wrong is logged; raises `CommitStateUnknown`."""
         if self.stop.is_set():
             return False
         try:
-            return do(log)
+            return bool(do(log))
         except UnknownTopic:
             self.cleaner.forget(log)
         except Exception as error:  # one topic must not hold up the others
@@ -251,12 +248,11 @@ class Tending:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if self.stop.is_set() or not due.passed("upkeep_ms", now_ms, HOUR_MS):
             return
-        _each(
-            lambda: self._expire_dead_letters(log, now_ms),
-            lambda: self._vacuum(log, now_ms),
-            lambda: log.forget_producers(now_ms=now_ms),
-            lambda: compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=self.config.transactional_id_expiration_ms),
-        )
+        id_expiration_ms = self.config.transactional_id_expiration_ms
+        self._guarded(log, lambda log: self._expire_dead_letters(log, now_ms))
+        self._guarded(log, lambda log: self._vacuum(log, now_ms))
+        self._guarded(log, lambda log: log.forget_producers(now_ms=now_ms))
+        self._guarded(log, lambda log: compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=id_expiration_ms))
 
     def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
         with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
@@ -272,17 +268,3 @@ class Tending:
             due.orphans_ms = 0 if orphans else due.orphans_ms
             raise
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)
-
-
-def _each(*steps: Callable[[], object]) -> None:
-    """Take every step, though one before it failed, and raise what failed first; a topic that is gone, or may be, ends it at once."""
-    failures = []
-    for step in steps:
-        try:
-            step()
-        except (UnknownTopic, CommitStateUnknown):
-            raise
-        except Exception as error:  # noqa: BLE001  a step that fails each time must not keep the others from being taken
-            failures.append(error)
-    if failures:
-        raise failures[0]
