@@ -321,7 +321,7 @@ def planning() -> None:
     ends = snapshot.log_end_offsets(partitions)
 
     def plan() -> int:
-        logs = partition_logs("d", config, snapshot, decisions, ends, holders={}, now_ms=10)
+        logs = partition_logs("d", config, snapshot, decisions, ends, holders={}, unreadable={}, now_ms=10)
         return len(plan_cleaning(logs, now_ms=10, entries=10**9).chosen)
 
     timings = in_turns({"plan": plan}, warm_up=1, rounds=5)["plan"]

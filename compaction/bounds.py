@@ -36,7 +36,8 @@ class PartitionLog:
     `segments` are all of it, ordered by base offset. `active_base_offset` is the base of the active segment, or the log end when even the
     last segment is closed. `checkpoint` is the cleaner checkpoint (first dirty offset), None when there is none. `stable_holder` names who
     holds the last stable offset below the log end. `unread_offset` is the lowest offset that a registered reader has not read yet.
-    `rounds_left` is what the newest receipt says of a dirty range that the map budget cut, 0 when it was not.
+    `rounds_left` is what the newest receipt says of a dirty range that the map budget cut, 0 when it was not. `unreadable` says why nothing
+    is known of its producers: neither is the last stable offset then, and it is left alone.
     """
 
     topic: str
@@ -51,6 +52,7 @@ class PartitionLog:
     stable_holder: str | None = None
     unread_offset: int | None = None
     rounds_left: int = 0
+    unreadable: str | None = None
 
     @property
     def closed_segments(self) -> Sequence[Segment]:

@@ -149,7 +149,7 @@ def plan_cleaning(
 
     `entries` is how many records the round may map; `barred` says which partitions the state machine keeps out. With `force` the ratio does
     not matter and quarantine is lifted; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
-    taken. After the first that does not fit, only those are taken that map nothing.
+    taken. After the first that does not fit, only those are taken that map nothing. One whose producers cannot be read is never taken.
     """
     plans = [_plan_partition(log, now_ms=now_ms, barred=barred(log), force=force) for log in logs]
     eligible = sorted((one for one in plans if one.trigger is not None), key=_order)
@@ -226,6 +226,8 @@ def _judge(
     """Return why a partition is cleaned, or why not."""
     if not log.config.compacted:
         return None, Obstacle.NOT_COMPACTED
+    if log.unreadable is not None:
+        return None, barred if barred in {Obstacle.IN_PROGRESS, Obstacle.PAUSED} else Obstacle.UNCLEANABLE
     if barred is not None and not (force and barred is Obstacle.UNCLEANABLE):
         return None, barred
     whole = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.end_offset, record_count=0)

@@ -24,7 +24,7 @@ def carried_out(request: Request, log_dir: str, timeout_s: float) -> Any:
         logs.hold_lock()
     except LogDirLocked as locked:
         return _asked(request, logs.location, timeout_s, locked)
-    return request.carry_out(logs, clock.now_ms())
+    return request.carry_out(logs, clock.now_ms)
 
 
 def _asked(request: Request, location: str, timeout_s: float, locked: LogDirLocked) -> Any:

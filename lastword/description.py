@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """One partition: its offsets, sizes and segments. `active` tells whether the last segment still takes appends."""
+    """One partition: its offsets, sizes and segments. `active` tells whether the last segment still takes appends.
+
+    Where the states of its producers cannot be read, as a file is spoilt, `last_stable_offset` is the log start: nothing is known above it.
+    """
 
     partition: int
     log_start_offset: int
@@ -63,7 +66,7 @@ def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> Topic
     decisions = log.decisions_seen(snapshot)
     config = log.config(decisions)
     ends = snapshot.log_end_offsets(decisions.partitions)
-    stable = log.last_stable_offsets(spark, snapshot, decisions)
+    stable = log.seen_stable_offsets(spark, snapshot, decisions)
     segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
     for segment in snapshot.segments():
         segments[segment.partition].append(segment)

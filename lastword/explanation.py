@@ -21,6 +21,7 @@ class PartitionReport:
 
     `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `bound` is what holds the first uncleanable offset
     (`bound_detail` says whose, or until when), `eligible_at_ms` when time alone makes it eligible (None: it is, or nobody knows).
+    `uncleanable_reason` says why it is in quarantine, or, whatever the obstacle, why nothing is known of its producers.
     """
 
     topic: str
@@ -60,6 +61,8 @@ def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
         Bound.LAST_STABLE_OFFSET: f"open transaction of {log.stable_holder or 'a producer'} since offset {log.last_stable_offset}",
         Bound.MIN_COMPACTION_LAG: f"segment {found.first_uncleanable_offset} is younger than {log.config.min_compaction_lag_ms} ms{until}",
     }[found.bound]
+    if log.unreadable is not None:
+        detail = "the last stable offset is not known: the producers' states cannot be read"
     return PartitionReport(
         topic=log.topic,
         partition=log.partition,
@@ -82,5 +85,5 @@ def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
         eligible_at_ms=plan.eligible_at_ms,
         rounds_left=plan.dirty.rounds_left,
         checkpoint_reset=found.healing.value if found.healing else None,
-        uncleanable_reason=reason if plan.obstacle is Obstacle.UNCLEANABLE else None,
+        uncleanable_reason=log.unreadable or (reason if plan.obstacle is Obstacle.UNCLEANABLE else None),
     )

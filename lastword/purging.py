@@ -219,7 +219,7 @@ class Purge:
             if cleaner.stopping.is_set():
                 message = f"topic {self._log.name} is not purged: the service stops; to purge again goes on from there"
                 raise Aborted(message)
-            receipts = cleaner.clean(self._log, self._spark, now_ms=self._now_ms, force=True, partitions=partitions)
+            receipts = cleaner.clean(self._log, self._spark, clock_ms=lambda: self._now_ms, force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
         plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)

@@ -89,7 +89,7 @@ def _base64(text: str) -> str:
 
 
 class _Request(BaseModel):
-    """A verb that commits. `carry_out` does it and returns what came of it, with JSON's types alone."""
+    """A verb that commits. `carry_out` does it, by a clock, and returns what came of it, with JSON's types alone."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     needs_spark: ClassVar[bool] = True
@@ -103,14 +103,14 @@ class Clean(_Request):
     verb: Literal["clean"] = "clean"
     force: bool = False
 
-    def carry_out(self, logs: LogDir, now_ms: int) -> dict[str, Any]:
+    def carry_out(self, logs: LogDir, clock_ms: Callable[[], int]) -> dict[str, Any]:
         """Return {"receipts": as `to_details`, "reports": as `PartitionReport`}; raise `Aborted` if the cleaner was told to stop first."""
         topic = logs.topic(self.topic)
-        receipts = topic.clean(now_ms, force=self.force)
+        receipts = logs.idle_cleaner(topic.log).clean(topic.log, logs.spark, clock_ms=clock_ms, force=self.force)
         if not receipts and logs.cleaner.stopping.is_set():  # whether there was anything to do, nobody has looked
             message = f"topic {self.topic} is not cleaned: the service stops"
             raise Aborted(message)
-        return {"receipts": [one.to_details() for one in receipts], "reports": [asdict(one) for one in topic.explain(now_ms)]}
+        return {"receipts": [one.to_details() for one in receipts], "reports": [asdict(one) for one in topic.explain(clock_ms())]}
 
 
 class ApplyRetention(_Request):
@@ -118,9 +118,9 @@ class ApplyRetention(_Request):
 
     verb: Literal["retention"] = "retention"
 
-    def carry_out(self, logs: LogDir, now_ms: int) -> list[dict[str, Any]]:
+    def carry_out(self, logs: LogDir, clock_ms: Callable[[], int]) -> list[dict[str, Any]]:
         """Return for each partition that lost segments which, why, and its log start offset now."""
-        found = logs.topic(self.topic).apply_retention(now_ms)
+        found = logs.topic(self.topic).apply_retention(clock_ms())
         return [
             {
                 "partition": partition,
@@ -146,9 +146,9 @@ class DeleteRecords(_Request):
     verb: Literal["delete-records"] = "delete-records"
     before: dict[Annotated[int, Field(ge=0)], int]
 
-    def carry_out(self, logs: LogDir, now_ms: int) -> list[dict[str, int]]:
+    def carry_out(self, logs: LogDir, clock_ms: Callable[[], int]) -> list[dict[str, int]]:
         """Return the log start offset of each partition that was named."""
-        found = logs.topic(self.topic).delete_records(self.before, now_ms=now_ms)
+        found = logs.topic(self.topic).delete_records(self.before, now_ms=clock_ms())
         return [{"partition": partition, "log_start_offset": offset} for partition, offset in sorted(found.items())]
 
 
@@ -158,9 +158,9 @@ class AbortTransaction(_Request):
     verb: Literal["transactions abort"] = "transactions abort"
     producer_id: int
 
-    def carry_out(self, logs: LogDir, now_ms: int) -> dict[str, Any]:
+    def carry_out(self, logs: LogDir, clock_ms: Callable[[], int]) -> dict[str, Any]:
         """Return the partitions that the transaction had touched, and the table version."""
-        result = logs.topic(self.topic).abort_transaction(self.producer_id, now_ms=now_ms)
+        result = logs.topic(self.topic).abort_transaction(self.producer_id, now_ms=clock_ms())
         return {"partitions": sorted(result.ranges), "table_version": result.table_version}
 
 
@@ -174,11 +174,11 @@ class Purge(_Request):
     key_base64: Annotated[str, AfterValidator(_base64)]
     before_ms: int | None = None
 
-    def carry_out(self, logs: LogDir, now_ms: int) -> dict[str, Any]:
+    def carry_out(self, logs: LogDir, clock_ms: Callable[[], int]) -> dict[str, Any]:
         """Return {"receipt": as `PurgeReceipt.to_details`, or None, "remains": lines}."""
         key = base64.b64decode(self.key_base64)
         try:
-            receipt = logs.topic(self.topic).purge(key, before=self.before_ms, now_ms=now_ms)
+            receipt = logs.topic(self.topic).purge(key, before=self.before_ms, now_ms=clock_ms())
         except PurgeIncomplete as error:
             return {"receipt": None, "remains": list(error.remains)}
         return {"receipt": receipt.to_details(), "remains": []}
@@ -190,10 +190,10 @@ class DeleteTopic(_Request):
     verb: Literal["topics delete"] = "topics delete"
     needs_spark: ClassVar[bool] = False
 
-    def carry_out(self, logs: LogDir, now_ms: int) -> None:
+    def carry_out(self, logs: LogDir, clock_ms: Callable[[], int]) -> None:
         """Return nothing."""
-        logs.delete_topic(self.topic, now_ms=now_ms)
-        logs.purge_deleted(now_ms=now_ms)
+        logs.delete_topic(self.topic, now_ms=clock_ms())
+        logs.purge_deleted(now_ms=clock_ms())
 
 
 Request: TypeAlias = Clean | ApplyRetention | DeleteRecords | AbortTransaction | Purge | DeleteTopic
@@ -325,7 +325,7 @@ def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str
     try:
         if request.needs_spark:
             with_pool(logs.spark, CLEANER_POOL)
-        answer = Answer(ok=True, result=request.carry_out(logs, moment_ms)).model_dump_json()
+        answer = Answer(ok=True, result=request.carry_out(logs, now_ms)).model_dump_json()
         told.info("request carried out", waited_ms=waited_ms)
     except Exception as error:  # a request must not stop the service
         if isinstance(error, (Aborted, CommitConflict)) and now_ms() - letter.asked_at_ms < letter.timeout_ms:

@@ -421,7 +421,7 @@ class Topic:
         tombstone or marker has passed. With `force` the ratio does not matter, and quarantine is lifted; what the last stable offset,
         `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: SEMANTICS §3 to §11, KIP-58, KIP-354, KIP-534.
         """
-        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
+        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.spark, clock_ms=clock.at(now_ms), force=force)
 
     def explain(self, now_ms: int | None = None, *, force: bool = False) -> list[PartitionReport]:
         """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -17,9 +16,9 @@ from pyarrow import fs
 
 from compaction.bounds import PartitionLog
 from compaction.config import TopicConfig, parse_topic_config
-from compaction.errors import SparkNeeded, UnknownTopic, UserError
+from compaction.errors import UnknownTopic, UserError
 from compaction.moments import instant
-from compaction.producers import OpenTransaction, ProducerSnapshot, in_sight, known, last_stable_offsets, remembered
+from compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
 from compaction.readers import unread_offsets
 from compaction.receipt import CleaningReceipt
 from compaction.segments import is_closed
@@ -29,11 +28,11 @@ from storage.decisions import Decision, Decisions, Kind
 from storage.footers import Compression, read_compression
 from storage.history import commits_since, find_token, telling
 from storage.ledger import Ledger
-from storage.producer_log import has_producers, read_states
+from storage.producer_log import ProducerLog
 from storage.snapshot import LogSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
 _COMPRESSION_VERSIONS: Final = 20
-#: A marker goes in the second cleaning that comes by it, at the earliest.
-_LEAST_CLEANINGS: Final = 2
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
 _LOOKED_VERSIONS: Final = 200
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
@@ -79,9 +76,9 @@ class TopicLog:
         self._snapshot: LogSnapshot | None = None
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
         self._topic_id: str | None = None
-        self._producers: ProducerSnapshot | None = None
-        self._useless: set[ProducerState] = set()
-        self._producer_cache = producer_cache
+        self._producers = ProducerLog(
+            name, paths.log, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
+        )
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._looked_at = 0
         self._read_to = 0
@@ -241,89 +238,96 @@ class TopicLog:
         newest = {(row.partition, row.table_version or -row.sequence): row for row in rows}
         return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
-    def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int) -> list[PartitionLog]:
-        """Return what planning knows of every partition at a snapshot; errors as `producer_states`."""
+    def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+        """Return what planning knows of every partition at a snapshot; of one whose producers cannot be read, why (`readable_states`)."""
         decisions = self.decisions_seen(snapshot)
-        stable = self.last_stable_offsets(spark, snapshot, decisions)
+        states, unreadable = self.readable_states(spark, snapshot, decisions, again=again)
+        stable = self._stable(snapshot, decisions, states, unreadable)
         holders = {}
         if stable != snapshot.log_end_offsets(decisions.partitions):
-            for one in self.open_transactions(spark, snapshot):
+            for one in self._open(states):
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 named += f", begun {instant(one.since_ms)},"
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
-        return partition_logs(self.name, self.config(decisions), snapshot, decisions, stable, holders=holders, now_ms=now_ms)
+        config = self.config(decisions)
+        return partition_logs(self.name, config, snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms)
 
     def producer_states(
-        self, spark: SparkSession | None, snapshot: LogSnapshot | None = None, decisions: Decisions | None = None
+        self,
+        spark: SparkSession | None,
+        snapshot: LogSnapshot | None = None,
+        decisions: Decisions | None = None,
+        *,
+        of: Collection[int] | None = None,
     ) -> States:
-        """Return every producer's state in every partition at a snapshot (default: the newest), by (partition, producer id).
+        """Return every producer's state at a snapshot (default: the newest) by (partition, producer id), in the partitions `of` or in all.
 
         Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
-        Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then.
+        Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then, and
+        what Spark raises when a file of these partitions cannot be read.
         """
         with self._lock:
             at = snapshot or self.snapshot()
-            states = self._states_of_all(spark, at)
+            states = self._producers.states(spark, at, of)
+        return self._in_sight(states, at, decisions)
+
+    def readable_states(
+        self,
+        spark: SparkSession | None,
+        snapshot: LogSnapshot | None = None,
+        decisions: Decisions | None = None,
+        *,
+        again: bool = False,
+    ) -> tuple[States, dict[int, str]]:
+        """Return `producer_states` of the partitions whose files can be read, and for each other one the reason.
+
+        One that could not be read is tried again after half a minute, at once with `again`. Raises `SparkNeeded`, and what Spark raises
+        where no file is to blame.
+        """
+        with self._lock:
+            at = snapshot or self.snapshot()
+            states, unreadable = self._producers.readable(spark, at, again=again)
+        return self._in_sight(states, at, decisions), unreadable
+
+    def _in_sight(self, states: States, at: LogSnapshot, decisions: Decisions | None) -> States:
         if all(one.open_first_offset is None for one in states.values()):
             return states
         return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
 
-    def _states_of_all(self, spark: SparkSession | None, at: LogSnapshot) -> States:
-        """Return `producer_states` with what lies below the log start too; under the lock."""
-        if self._producers is None:
-            self._producers = self._producer_cache.load()
-        if self._producers is not None and self._producers.table_version == at.version:
-            return self._producers.states
-        partitions = self.decisions().partitions
-        if not has_producers(at, (0,) * partitions):
-            return {}
-        if spark is None:
-            message = f"topic {self.name}: its producers' states have to be read from the log"
-            raise SparkNeeded(message)
-        if self._producers is not None and not self._is_followed(self._producers):
-            self._producers = None
-        behind = self._producers is not None and self._producers.table_version < at.version
-        found = read_states(spark, self.paths.log, at, partitions, self._producers if behind else None)
-        if self._producers is None or behind:
-            self._producers = found
-            self._producer_cache.save(found)
-        return found.states
-
-    def _is_followed(self, known_states: ProducerSnapshot) -> bool:
-        """Tell whether what came after some states is all in the rows past them.
-
-        Not after a RESTORE. Nor where two cleanings may have removed a marker: the first gives it a horizon, a later one takes it away.
-        """
-        since, table = known_states.table_version, self._refreshed()
-        commits = commits_since(table, since)
-        if len(commits) < table.version() - since or any(one.restored_version is not None for one in commits):
-            return False
-        has_open = any(one.open_first_offset is not None for one in known_states.states.values())
-        return not has_open or sum(one.metadata is not None and bool(one.metadata.receipts) for one in commits) < _LEAST_CLEANINGS
-
     def open_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
-        """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on."""
+        """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on.
+
+        Errors as `producer_states`.
+        """
+        return self._open(self.producer_states(spark, snapshot))
+
+    def seen_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
+        """Return `open_transactions`, without what they have in partitions of which nothing is known (`readable_states`)."""
+        return self._open(self.readable_states(spark, snapshot)[0])
+
+    def _open(self, states: States) -> list[OpenTransaction]:
+        """Return the transactions that are open by some states, oldest first."""
         decisions, config = self.decisions(), self.config()
         names = {producer.producer_id: name for name, producer in decisions.producers.items()}
         by_producer: dict[int, list[ProducerState]] = {}
-        for state in self.producer_states(spark, snapshot).values():
+        for state in states.values():
             if state.open_first_offset is not None:
                 by_producer.setdefault(state.producer_id, []).append(state)
         found = []
-        for producer_id, states in by_producer.items():
+        for producer_id, mine in by_producer.items():
             name = names.get(producer_id)
             own = decisions.producers[name].timeout_ms if name is not None else None
             found.append(
                 OpenTransaction(
                     producer_id=producer_id,
-                    epoch=max(state.epoch for state in states),
+                    epoch=max(state.epoch for state in mine),
                     transactional_id=name,
                     first_offsets={
                         state.partition: max(state.open_first_offset, decisions.log_start_offset(state.partition))
-                        for state in states
+                        for state in mine
                         if state.open_first_offset is not None
                     },
-                    since_ms=min(state.open_since_ms or 0 for state in states),
+                    since_ms=min(state.open_since_ms or 0 for state in mine),
                     timeout_ms=config.transaction_timeout_ms if own is None else own,
                 )
             )
@@ -332,10 +336,19 @@ class TopicLog:
     def last_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
         """Return the last stable offset of every partition: what a read_committed reader may see lies below it.
 
-        `decisions` are those by which the reader knows the log start: what they delete holds nothing back.
+        `decisions` are those by which the reader knows the log start: what they delete holds nothing back. Errors as `producer_states`.
         """
-        states = self.producer_states(spark, at, decisions).values()
-        return last_stable_offsets(decisions.log_start_offsets(), at.log_end_offsets(decisions.partitions), states)
+        return self._stable(at, decisions, self.producer_states(spark, at, decisions), ())
+
+    def seen_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
+        """Return `last_stable_offsets`; of a partition of which nothing is known the log start."""
+        return self._stable(at, decisions, *self.readable_states(spark, at, decisions))
+
+    @staticmethod
+    def _stable(at: LogSnapshot, decisions: Decisions, states: States, unreadable: Collection[int]) -> list[int]:
+        starts = decisions.log_start_offsets()
+        stable = last_stable_offsets(starts, at.log_end_offsets(decisions.partitions), states.values())
+        return [starts[one] if one in unreadable else offset for one, offset in enumerate(stable)]
 
     def forget_producers(self, *, now_ms: int) -> int:
         """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many; runs no Spark job.
@@ -343,17 +356,8 @@ class TopicLog:
         One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
         """
         with self._lock:
-            held = self._producers
-            if held is None:
-                return 0
-            seen = replace(held, states=in_sight(held.states, self.decisions().log_start_offsets()))
-            kept = remembered(seen, now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms).states
-            useless = {state for place, state in held.states.items() if place not in kept}
-            forgotten, self._useless = useless & self._useless, useless
-            if forgotten:
-                self._producers = replace(held, states={place: one for place, one in held.states.items() if one not in forgotten})
-                self._producer_cache.save(self._producers)
-            return len(forgotten)
+            expiration_ms = self.config().producer_id_expiration_ms
+            return self._producers.forget(self.decisions().log_start_offsets(), now_ms=now_ms, expiration_ms=expiration_ms)
 
     def known_producers(self, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int) -> States:
         """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""
@@ -408,11 +412,13 @@ def partition_logs(
     stable: Sequence[int],
     *,
     holders: Mapping[tuple[int, int], str],
+    unreadable: Mapping[int, str],
     now_ms: int,
 ) -> list[PartitionLog]:
     """Return what planning knows of every partition of a topic, from loaded metadata alone.
 
-    `stable` are the last stable offsets by partition, `holders` who holds them, by (partition, offset).
+    `stable` are the last stable offsets by partition, `holders` who holds them, by (partition, offset); `unreadable` says why the producers
+    of a partition are not known.
     """
     ends = snapshot.log_end_offsets(decisions.partitions)
     unread = unread_offsets(decisions.readers.values(), decisions.partitions, now_ms)
@@ -441,6 +447,7 @@ def partition_logs(
             rounds_left=decisions.rounds_left(partition),
             stable_holder=holders.get((partition, stable[partition])),
             unread_offset=unread[partition],
+            unreadable=unreadable.get(partition),
         )
         for partition in range(decisions.partitions)
     ]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from compaction.producers import OpenTransaction
     from storage.append import MicroBatch
     from storage.decisions import Decisions, Producer
+    from storage.producer_log import States
     from storage.snapshot import LogSnapshot
     from storage.topic_log import TopicLog
 
@@ -155,6 +156,9 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
     That of a streaming query is committed instead: its micro-batches are whole, and Spark would never bring them again. What an older
     instance left open is aborted and the newest one goes on. Nothing happens, and the result's version is None, where the transaction is
     over. Raises `UserError` for a topic that mirrors another: there the source's markers end it.
+
+    Of a partition of which nothing is known, as a file is spoilt, what is to be aborted is aborted once it can be read; a commit is of all
+    partitions, and raises what Spark does.
     """
     if log.decisions().mirror is not None:
         message = f"topic {log.name} is a mirror: its transactions are ended by the markers of its source"
@@ -162,7 +166,7 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
 
     def once() -> AppendResult:
         snapshot = log.snapshot()
-        if not any(_is_same(one, transaction) for one in log.open_transactions(spark, snapshot)):
+        if not any(_is_same(one, transaction) for one in log.seen_transactions(spark, snapshot)):
             return AppendResult(table_version=None)
         chosen: list[tuple[Control, int]] = []
 
@@ -185,7 +189,8 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
 
         log.ledger.decide(fenced)
         control, epoch = chosen[-1]
-        return _write_markers(log, spark, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms)
+        states = log.readable_states(spark, snapshot)[0] if control is Control.ABORT else None
+        return _write_markers(log, spark, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
 
     return log.attempts(once)
 
@@ -209,13 +214,21 @@ def _abort_older(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, *, no
 
 
 def _write_markers(
-    log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, control: Control, *, producer_id: int, epoch: int, now_ms: int
+    log: TopicLog,
+    spark: SparkSession,
+    snapshot: LogSnapshot,
+    control: Control,
+    *,
+    producer_id: int,
+    epoch: int,
+    now_ms: int,
+    seen: States | None = None,
 ) -> AppendResult:
     """Write one marker into every partition in which the producer has a transaction open, in one commit; none when it has none.
 
-    Raises `CommitConflict` when something was committed after `snapshot`.
+    By the states `seen` at `snapshot`, or by those of all partitions. Raises `CommitConflict` when something was committed after it.
     """
-    states = states_of(producer_id, log.producer_states(spark, snapshot))
+    states = states_of(producer_id, log.producer_states(spark, snapshot) if seen is None else seen)
     firsts = {partition: state.open_first_offset for partition, state in states.items() if state.open_first_offset is not None}
     if not firsts:
         return AppendResult(table_version=None)

@@ -30,7 +30,7 @@ from streaming.events import logger
 from streaming.pacing import PacedTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -73,6 +73,7 @@ class Cleaner:
         self.config, self.claims = config, claims
         self._parallelism = None if parallelism is None else max(1, parallelism // turns)
         self._healed: dict[tuple[str, int], tuple[int | None, int]] = {}
+        self._unreadable: set[tuple[str, int]] = set()
         self._turns = threading.BoundedSemaphore(turns)
         #: Set it, and no further round begins; the one in hand ends.
         self.stopping = threading.Event()
@@ -85,7 +86,7 @@ class Cleaner:
         """Return what a round would do, and the snapshot that it was planned with; raise `SparkNeeded` if it needs a job and has none."""
         log.look_back()
         snapshot = log.snapshot()
-        logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
+        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=force)
         return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
 
     def preview(self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
@@ -97,6 +98,18 @@ class Cleaner:
         """Return the quarantined partitions of a topic."""
         found = self.claims.uncleanable(log)
         return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
+
+    def _logs(self, log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+        """Return what planning knows of every partition, and say once of which nothing is known."""
+        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=again)
+        for one in logs:
+            place = log.paths.root, one.partition
+            if one.unreadable is None:
+                self._unreadable.discard(place)
+            elif place not in self._unreadable:
+                self._unreadable.add(place)
+                _report_uncleanable(one, one.unreadable, None)
+        return logs
 
     def _plan(
         self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
@@ -118,20 +131,21 @@ class Cleaner:
         log: TopicLog,
         spark: SparkSession,
         *,
-        now_ms: int,
+        clock_ms: Callable[[], int],
         force: bool = False,
         pacing: Pacing | None = None,
         partitions: Collection[int] | None = None,
     ) -> list[CleaningReceipt]:
         """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
 
-        With a limit of bytes a second, `pacing`, one round of it. Only `partitions`, when they are given: the others are left alone. What
-        is left when `stopping` is set stays as it is.
+        Each round is of the moment at which it begins (`clock_ms`), as each cleaning of Kafka's is: tombstones that a late one finds keep
+        their whole delete.retention.ms. With a limit of bytes a second, `pacing`, one round of it. Only `partitions`, when they are given:
+        the others are left alone. What is left when `stopping` is set stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         receipts: list[CleaningReceipt] = []
         while not self.stopping.is_set():
-            found, tried = self._round(log, spark, now_ms=now_ms, force=force, pacing=pacing, done=done)
+            found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
             receipts += found
             if not tried or (pacing is not None and pacing.round_bytes is not None):
                 break
@@ -139,7 +153,7 @@ class Cleaner:
         return receipts
 
     def _round(
-        self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool, pacing: Pacing | None, done: set[int]
+        self, log: TopicLog, spark: SparkSession, *, clock_ms: Callable[[], int], force: bool, pacing: Pacing | None, done: set[int]
     ) -> tuple[list[CleaningReceipt], set[int]]:
         """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried.
 
@@ -149,8 +163,8 @@ class Cleaner:
 
         def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
             log.look_back()
-            snapshot = log.snapshot()
-            logs = log.partition_logs(spark, snapshot, now_ms=now_ms)
+            snapshot, now_ms = log.snapshot(), clock_ms()
+            logs = self._logs(log, spark, snapshot, now_ms=now_ms, again=force)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             self._report_plan(log, plan)
             chosen = {one.log.partition for one in plan.chosen}
@@ -167,7 +181,7 @@ class Cleaner:
         for one in sorted(chosen):
             if not self.stopping.is_set():
                 others = set(range(log.decisions().partitions)) - {one}
-                receipts += self._round(log, spark, now_ms=now_ms, force=force, pacing=pacing, done=others | done)[0]
+                receipts += self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=others | done)[0]
         return receipts, chosen
 
     def _execute(
@@ -208,31 +222,49 @@ class Cleaner:
         return PacedTurn(pacing, self._turns, lambda: self.claims.is_awaited(log) or pacing.seconds() > end)
 
     def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
-        one = plan.chosen[0]
-        self.claims.quarantine(log, one.log.partition, first_line(error))
-        _LOG.error(
-            "partition is uncleanable",
-            topic=log.name,
-            partition=one.log.partition,
-            reason=first_line(error),
-            last_stable_offset=one.log.last_stable_offset,
-            log_start_offset=one.log.log_start_offset,
-            log_end_offset=one.log.log_end_offset,
-        )
+        one = plan.chosen[0].log
+        self.claims.quarantine(log, one.partition, first_line(error))
+        _report_uncleanable(one, first_line(error), one.last_stable_offset)
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
     def apply_retention(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> dict[int, Deletion]:
-        """Take away the segments that log start, size and time allow to go; return what went by partition."""
+        """Take away the segments that log start, size and time allow to go; return what went by partition.
+
+        When that fails it is done partition by partition, and what went wrong with one of them is raised in the end.
+        """
+        found, failure = self._retained(log, spark, None, now_ms=now_ms)
+        if failure is not None:
+            each = [self._retained(log, spark, partition, now_ms=now_ms) for partition in range(log.decisions().partitions)]
+            found = {partition: one for mine, _ in each for partition, one in mine.items()}
+            failure = next((failed for _, failed in each if failed is not None), None)
+        self._report_deletions(log, found)
+        if failure is not None:
+            raise failure
+        return {partition: one for partition, one in found.items() if one.segments}
+
+    def _retained(
+        self, log: TopicLog, spark: SparkSession, only: int | None, *, now_ms: int
+    ) -> tuple[dict[int, Deletion], Exception | None]:
+        """Return what retention took from one partition, or from all that are idle, or what went wrong."""
 
         def once() -> dict[int, Deletion]:
             log.look_back()
             snapshot = log.snapshot()
-            logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
+            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+            logs = [one for one in logs if only in {None, one.partition}]
             with self.claims.in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
 
-        found = past_conflicts(once)
+        try:
+            return past_conflicts(once), None
+        except (CommitConflict, CommitStateUnknown, UnknownTopic):
+            raise
+        except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+            return {}, error
+
+    @staticmethod
+    def _report_deletions(log: TopicLog, found: Mapping[int, Deletion]) -> None:
         metrics.count_deletions(log.name, found)
         for partition, one in found.items():
             if one.future_timestamp_ms is not None:
@@ -247,7 +279,6 @@ class Cleaner:
                     segments=[(segment.base_offset, breach.value) for segment, breach in one.segments],
                     log_start_offset=one.log_start_offset,
                 )
-        return {partition: one for partition, one in found.items() if one.segments}
 
     def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int, pacing: Pacing | None = None) -> int:
         """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
@@ -257,7 +288,8 @@ class Cleaner:
         def once() -> int:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
                 snapshot = log.snapshot()
-                logs = self._idle(log, log.partition_logs(spark, snapshot, now_ms=now_ms))
+                logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+                logs = [one for one in logs if one.unreadable is None]
                 with self.claims.in_progress(log, [one.partition for one in logs]):
                     return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
 
@@ -272,6 +304,7 @@ class Cleaner:
         """Drop what is known of a topic that is gone."""
         self.claims.forget(log)
         self._healed = {place: seen for place, seen in self._healed.items() if place[0] != log.paths.root}
+        self._unreadable = {place for place in self._unreadable if place[0] != log.paths.root}
         metrics.forget_topic(log.name)
 
     def _is_news(self, log: TopicLog, plan: PartitionPlan) -> bool:
@@ -305,6 +338,19 @@ class Cleaner:
                     log_start_offset=one.log.log_start_offset,
                     log_end_offset=one.log.log_end_offset,
                 )
+
+
+def _report_uncleanable(log: PartitionLog, reason: str, last_stable_offset: int | None) -> None:
+    """Write why a partition is left alone, and its bounds, of which the last stable offset may not be known."""
+    _LOG.error(
+        "partition is uncleanable",
+        topic=log.topic,
+        partition=log.partition,
+        reason=reason,
+        last_stable_offset=last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+    )
 
 
 def report_cleaned(receipt: CleaningReceipt) -> None:

@@ -196,7 +196,7 @@ class Tending:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if not due.passed("hanging_ms", now_ms, _HANGING_MS) or log.decisions().mirror is not None:
             return  # a mirror's transactions are ended by the markers of its source
-        for one in log.open_transactions(self.spark):
+        for one in log.seen_transactions(self.spark):
             if one.hangs(now_ms):
                 transactions.end_for_others(log, self.spark, one, now_ms=now_ms)
                 metrics.HANGING_ENDED.labels(log.name).inc()
@@ -214,7 +214,7 @@ class Tending:
         if not log.config().compacted:
             return False
         self.pacing.wait()  # before it is planned, so that the plan is no old one
-        receipts = self.cleaner.clean(log, self.spark, now_ms=self.clock_ms(), pacing=self.pacing)
+        receipts = self.cleaner.clean(log, self.spark, clock_ms=self.clock_ms, pacing=self.pacing)
         if not receipts:
             return False
         with self._lock:

@@ -219,7 +219,7 @@ class Looker:
                 partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
                 for one, report in zip(plan.partitions, reports, strict=True)
             ),
-            transactions=tuple(log.open_transactions(spark, snapshot)),
+            transactions=tuple(log.seen_transactions(spark, snapshot)),
             readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(decisions.readers.items())),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),

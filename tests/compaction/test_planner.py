@@ -370,6 +370,19 @@ def test_force_lifts_quarantine_and_nothing_else() -> None:
         assert _one(drawn(_DIRTY), obstacle=obstacle, force=True).obstacle is obstacle
 
 
+def test_what_is_known_of_no_producer_is_left_alone_by_force_too() -> None:
+    """Where its transactions end is not known, so anything might be undecided; who paused it or works on it is named all the same."""
+    spoilt = replace(drawn(_DIRTY), unreadable="a file of it is spoilt")
+    for given, shown in (
+        (None, Obstacle.UNCLEANABLE),
+        (Obstacle.UNCLEANABLE, Obstacle.UNCLEANABLE),
+        (Obstacle.PAUSED, Obstacle.PAUSED),
+        (Obstacle.IN_PROGRESS, Obstacle.IN_PROGRESS),
+    ):
+        found = [_one(spoilt, obstacle=given, force=force) for force in (False, True)]
+        assert [(one.trigger, one.obstacle) for one in found] == [(None, shown)] * 2
+
+
 def test_partitions_are_barred_one_by_one() -> None:
     """The state machine is asked about each."""
     plan = plan_cleaning(

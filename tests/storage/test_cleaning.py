@@ -689,3 +689,15 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
         assert all(one.map_entries <= 22 for one in rounds) or budget > 1_000
     spark.conf.set("spark.sql.shuffle.partitions", "4")
     assert all(one == outcomes[0] for one in outcomes)
+
+
+def test_each_round_of_a_pass_is_of_the_moment_at_which_it_begins(spark: SparkSession, logs: LogDir) -> None:
+    """Else the tombstones that a late round meets would have lost what the rounds before took of their delete.retention.ms."""
+    object.__setattr__(logs.service_config, "log_cleaner_dedupe_buffer_size", 4 * 24)
+    topic = logs.create_topic("hours", partitions=2, config=_COMPACT)
+    _closed(topic, *(rows(spark, "a=1 a=2 b=∅", partition=partition) for partition in (0, 1)))
+    clock = iter([T0, T0 + HOUR_MS, T0 + 2 * HOUR_MS])
+    receipts = logs.cleaner.clean(topic.log, spark, clock_ms=lambda: next(clock))
+    assert [(one.partition, one.now_ms - T0) for one in receipts] == [(0, 0), (1, HOUR_MS)]
+    assert history(topic, 0) == ["1 a=2", f"2 b=∅ @{DAY_MS}"]
+    assert history(topic, 1) == ["1 a=2", f"2 b=∅ @{HOUR_MS + DAY_MS}"]

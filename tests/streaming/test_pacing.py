@@ -132,7 +132,7 @@ def test_a_round_spends_what_it_reads_before_it_reads_it_and_what_it_wrote_besid
     share = topic.log.compression(before).indexed
     assert 0.1 < share < 0.9
     words = {word.partition(" ")[2] for word in history(topic)}
-    receipts = topic._log_dir.cleaner.clean(topic.log, spark, now_ms=T0, pacing=limit)  # noqa: SLF001
+    receipts = topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit)  # noqa: SLF001
     assert [one.partition for one in receipts] == [0], "one partition is more than a round may take"
     [receipt] = receipts
     mine = before.files.partition == 0
@@ -147,16 +147,16 @@ def test_a_round_spends_what_it_reads_before_it_reads_it_and_what_it_wrote_besid
     assert topic.log.snapshot().version == before.version + 1
     assert settled != 0
     limit.wait()
-    [other] = topic._log_dir.cleaner.clean(topic.log, spark, now_ms=T0, pacing=limit)  # noqa: SLF001
+    [other] = topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit)  # noqa: SLF001
     assert other.partition == 1
-    assert topic._log_dir.cleaner.clean(topic.log, spark, now_ms=T0, pacing=limit) == []  # noqa: SLF001
+    assert topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit) == []  # noqa: SLF001
     assert {word.partition(" ")[2] for word in history(topic)} < words
     assert topic.verify().ok
 
 
 def test_no_round_is_paced_for_so_long_that_vacuum_takes_what_it_wrote(spark: SparkSession, topic: Topic, waits: Waits) -> None:
     """Half a day, at a limit at which it would take years."""
-    topic._log_dir.cleaner.clean(topic.log, spark, now_ms=T0, pacing=Spent(1e-6, waits, waits.seconds))  # noqa: SLF001
+    topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=Spent(1e-6, waits, waits.seconds))  # noqa: SLF001
     assert waits.now == pytest.approx(12 * 3600, abs=1)
 
 
@@ -164,7 +164,7 @@ def test_a_round_that_is_paused_between_its_turns_changes_nothing(spark: SparkSe
     """What it wrote is in no commit; resumed, it is cleaned whole."""
     limit = Spent(1, waits, waits.seconds, at=2, then=lambda: topic.pause(0))
     before, rows = topic.log.snapshot().version, history(topic)
-    assert topic._log_dir.cleaner.clean(topic.log, spark, now_ms=T0, pacing=limit) == []  # noqa: SLF001
+    assert topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit) == []  # noqa: SLF001
     assert (len(limit.bytes), topic.log.snapshot().version, history(topic)) == (3, before, rows)
     topic.resume(0)
     assert sum(one.removed_count for one in topic.clean(T0)) == 120
@@ -182,7 +182,7 @@ def test_a_round_hurries_when_its_topic_is_to_be_deleted(spark: SparkSession, lo
             pass
 
     limit = Spent(1, waits, waits.seconds, at=1, then=delete)
-    [receipt] = cleaner.clean(topic.log, spark, now_ms=T0, pacing=limit)
+    [receipt] = cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit)
     deleting.join()
     assert receipt.removed_count == 60
     assert waits.now == 0
