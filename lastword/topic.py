@@ -448,7 +448,7 @@ class Topic:
     def apply_retention(self, now_ms: int | None = None) -> dict[int, Deletion]:
         """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.
 
-        Paused and uncleanable partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
+        Paused and quarantined partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
         """
         return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._log_dir.spark, now_ms=_now(now_ms))
 
