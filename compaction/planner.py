@@ -226,10 +226,10 @@ def _judge(
     """Return why a partition is cleaned, or why not."""
     if not log.config.compacted:
         return None, Obstacle.NOT_COMPACTED
-    if log.unreadable is not None:
-        return None, barred if barred in {Obstacle.IN_PROGRESS, Obstacle.PAUSED} else Obstacle.UNCLEANABLE
     if barred is not None and not (force and barred is Obstacle.UNCLEANABLE):
         return None, barred
+    if log.unreadable is not None:
+        return None, Obstacle.UNCLEANABLE
     whole = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.end_offset, record_count=0)
     reasons = {
         Trigger.OVERDUE: overdue_ms > 0 and found.cleanable_bytes > 0,

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from compaction.config_keys import DAY_MS, HOUR_MS
 from compaction.errors import Aborted, PurgeIncomplete, UserError
 from compaction.moments import moment_ms
-from lastword import decisions
+from lastword import clock, decisions
 from lastword.explanation import partition_reports
 from storage import crash_points
 from storage.append import Habits
@@ -219,7 +219,7 @@ class Purge:
             if cleaner.stopping.is_set():
                 message = f"topic {self._log.name} is not purged: the service stops; to purge again goes on from there"
                 raise Aborted(message)
-            receipts = cleaner.clean(self._log, self._spark, clock_ms=lambda: self._now_ms, force=True, partitions=partitions)
+            receipts = cleaner.clean(self._log, self._spark, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
         plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)
