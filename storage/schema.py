@@ -88,7 +88,8 @@ LEDGER_FIELDS: Final = (
 #: Statistics only of what the control plane asks for; never of key or value (cost, and keys do not belong in the Delta log).
 _LOG_PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": "offset,timestamp,appended_at,delete_horizon,producer_id",
-    "delta.checkpointInterval": "100",
+    # The commit that writes one takes a second longer; the service writes them more often, beside the appends (`upkeep.checkpoint`).
+    "delta.checkpointInterval": "500",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",

@@ -4,7 +4,7 @@
 |---|---|---|
 | files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | VACUUM LITE, which lists no files |
 | files that no commit ever named (a crash left them) | as long | VACUUM FULL, once a day |
-| Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`schema.log_properties`) |
+| Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`checkpoint`, `schema.log_properties`) |
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from storage.topic_log import TopicLog
 
+#: The service writes a checkpoint of a log's Delta log after so many commits.
+CHECKPOINT_COMMITS: Final = 100
 #: Files of the log stay at least so long, whatever file.delete.delay.ms says: a reader may hold a snapshot of yesterday.
 LEAST_FILE_RETENTION_MS: Final = DAY_MS
 #: As long Delta knows its commits (`schema.log_properties`), and when a file left (its own default, delta.deletedFileRetentionDuration).
@@ -90,6 +92,23 @@ def _vacuum_full(session: SparkSession, location: str, retention_ms: int) -> Non
 
 def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> None:
     session.sql(f"VACUUM delta.`{location.replace('`', '``')}` {kind} RETAIN {-(-retention_ms // HOUR_MS)} HOURS")
+
+
+def checkpoint(log: TopicLog, spark: SparkSession) -> int:
+    """Write a checkpoint of the log's Delta log when the last one is `CHECKPOINT_COMMITS` old; return the table version of the newest.
+
+    Where nobody does this, each 500th commit writes one (`schema.log_properties`), and who waits for that commit waits for it, too.
+    """
+    jvm = spark._jvm  # noqa: SLF001  no public way
+    assert jvm is not None  # noqa: S101  only Spark Connect has none
+    delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, log.paths.log)  # noqa: SLF001
+    none = jvm.scala.Option.empty()
+    snapshot = delta_log.update(False, none, none)  # noqa: FBT003  as Delta's own writes do
+    newest, version = int(snapshot.checkpointProvider().version()), int(snapshot.version())
+    if version - newest < CHECKPOINT_COMMITS:
+        return newest
+    delta_log.checkpoint(snapshot, none)
+    return version
 
 
 def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, retention_ms: int) -> None:

@@ -7,6 +7,7 @@
            one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
            small files of closed segments          of topics without compact, then too, and on until they are joined
+           a checkpoint of the Delta log           after a hundred commits: who appends does not wait for it
            VACUUM, dead letters, producers, ledger each hour
 ```
 
@@ -26,7 +27,7 @@ from compaction.config_keys import DAY_MS, HOUR_MS, SECOND_MS
 from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from compaction.planner import LEAST_URGENT
 from storage import transactions
-from storage.upkeep import compact_ledger, expire_dead_letters, vacuum
+from storage.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, expire_dead_letters, vacuum
 from streaming import metrics
 from streaming.events import logger
 from streaming.pacing import Pacing
@@ -70,6 +71,8 @@ class _Due:
     merge_ms: int = 0
     upkeep_ms: int = 0
     orphans_ms: int = 0
+    #: The table version of the newest checkpoint of the Delta log that is known here.
+    checkpoint_version: int = 0
     compacted: bool = True
 
     def is_pressing(self, now_ms: int) -> bool:
@@ -169,6 +172,7 @@ class Tending:
         """Tend one topic; return whether there may be more to clean or to join."""
         more = self._guarded(log, lambda log: self._clean(log) if log.config().compacted else self._merge(log))
         self._guarded(log, self._retain)
+        self._guarded(log, self._checkpoint)
         self._guarded(log, self._keep_tidy)
         return more
 
@@ -243,6 +247,11 @@ class Tending:
             return False
         due.merge_ms = 0
         return True
+
+    def _checkpoint(self, log: TopicLog) -> None:
+        due = self._due[log.paths.root]
+        if not 0 <= log.snapshot().version - due.checkpoint_version < CHECKPOINT_COMMITS:
+            due.checkpoint_version = checkpoint(log, self.spark)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from deltalake import DeltaTable
+
+import storage.upkeep
 import streaming.tending
 from compaction.config import parse_service_config
 from streaming.cleaner import Cleaner
@@ -136,3 +140,36 @@ def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: Spark
     topic.alter_config({"cleanup.policy": "compact,delete", "retention.ms": "1h"})
     tending.tick()
     assert history(topic) == []
+
+
+def _checkpoints(topic: Topic) -> list[int]:
+    """Return the versions at which the Delta log of a topic has a checkpoint."""
+    return sorted(int(one.name.split(".")[0]) for one in Path(topic.log.paths.log, "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_no_append_waits_for_one(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that starts takes the newest one that it finds, whoever wrote it; so does one that tends a topic of the same name anew."""
+    monkeypatch.setattr(streaming.tending, "vacuum", lambda *_, **__: None)  # it commits, too
+    monkeypatch.setattr(storage.upkeep, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(streaming.tending, "CHECKPOINT_COMMITS", 3)
+    topic = logs.create_topic("appended", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    tending = _tending(spark, topic)
+    found = []
+    for _ in range(7):
+        topic.append(rows(spark, "a=1"), now_ms=T0)
+        tending.tick()
+        found.append(_checkpoints(topic))
+    assert found == [[], [], [3], [3], [3], [3, 6], [3, 6]]
+
+    later = _tending(spark, topic)
+    later.tick()
+    assert _checkpoints(topic) == [3, 6]
+    later._due[topic.log.paths.root].checkpoint_version = 100  # noqa: SLF001  of a topic that was deleted
+    for _ in range(2):
+        topic.append(rows(spark, "a=1"), now_ms=T0)
+    later.tick()
+    assert _checkpoints(topic) == [3, 6, 9]
+    assert DeltaTable(topic.log.paths.log).version() == 9
+    assert tending.tended.failures + later.tended.failures == 0
