@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from streaming.events import logger
 from streaming.pacing import PacedTurn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -139,8 +140,9 @@ class Cleaner:
         """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
 
         Each round is of the moment at which it begins (`clock_ms`), as each cleaning of Kafka's is: tombstones that a late one finds keep
-        their whole delete.retention.ms. With a limit of bytes a second, `pacing`, one round of it. Only `partitions`, when they are given:
-        the others are left alone. What is left when `stopping` is set stays as it is.
+        their whole delete.retention.ms. One that waits for its turn begins, and is planned, after that. With a limit of bytes a second,
+        `pacing`, one round of it. Only `partitions`, when they are given: the others are left alone. What is left when `stopping` is set
+        stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         receipts: list[CleaningReceipt] = []
@@ -161,18 +163,27 @@ class Cleaner:
         """
         most_bytes = None if pacing is None else pacing.round_bytes
 
-        def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
+        def planned() -> tuple[CleaningPlan, LogSnapshot]:
             log.look_back()
             snapshot, now_ms = log.snapshot(), clock_ms()
             logs = self._logs(log, spark, snapshot, now_ms=now_ms, again=force)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             self._report_plan(log, plan)
-            chosen = {one.log.partition for one in plan.chosen}
-            try:
-                return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
-            except CleaningAborted as error:
-                _LOG.info("cleaning aborted", topic=log.name, why=str(error))
-                return [], chosen & error.paused
+            return plan, snapshot
+
+        def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
+            plan, snapshot = planned()
+            if not plan.chosen:
+                return [], set()
+            with self._turn() as waited:
+                if waited:  # as long as rounds of others took: of another moment, and perhaps another log
+                    plan, snapshot = planned()
+                chosen = set() if self.stopping.is_set() else {one.log.partition for one in plan.chosen}
+                try:
+                    return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
+                except CleaningAborted as error:
+                    _LOG.info("cleaning aborted", topic=log.name, why=str(error))
+                    return [], chosen & error.paused
 
         receipts, chosen = past_conflicts(once)
         if receipts is not None:
@@ -203,16 +214,25 @@ class Cleaner:
     def _run(
         self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
     ) -> list[CleaningReceipt]:
-        with self._turns:
-            began = time.monotonic()
-            slots, pace = map_slots(self.config), self._pace(log, pacing)
-            cleaning = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace)
-            receipts = cleaning.run()
+        began = time.monotonic()
+        slots, pace = map_slots(self.config), self._pace(log, pacing)
+        receipts = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         self.claims.release(log, [one.log.partition for one in plan.chosen])
         for receipt in receipts:
             report_cleaned(receipt)
         return receipts
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Hold one of the turns, and tell whether it had to be waited for."""
+        waited = not self._turns.acquire(blocking=False)
+        if waited:
+            self._turns.acquire()
+        try:
+            yield waited
+        finally:
+            self._turns.release()
 
     def _pace(self, log: TopicLog, pacing: Pacing | None) -> Pace:
         """Return the pace of a round that has its turn: it hurries once somebody waits for it, or VACUUM could take what it has written."""

@@ -134,6 +134,60 @@ def test_the_tasks_that_the_cleaner_may_take_are_those_of_all_its_rounds(
     assert cleaner._parallelism == tasks  # noqa: SLF001
 
 
+def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: SparkSession, logs: LogDir) -> None:
+    """What came meanwhile is cleaned along, tombstones keep their whole delete.retention.ms, and nobody was kept from its partitions.
+
+    ```
+     T0      a=1 b=∅ | a=2          planned; another round has the only turn
+     T0+1 d  … a=3 c=1 | e=1        it ends: planned again
+    ```
+    """
+    topic = logs.create_topic("late", config=_EAGER)
+    topic.append(rows(spark, "a=1 b=∅", timestamp_ms=T0), now_ms=T0)
+    topic.roll(now_ms=T0)
+    cleaner = logs.cleaner
+    asked, now_ms = threading.Event(), [T0]
+
+    def clock_ms() -> int:
+        asked.set()
+        return now_ms[0]
+
+    done: list[Any] = []
+    waiting = threading.Thread(target=lambda: done.extend(cleaner.clean(topic.log, spark, clock_ms=clock_ms)))
+    with cleaner._turn() as waited:  # noqa: SLF001
+        assert not waited
+        waiting.start()
+        assert asked.wait(60)
+        time.sleep(0.3)
+        assert not cleaner.claims.works_on(topic.log)
+        topic.append(rows(spark, "a=3 c=1", timestamp_ms=T0), now_ms=T0)
+        topic.roll(now_ms=T0)
+        now_ms[0] = T0 + DAY_MS
+    waiting.join(60)
+    assert [(one.end_offset, one.now_ms) for one in done] == [(4, T0 + DAY_MS)]
+    assert history(topic) == [f"1 b=∅ @{2 * DAY_MS}", "2 a=3", "3 c=1"]
+
+
+def test_a_round_that_waits_for_its_turn_when_the_cleaner_is_to_stop_does_not_begin(spark: SparkSession, logs: LogDir) -> None:
+    """The round in hand ends, no other begins."""
+    topic = logs.create_topic("stopped", config=_EAGER)
+    _dirty(spark, topic, 0)
+    cleaner, asked, done = logs.cleaner, threading.Event(), list[Any]()
+
+    def clock_ms() -> int:
+        asked.set()
+        return T0
+
+    waiting = threading.Thread(target=lambda: done.append(cleaner.clean(topic.log, spark, clock_ms=clock_ms)))
+    with cleaner._turn():  # noqa: SLF001
+        waiting.start()
+        assert asked.wait(60)
+        time.sleep(0.3)
+        cleaner.stopping.set()
+    waiting.join(60)
+    assert (done, len(history(topic))) == ([[]], 5)
+
+
 def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its swap is whole, and a topic that takes the name inherits no quarantine."""
     topic = logs.create_topic("doomed", config=_EAGER)
