@@ -216,12 +216,11 @@ class Purge:
         cleaner = self._log_dir.cleaner
         for _ in range(_TRIES):
             cleaner.claims.wait_idle(self._log, partitions)
-            if cleaner.stopping.is_set():
-                message = f"topic {self._log.name} is not purged: the service stops; to purge again goes on from there"
-                raise Aborted(message)
+            self._check_goes_on()
             receipts = cleaner.clean(self._log, self._spark, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
+        self._check_goes_on()
         plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)
         remains = []
         reports = partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
@@ -233,6 +232,11 @@ class Purge:
                 why = ["cleaning is paused; lastword resume"]
             remains.append(f"partition {report.partition}: the cleaner is held back ({report.bound}): {': '.join(why)}")
         raise PurgeIncomplete(self._log.name, remains)
+
+    def _check_goes_on(self) -> None:
+        if self._log_dir.cleaner.stopping.is_set():
+            message = f"topic {self._log.name} is not purged: the service stops; to purge again goes on from there"
+            raise Aborted(message)
 
     # --- what holds copies --------------------------------------------------------------------------------------------------------------
 

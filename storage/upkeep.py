@@ -97,7 +97,8 @@ def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> 
 def checkpoint(log: TopicLog, spark: SparkSession) -> int:
     """Write a checkpoint of the log's Delta log when the last one is `CHECKPOINT_COMMITS` old; return the table version of the newest.
 
-    Where nobody does this, each 500th commit writes one (`schema.log_properties`), and who waits for that commit waits for it, too.
+    Beside it each 500th commit writes one (`schema.log_properties`), and who waits for that commit waits for it, too: for where nobody does
+    this. Raises `RuntimeError` when none was written: Delta says why in its own log alone.
     """
     jvm = spark._jvm  # noqa: SLF001  no public way
     assert jvm is not None  # noqa: S101  only Spark Connect has none
@@ -108,7 +109,11 @@ def checkpoint(log: TopicLog, spark: SparkSession) -> int:
     if version - newest < CHECKPOINT_COMMITS:
         return newest
     delta_log.checkpoint(snapshot, none)
-    return version
+    written = int(delta_log.update(False, none, none).checkpointProvider().version())  # noqa: FBT003
+    if written < version:
+        message = f"topic {log.name}: Delta wrote no checkpoint of its log at table version {version}; the newest is of {written}"
+        raise RuntimeError(message)
+    return written
 
 
 def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, retention_ms: int) -> None:

@@ -168,17 +168,20 @@ class Cleaner:
             snapshot, now_ms = log.snapshot(), clock_ms()
             logs = self._logs(log, spark, snapshot, now_ms=now_ms, again=force)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
-            self._report_plan(log, plan)
             return plan, snapshot
 
         def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
             plan, snapshot = planned()
             if not plan.chosen:
+                self._report_plan(log, plan)
                 return [], set()
             with self._turn() as waited:
+                if self.stopping.is_set():
+                    return [], set()
                 if waited:  # as long as rounds of others took: of another moment, and perhaps another log
                     plan, snapshot = planned()
-                chosen = set() if self.stopping.is_set() else {one.log.partition for one in plan.chosen}
+                self._report_plan(log, plan)
+                chosen = {one.log.partition for one in plan.chosen}
                 try:
                     return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
                 except CleaningAborted as error:
@@ -307,6 +310,8 @@ class Cleaner:
 
         def once() -> int:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
+                if self.stopping.is_set():
+                    return 0
                 snapshot = log.snapshot()
                 logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
                 logs = [one for one in logs if one.unreadable is None]

@@ -7,7 +7,7 @@
            one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
            small files of closed segments          of topics without compact, then too, and on until they are joined
-           a checkpoint of the Delta log           after a hundred commits: who appends does not wait for it
+           a checkpoint of the Delta log           after a hundred commits, so that hardly an append writes one
            VACUUM, dead letters, producers, ledger each hour
 ```
 
@@ -20,11 +20,12 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from compaction.config_keys import DAY_MS, HOUR_MS, SECOND_MS
-from compaction.errors import CommitStateUnknown, LastwordError, UnknownTopic, first_line
+from compaction.errors import CommitConflict, CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from compaction.planner import LEAST_URGENT
 from storage import transactions
 from storage.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, expire_dead_letters, vacuum
@@ -71,7 +72,7 @@ class _Due:
     merge_ms: int = 0
     upkeep_ms: int = 0
     orphans_ms: int = 0
-    #: The table version of the newest checkpoint of the Delta log that is known here.
+    #: The table version of the newest checkpoint of the Delta log that is known here, or at which none could be written.
     checkpoint_version: int = 0
     compacted: bool = True
 
@@ -249,8 +250,12 @@ class Tending:
         return True
 
     def _checkpoint(self, log: TopicLog) -> None:
-        due = self._due[log.paths.root]
-        if not 0 <= log.snapshot().version - due.checkpoint_version < CHECKPOINT_COMMITS:
+        """Write a checkpoint of the Delta log if it is due; who deletes the topic waits until it is written, as for a round."""
+        due, version = self._due[log.paths.root], log.snapshot().version
+        if self.stop.is_set() or 0 <= version - due.checkpoint_version < CHECKPOINT_COMMITS:
+            return
+        with suppress(CommitConflict), self.cleaner.claims.in_progress(log, range(log.decisions().partitions)):  # at the next tick
+            due.checkpoint_version = version  # where none can be written it is tried again after as many commits
             due.checkpoint_version = checkpoint(log, self.spark)
 
     def _keep_tidy(self, log: TopicLog) -> None:

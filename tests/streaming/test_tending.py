@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from deltalake import DeltaTable
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lastword import LogDir, Topic
+    from storage.topic_log import TopicLog
 
 
 def _tending(spark: SparkSession, topic: Topic) -> Tending:
@@ -147,7 +148,7 @@ def _checkpoints(topic: Topic) -> list[int]:
     return sorted(int(one.name.split(".")[0]) for one in Path(topic.log.paths.log, "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_no_append_waits_for_one(
+def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_append_does(
     spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service that starts takes the newest one that it finds, whoever wrote it; so does one that tends a topic of the same name anew."""
@@ -173,3 +174,63 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_no_append_w
     assert _checkpoints(topic) == [3, 6, 9]
     assert DeltaTable(topic.log.paths.log).version() == 9
     assert tending.tended.failures + later.tended.failures == 0
+
+
+def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be written into the folder of the next topic of that name. One that another thread works on gets its own later."""
+    monkeypatch.setattr(streaming.tending, "CHECKPOINT_COMMITS", 1)
+    topic = logs.create_topic("deleted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    topic.append(rows(spark, "a=1"), now_ms=T0)
+    tending, found = _tending(spark, topic), list[bool]()
+
+    def written(log: TopicLog, _spark: SparkSession) -> int:
+        found.append(tending.cleaner.claims.works_on(log))
+        return log.snapshot().version
+
+    monkeypatch.setattr(streaming.tending, "checkpoint", written)
+    with tending.cleaner.claims.kept_away(topic.log):
+        tending.tick()
+    assert found == []
+    tending.tick()
+    assert found == [True]
+    assert tending.tended.failures == 0
+
+
+def test_a_checkpoint_that_delta_does_not_write_is_a_failure_and_tried_again_after_as_many_commits(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta swallows what went wrong, so it is asked afterwards which checkpoint it has."""
+    monkeypatch.setattr(streaming.tending, "vacuum", lambda *_, **__: None)
+    for module in (storage.upkeep, streaming.tending):
+        monkeypatch.setattr(module, "CHECKPOINT_COMMITS", 2)
+    topic = logs.create_topic("disk-full", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    tending, failures = _tending(spark, topic), []
+
+    def without_space(log: TopicLog, _spark: SparkSession) -> int:
+        return storage.upkeep.checkpoint(log, cast("SparkSession", _FullDisk(log)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming.tending, "checkpoint", without_space)
+        for _ in range(3):
+            topic.append(rows(spark, "a=1"), now_ms=T0)
+            tending.tick()
+            failures.append(tending.tended.failures)
+    assert failures == [0, 1, 1]
+    assert tending.tended.last_failure == "topic disk-full: Delta wrote no checkpoint of its log at table version 2; the newest is of -1"
+    topic.append(rows(spark, "a=1"), now_ms=T0)
+    tending.tick()
+    assert (_checkpoints(topic), tending.tended.failures) == ([4], 1)
+
+
+class _FullDisk:
+    """What `storage.upkeep.checkpoint` asks of a session, for a log of which no checkpoint can be written."""
+
+    def __init__(self, log: TopicLog) -> None:
+        version = SimpleNamespace(version=lambda: -1)
+        snapshot = SimpleNamespace(version=lambda: log.snapshot().version, checkpointProvider=lambda: version)
+        delta_log = SimpleNamespace(update=lambda *_: snapshot, checkpoint=lambda *_: None)
+        delta = SimpleNamespace(DeltaLog=SimpleNamespace(forTable=lambda *_: delta_log))
+        apache = SimpleNamespace(spark=SimpleNamespace(sql=SimpleNamespace(delta=delta)))
+        option = SimpleNamespace(empty=lambda: None)
+        self._jvm = SimpleNamespace(org=SimpleNamespace(apache=apache), scala=SimpleNamespace(Option=option))
+        self._jsparkSession = None
