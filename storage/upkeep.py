@@ -25,6 +25,7 @@ from compaction.config_keys import DAY_MS, HOUR_MS
 from compaction.readers import oldest_seen_ms
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
     from pyspark.sql import SparkSession
 
     from storage.topic_log import TopicLog
@@ -79,8 +80,7 @@ def _vacuum_full(session: SparkSession, location: str, retention_ms: int) -> Non
 
     A FULL makes Delta forget up to which commit the last LITE had come, and from then on it refuses a LITE (Delta 4.4, `VacuumCommand`).
     """
-    jvm = session._jvm  # noqa: SLF001  no public way
-    assert jvm is not None  # noqa: S101  only Spark Connect has none
+    jvm = _jvm(session)
     delta = jvm.org.apache.spark.sql.delta
     delta_log = delta.DeltaLog.forTable(session._jsparkSession, location)  # noqa: SLF001
     before = delta.commands.LastVacuumInfo.getLastVacuumInfo(delta_log)
@@ -88,6 +88,12 @@ def _vacuum_full(session: SparkSession, location: str, retention_ms: int) -> Non
     _run(session, location, "FULL", retention_ms)
     reached = max(delta.DeltaHistoryManager.getEarliestDeltaFile(delta_log), version.get() if version.isDefined() else 0)
     delta.commands.LastVacuumInfo.persistLastVacuumInfo(delta.commands.LastVacuumInfo(jvm.scala.Some(reached)), delta_log)
+
+
+def _jvm(session: SparkSession) -> JVMView:
+    jvm = session._jvm  # noqa: SLF001  no public way to Delta's classes
+    assert jvm is not None  # noqa: S101  only Spark Connect has none
+    return jvm
 
 
 def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> None:
@@ -100,8 +106,7 @@ def checkpoint(log: TopicLog, spark: SparkSession) -> int:
     Beside it each 500th commit writes one (`schema.log_properties`), and who waits for that commit waits for it, too: for where nobody does
     this. Raises `RuntimeError` when none was written: Delta says why in its own log alone.
     """
-    jvm = spark._jvm  # noqa: SLF001  no public way
-    assert jvm is not None  # noqa: S101  only Spark Connect has none
+    jvm = _jvm(spark)
     delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, log.paths.log)  # noqa: SLF001
     none = jvm.scala.Option.empty()
     snapshot = delta_log.update(False, none, none)  # noqa: FBT003  as Delta's own writes do

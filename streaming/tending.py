@@ -252,7 +252,7 @@ class Tending:
     def _checkpoint(self, log: TopicLog) -> None:
         """Write a checkpoint of the Delta log if it is due; who deletes the topic waits until it is written, as for a round."""
         due, version = self._due[log.paths.root], log.snapshot().version
-        if self.stop.is_set() or 0 <= version - due.checkpoint_version < CHECKPOINT_COMMITS:
+        if 0 <= version - due.checkpoint_version < CHECKPOINT_COMMITS:
             return
         with suppress(CommitConflict), self.cleaner.claims.in_progress(log, range(log.decisions().partitions)):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
