@@ -275,7 +275,7 @@ class Cleaning:
         def rows(chosen: NDArray[np.bool_]) -> DataFrame:
             self._check_still_wanted()  # at each turn: a slow pace may make a round long
             # Beyond a broadcast the rows are shuffled to be judged: the tasks before that are limited too.
-            found = self.reads.files(chosen, LOG_COLUMNS)
+            found = self.reads.files(chosen)
             return survivors(with_fate(found if judgement.broadcast else self.reads.few(found), judgement), judgement, LOG_COLUMNS)
 
         return Rewrite(

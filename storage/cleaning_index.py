@@ -131,10 +131,10 @@ class Index:
             mapped_rows = [self.reads.hold(one) for one in mapped_rows]  # asked for their newest offsets, and for their keys or positions
         newest = [one.where("offset IS NOT NULL") for one in mapped_rows] if together else mapped_rows
         found = [self._newest(newest)]
-        self._count_superseded(joined(rows), keyless=found[0].counts.column("block").null_count > 0)
+        self._count_superseded(rows, keyless=found[0].counts.column("block").null_count > 0)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
         superseded = self._superseded_together(newest) if together else None
-        superseded = self._superseded_apart(joined(newest), clean, aborted) if superseded is None else superseded
+        superseded = self._superseded_apart(newest, clean, aborted) if superseded is None else superseded
         blocks = as_blocks(self.reads, [*found, *superseded])
         if self._gathers:
             for one in mapped_rows:
@@ -162,8 +162,7 @@ class Index:
 
     def _dirty_rows(self, dirty: Sequence[Segment], aborted: DataFrame | None) -> DataFrame:
         """Return partition, offset and key of the data rows in the dirty ranges, without those of aborted transactions."""
-        columns = ("partition", "offset", "key", "control", "producer_id", "txn_first_offset")
-        rows = without_aborted(self.reads.segments(dirty, columns), aborted).where("control IS NULL")
+        rows = without_aborted(self.reads.segments(dirty), aborted).where("control IS NULL")
         if not all(self._is_dirty(one) for one in dirty):  # a needless condition makes Delta look for the files twice
             rows = rows.where(f"offset >= {listed_by_partition(self.first_dirty)} AND offset < {listed_by_partition(self.end)}")
         return rows.select("partition", "offset", "key")
@@ -173,12 +172,10 @@ class Index:
 
         Those of aborted transactions are judged as such: some may lie below a log start that stands inside their transaction.
         """
-        columns = ("partition", "segment", "offset", "key")
-        rows = self.reads.segments(clean, (*columns, "control", "producer_id", "txn_first_offset"))
-        rows = without_aborted(rows, aborted).where("control IS NULL AND key IS NOT NULL")
+        rows = without_aborted(self.reads.segments(clean), aborted).where("control IS NULL AND key IS NOT NULL")
         if any(one.last_offset >= self.first_dirty[one.partition] for one in clean):
             rows = rows.where(f"offset < {listed_by_partition(self.first_dirty)}")
-        return rows.select(*columns)
+        return rows.select("partition", "segment", "offset", "key")
 
     def _is_dirty(self, one: Segment) -> bool:
         """Tell whether a segment lies in the dirty range whole."""
@@ -192,7 +189,7 @@ class Index:
             self.found[partition].keys, self.found[partition].newest = keys, ranges
         return found
 
-    def _count_superseded(self, rows: DataFrame, *, keyless: bool) -> None:
+    def _count_superseded(self, rows: Sequence[DataFrame], *, keyless: bool) -> None:
         """Count the rows of the dirty ranges that are not the newest of their key: from metadata where it says how many rows there are."""
         totals: dict[int, int] = {}
         without_key: dict[int, int] = {}
@@ -205,7 +202,7 @@ class Index:
             if one.first_offset < plan.dirty.first_offset or one.last_offset >= plan.dirty.end_offset
         ]
         if keyless or partial or special.any():
-            counted = self.reads.few(rows).groupBy("partition").agg(F.count(F.lit(1)).alias("rows"), F.count("key").alias("keyed"))
+            counted = self.reads.few(joined(rows)).groupBy("partition").agg(F.count(F.lit(1)).alias("rows"), F.count("key").alias("keyed"))
             for row in counted.collect():
                 totals[row["partition"]], without_key[row["partition"]] = row["rows"], row["rows"] - row["keyed"]
         else:
@@ -222,8 +219,7 @@ class Index:
         asked = [segment for plan in plans for segment in clean_segments(plan)]
         if not asked:
             return
-        rows = self.reads.segments(asked, ("partition", "segment", "offset", "key", "control", "producer_id", "txn_first_offset"))
-        rows = without_aborted(rows, aborted).where("control IS NULL AND key IS NULL")
+        rows = without_aborted(self.reads.segments(asked), aborted).where("control IS NULL AND key IS NULL")
         rows = rows.where(f"offset < {listed_by_partition(self.first_dirty)}")
         for row in self.reads.few(rows).groupBy("partition", "segment").count().collect():
             self.found[row["partition"]].count(Removal.KEYLESS.value, row["segment"], row["count"])
@@ -238,7 +234,7 @@ class Index:
             return None
         return self._counted(found)
 
-    def _superseded_apart(self, newest: DataFrame, clean: Sequence[Segment], aborted: DataFrame | None) -> list[Judged]:
+    def _superseded_apart(self, newest: Sequence[DataFrame], clean: Sequence[Segment], aborted: DataFrame | None) -> list[Judged]:
         """Judge clean rows whose key came again."""
         asked = [one for one in clean if self.found[one.partition].keys]
         if not asked:
@@ -247,7 +243,7 @@ class Index:
         broadcast = self._fits(2 * keys)
         self.sent_keys = keys if broadcast else 0
         rows = self._clean_rows(asked, aborted)
-        newer = with_newer(rows if broadcast else self.reads.few(rows), newest.where("key IS NOT NULL"), broadcast=broadcast)
+        newer = with_newer(rows if broadcast else self.reads.few(rows), joined(newest).where("key IS NOT NULL"), broadcast=broadcast)
         going = newer.select("partition", "segment", "offset")
         return self._counted(self._judged([going if self._gathers else self.reads.hold(self.reads.few(going))], ["partition", "segment"]))
 

@@ -12,7 +12,7 @@ from storage.lanes import divided
 from storage.slice_ranges import any_of, ranges_of, slice_ranges, span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from compaction.planner import PartitionPlan
     from compaction.segments import Segment
-    from storage.slice_ranges import SliceRange
     from storage.snapshot import Files, LogSnapshot
 
 
@@ -41,12 +40,12 @@ class RoundReads:
         """Return the lanes that read some segments, and whether tasks share the one lane that it is then."""
         return divided(self.spark, ((one.partition, one.size_bytes) for one in segments), self.parallelism)
 
-    def segments(self, segments: Iterable[Segment], columns: Sequence[str]) -> DataFrame:
-        """Return narrow columns of all rows of some segments; counts the bytes of the first pass."""
+    def segments(self, segments: Iterable[Segment]) -> DataFrame:
+        """Return all rows of some segments, for the first pass, which counts their bytes: whoever asks selects narrow columns."""
         members = list(segments)
         for one in members:
             self.bytes[one.partition] += one.size_bytes
-        return self._rows(slice_ranges(self.snapshot.files, [span_of([one]) for one in members]), columns)
+        return self.table.where(any_of(slice_ranges(self.snapshot.files, [span_of([one]) for one in members])))
 
     def special(self, files: Callable[[Files], NDArray[np.bool_]], *, from_start: bool = False) -> DataFrame | None:
         """Return the narrow columns of the files in range that may hold control rows, horizons or producers; None when there are none.
@@ -56,14 +55,11 @@ class RoundReads:
         all_files = self.snapshot.files
         mine = files_of(all_files, self.chosen, from_start=from_start) & files(all_files)
         columns = ("partition", "segment", "offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
-        return self.few(self.files(mine, columns)) if mine.any() else None
+        return self.few(self.files(mine).select(*columns)) if mine.any() else None
 
-    def files(self, files: NDArray[np.bool_], columns: Sequence[str]) -> DataFrame:
-        """Return columns of all rows of the slices that some files are of."""
-        return self._rows(ranges_of(self.snapshot.files, files), columns)
-
-    def _rows(self, ranges: Sequence[SliceRange], columns: Sequence[str]) -> DataFrame:
-        return self.table.where(any_of(ranges)).select(*columns)
+    def files(self, files: NDArray[np.bool_]) -> DataFrame:
+        """Return all rows of the slices that some files are of."""
+        return self.table.where(any_of(ranges_of(self.snapshot.files, files)))
 
     def few(self, rows: DataFrame) -> DataFrame:
         """Return rows in as many tasks as the round may use."""

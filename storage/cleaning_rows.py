@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from compaction.producers import Control
 from compaction.record_retention import Removal
 from storage.envelope import LAST_TIMESTAMP_MS
-from storage.judged import BLOCK, BLOCK_BITS, IS_JUDGED, position
+from storage.judged import BLOCK, BLOCK_BITS, IS_JUDGED, POSITION, position
 from storage.plan_values import bigints, listed_by_partition, looked_up
 from storage.schema import TRANSACTION
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 REMOVAL: Final = "__removal"
 KEEPS_PLACE: Final = "__keeps_place"
 STAMPED: Final = "__stamped"
-_POSITION: Final = "__position"
 _ABORTED: Final = "__aborted"
 _PINNED: Final = "__pinned"
 _PLACE: Final = "__place"
@@ -92,11 +91,11 @@ def with_fate(rows: DataFrame, judgement: Judgement, *, keys: bool = True, value
     Needs the columns partition, offset, control, producer_id, txn_first_offset, delete_horizon; key unless `keys` is False (no row is
     keyless then), value unless `values` is False (no tombstone is stamped then).
     """
-    # One call for many columns, as each of them lets Spark analyze the whole plan; later ones of a call may name earlier ones.
-    marked = rows.select("*", position().alias(_POSITION), F.shiftright(position(), BLOCK_BITS).alias(BLOCK))
-    is_judged = "false"
+    # As few calls as can be: at each of them Spark analyzes the whole plan. Later columns of a call may name earlier ones.
+    marked, is_judged = rows, "false"
     if judgement.judged is not None:
-        marked = marked.join(F.broadcast(judgement.judged) if judgement.broadcast else judgement.judged, BLOCK, "left")
+        judged = F.broadcast(judgement.judged) if judgement.broadcast else judgement.judged
+        marked = marked.join(judged, F.shiftright(position(), BLOCK_BITS) == F.col(BLOCK), "left")
         is_judged = IS_JUDGED
     for name, transactions in ((_ABORTED, judgement.aborted), (_PINNED, judgement.pinned)):
         if transactions is not None:
@@ -136,8 +135,8 @@ def _among(positions: Sequence[int]) -> str:
     if not positions:
         return "false"
     if len(positions) <= _LOOKED_UP:
-        return f"array_contains({bigints(positions)}, {_POSITION})"
-    return f"({_POSITION} IN ({', '.join(f'{one}L' for one in positions)}))"
+        return f"array_contains({bigints(positions)}, {POSITION})"
+    return f"({POSITION} IN ({', '.join(f'{one}L' for one in positions)}))"
 
 
 def survivors(fated: DataFrame, judgement: Judgement, columns: Sequence[str]) -> DataFrame:

@@ -42,6 +42,8 @@ IS_JUDGED: Final = f"coalesce(getbit({BITS}, {_BIT_NUMBER}), 0) = 1"
 #: The offsets of so many blocks are told one by one.
 _FEW_BLOCKS: Final = 4096
 _BLOCKS: Final = pa.schema([(BLOCK, pa.int64()), (BITS, pa.int64())])
+#: A row's position, in SQL.
+POSITION: Final = f"(shiftleft(CAST(partition AS BIGINT), {OFFSET_BITS}) | `offset`)"
 
 
 def position(partition: str = "partition", offset: str = "offset") -> Column:
@@ -91,8 +93,8 @@ def judged(reads: RoundReads, rows: Sequence[DataFrame], by: Sequence[str], *, g
 
 
 def joined(lanes: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of all lanes."""
-    return reduce(DataFrame.unionByName, lanes)
+    """Return the rows of all lanes, or other rows of the same columns."""
+    return reduce(DataFrame.union, lanes)
 
 
 def as_blocks(reads: RoundReads, parts: Sequence[Judged]) -> DataFrame:

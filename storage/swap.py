@@ -186,13 +186,13 @@ class Rewrite:
         tasks = min(len(turn), self.parallelism or 2 * self.spark.sparkContext.defaultParallelism) if shared else len(lanes)
         target = F.broadcast(_table(self.spark, turn, spread([one.read_bytes + one.left_bytes for one in turn], tasks)))
         files = [self.read & files_in(self.snapshot.files, [_span(one) for one in turn if one.partition in lane]) for lane in lanes]
-        parts = [self.rows(one).join(target, F.expr(_IN_TARGET)) for one in files]
+        parts = [self.rows(one) for one in files]
         if shared and tasks > 1:
             few = parts[0] if self.parallelism is None else parts[0].coalesce(self.parallelism)
-            parts = [few.repartitionById(tasks, F.col("__task"))]
+            placed = few.join(target, F.expr(_IN_TARGET)).repartitionById(tasks, F.col("__task"))
         else:
-            parts = [one.coalesce(1) for one in parts]
-        written = reduce(DataFrame.union, parts).selectExpr(*[_PLACE.get(name, name) for name in LOG_COLUMNS])
+            placed = reduce(DataFrame.union, [one.coalesce(1) for one in parts]).join(target, F.expr(_IN_TARGET))
+        written = placed.selectExpr(*[_PLACE.get(name, name) for name in LOG_COLUMNS])
         return written.sortWithinPartitions(*PLACE_COLUMNS, "offset")
 
 
