@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from compaction.producers import Control
 from compaction.record_retention import Removal
 from storage.envelope import LAST_TIMESTAMP_MS
-from storage.judged import BLOCK, BLOCK_BITS, IS_JUDGED, POSITION, position
+from storage.judged import BLOCK, BLOCK_BITS, IS_JUDGED, position, position_sql
 from storage.plan_values import bigints, listed_by_partition, looked_up
 from storage.schema import TRANSACTION
 
@@ -135,8 +135,8 @@ def _among(positions: Sequence[int]) -> str:
     if not positions:
         return "false"
     if len(positions) <= _LOOKED_UP:
-        return f"array_contains({bigints(positions)}, {POSITION})"
-    return f"({POSITION} IN ({', '.join(f'{one}L' for one in positions)}))"
+        return f"array_contains({bigints(positions)}, {position_sql()})"
+    return f"({position_sql()} IN ({', '.join(f'{one}L' for one in positions)}))"
 
 
 def survivors(fated: DataFrame, judgement: Judgement, columns: Sequence[str]) -> DataFrame:

@@ -42,13 +42,16 @@ IS_JUDGED: Final = f"coalesce(getbit({BITS}, {_BIT_NUMBER}), 0) = 1"
 #: The offsets of so many blocks are told one by one.
 _FEW_BLOCKS: Final = 4096
 _BLOCKS: Final = pa.schema([(BLOCK, pa.int64()), (BITS, pa.int64())])
-#: A row's position, in SQL.
-POSITION: Final = f"(shiftleft(CAST(partition AS BIGINT), {OFFSET_BITS}) | `offset`)"
 
 
 def position(partition: str = "partition", offset: str = "offset") -> Column:
     """Return the row's position: partition and offset in one long."""
-    return F.expr(f"shiftleft(CAST({partition} AS BIGINT), {OFFSET_BITS}) | `{offset}`")
+    return F.expr(position_sql(partition, offset))
+
+
+def position_sql(partition: str = "partition", offset: str = "offset") -> str:
+    """Return the SQL of the row's position."""
+    return f"(shiftleft(CAST({partition} AS BIGINT), {OFFSET_BITS}) | `{offset}`)"
 
 
 @dataclass(frozen=True, slots=True)

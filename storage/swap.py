@@ -23,17 +23,16 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from compaction.errors import PartitionUncleanable
 from compaction.grouping import pieces
 from storage.commit import commit_swap
+from storage.judged import joined
 from storage.lanes import divided, spread
 from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
 from storage.slice_ranges import any_of, files_in, slice_ranges
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from compaction.segments import Segment
     from compaction.throttle import Pace
@@ -191,7 +190,7 @@ class Rewrite:
             few = parts[0] if self.parallelism is None else parts[0].coalesce(self.parallelism)
             placed = few.join(target, F.expr(_IN_TARGET)).repartitionById(tasks, F.col("__task"))
         else:
-            placed = reduce(DataFrame.union, [one.coalesce(1) for one in parts]).join(target, F.expr(_IN_TARGET))
+            placed = joined([one.coalesce(1) for one in parts]).join(target, F.expr(_IN_TARGET))
         written = placed.selectExpr(*[_PLACE.get(name, name) for name in LOG_COLUMNS])
         return written.sortWithinPartitions(*PLACE_COLUMNS, "offset")
 
