@@ -21,12 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from examples.airports.demo import newest_release
 from lastword import arrow
+from tests.processes import ROOT, SHORT_JVM
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ROOT = Path(__file__).parents[1]
 _CONFIG = """
 log.dir = "{folder}/data"
 log.cleaner.backoff.ms = "1s"
@@ -74,7 +74,7 @@ def _free_port() -> int:
 def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process for as long as the block lasts; when that fails, show the end of what the process wrote."""
     with log.open("wb") as stream:
-        started = subprocess.Popen(command, cwd=_ROOT, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
+        started = subprocess.Popen(command, cwd=ROOT, env=SHORT_JVM, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
         try:
             yield started
         except BaseException:
@@ -116,7 +116,7 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
     master = f"spark://127.0.0.1:{port}"
     incoming = tmp_path / "incoming"
     incoming.mkdir()
-    changes = sorted((_ROOT / "examples" / "airports" / "changes").glob("*.json.gz"))
+    changes = sorted((ROOT / "examples" / "airports" / "changes").glob("*.json.gz"))
     for number, path in enumerate(changes):
         os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
     config = tmp_path / "lastword.toml"

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +16,13 @@ import pytest
 from lastword import LogDir
 from tests.kill_app import TOPIC, service
 from tests.pictures import latest
+from tests.processes import ROOT, run_until_killed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
-_ROOT = Path(__file__).parents[2]
 _ROWS_A_FILE = 40
 
 
@@ -46,10 +47,7 @@ def write_input(folder: Path, files: int, seed: int) -> dict[str, str]:
 
 def application(log_dir: Path, folder: Path, point: str, nth: int = 1, *words: str) -> int:
     """Run the application as a process and return its exit code; see `tests.kill_app`."""
-    command = [sys.executable, "-m", "tests.kill_app", str(log_dir), str(folder), point, str(nth), *words]
-    done = subprocess.run(command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=1_800, check=False)  # noqa: S603
-    assert done.returncode in {0, -signal.SIGKILL}, done.stdout + done.stderr
-    return done.returncode
+    return run_until_killed("tests.kill_app", str(log_dir), str(folder), point, str(nth), *words)
 
 
 def next_start(log_dir: Path, folder: Path, *, cleaning: bool = False) -> None:
@@ -113,6 +111,6 @@ def test_a_second_application_on_one_log_dir_is_refused_and_a_reader_is_not(spar
         "try:\n    logs.hold_lock()\nexcept LogDirLocked as error:\n    print(error)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "logs")]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     assert done.stdout.splitlines()[0] == "1"
     assert f"is held by process {os.getpid()}" in done.stdout

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.pictures import rows, text
+from tests.processes import run_until_killed
 from tests.streaming.test_materialize import is_right
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import LogDir, Topic
 
-_ROOT = Path(__file__).parents[2]
 _PARTITIONS = 3
 _CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.bytes": "2KiB"}
 Words = dict[tuple[int, str], str]
@@ -159,10 +158,7 @@ def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int) -> Non
 
 
 def _application(log_dir: str, target: Path, point: str, nth: int) -> int:
-    command = [sys.executable, "-m", "tests.materialize_app", log_dir, "fruit", str(target), point, str(nth)]
-    done = subprocess.run(command, cwd=_ROOT, start_new_session=True, capture_output=True, text=True, timeout=600, check=False)  # noqa: S603
-    assert done.returncode in {0, -signal.SIGKILL}, done.stdout + done.stderr
-    return done.returncode
+    return run_until_killed("tests.materialize_app", log_dir, "fruit", str(target), point, str(nth))
 
 
 @pytest.mark.torture
