@@ -217,7 +217,7 @@ def test_sigterm_while_the_session_starts_stops_the_service_once_it_has_started(
     running = threading.Thread(target=service.run)
     running.start()
     try:
-        running.join(PATIENCE_SECONDS / 5)
+        running.join(PATIENCE_SECONDS)
         assert not running.is_alive()
     finally:
         service.stop()
