@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from examples.airports.demo import newest_release
 from lastword import arrow
 from tests.processes import ROOT, SHORT_JVM
+from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -102,12 +102,6 @@ def _json(url: str) -> Any:
         return None
 
 
-def _cleanings(url: str) -> float:
-    """Return how many cleanings are counted; a receipt can be read a moment before it is counted."""
-    families = text_string_to_metric_families(_answer(url).decode())
-    return sum(one.value for family in families for one in family.samples if one.name == "lastword_log_cleaner_cleanings_total")
-
-
 @pytest.mark.timeout(400)
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
     """Files in, cleaned and appended on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
@@ -143,7 +137,13 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
         assert [one["coresused"] for one in workers] == [1, 1], "an executor on each worker"
         until(lambda: sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ())) >= 100_000, "not all was appended")
         until(lambda: len({one["partition"] for one in figures().get("receipts", ())}) == 4, "not every partition was cleaned")
-        until(lambda: _cleanings(f"http://127.0.0.1:{http}/metrics") >= 4, "the cleanings are not counted")
+
+        def counted() -> bool:
+            """Tell whether each partition is counted as cleaned, a moment after its receipt can be read."""
+            found = samples(f"http://127.0.0.1:{http}", "lastword_log_cleaner_cleanings_total")
+            return [labels for labels, count in found if count >= 4] == [{"topic": "airports"}]
+
+        until(counted, "the cleanings are not counted")
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
     found = arrow.latest(str(tmp_path / "data" / "airports")).to_pylist()

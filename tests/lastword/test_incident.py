@@ -10,7 +10,6 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from lastword import clock
@@ -19,6 +18,7 @@ from lastword.service import Service
 from lastword.settings import Settings
 from tests.lastword.status.test_alerts import alerts_firing
 from tests.pictures import history, rows
+from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  loopback
         text: str = answer.read().decode()
     return text
-
-
-def _samples(url: str, name: str) -> list[tuple[dict[str, str], float]]:
-    families = text_string_to_metric_families(_get(f"{url}/metrics"))
-    return [(sample.labels, sample.value) for family in families for sample in family.samples if sample.name == name]
 
 
 def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -71,7 +66,7 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
         since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun_ms // 1000))
 
         def told() -> list[tuple[dict[str, str], float]]:
-            return _samples(server.url, "lastword_transaction_start_time_secs")
+            return samples(server.url, "lastword_transaction_start_time_secs")
 
         until(told, "the metric does not come")
         labels = {"topic": "prices", "partition": "1", "producer_id": str(producer), "transactional_id": "loader-7"}
