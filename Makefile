@@ -9,21 +9,31 @@ UV_VERSION = 0.13.8
 WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test torture bench docs lint types layers coverage lock clean
+.PHONY: help setup demo java quick test torture bench docs lint types layers coverage lock clean
 .SUFFIXES:
 
 help: ## this list
 	@echo 'make TARGET, where TARGET is:'
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
-setup: .jars/.broker ## Python packages in .venv, jars in .jars; nothing else is installed
+setup: java .jars/.broker ## Python packages in .venv, jars in .jars; nothing else is installed
 	@echo 'ready: `make demo` shows what it does, `make test` checks it'
 
-demo: .jars/.spark ## the airports of the world as a compacted changelog
+java: # before anything is installed
+	@sh tools/prerequisites.sh java >/dev/null
+
+demo: java .jars/.spark ## the airports of the world as a compacted changelog
 	@$(WITH_JAVA) $(PY) -m examples.airports.demo
 
-test: lint types layers coverage .jars/.broker ## style, types, layers, coverage, then the tests (not the torture)
-	@$(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile
+# The rules' coverage is measured in one process, the other tests run in two; JAVA_HOME leads nowhere, so that a test which needs a JVM
+# without saying so fails.
+quick: lint types layers ## what to run before each commit: style, types, layers, and all tests that need no JVM; under a minute
+	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal -m 'not jvm and not torture'
+
+test: java ## every check: style, types, layers, coverage, all tests (not the torture)
+	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers coverage .jars/.broker \
+		&& $(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile --durations 25 \
+		&& echo "make test: $$(( $$(date +%s) - began )) s in all"
 
 torture: .jars/.broker ## random histories, crashes, restarts: minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m torture
@@ -55,14 +65,13 @@ lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with 
 		--python-version 3.10 pyproject.toml --constraint requirements.lock --output-file requirements-service.lock
 
 clean: ## remove what setup and the tools made
-	rm -rf .venv .bootstrap .jars .demo .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf .venv .bootstrap .jars .demo .coverage .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- what setup is made of; each step leaves a stamp and is done again when what it depends on has changed -------------------------
 
 # uv of exactly this version: the one on the PATH when it is that, else installed by pip into a folder of its own.
 .bootstrap/.uv-$(UV_VERSION):
-	@sh tools/prerequisites.sh java >/dev/null
 	@rm -rf .bootstrap && mkdir .bootstrap
 	@if [ "$$(uv --version 2>/dev/null | cut -d ' ' -f 2)" = $(UV_VERSION) ]; then \
 		printf '#!/bin/sh\nexec uv "$$@"\n' > .bootstrap/uv; \
@@ -88,10 +97,10 @@ clean: ## remove what setup and the tools made
 	@.bootstrap/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.jars/.spark: lastword/jars.lock .venv/.installed
-	@$(WITH_JAVA) $(PY) -m lastword.jars
+.jars/.spark: lastword/spark/jars.lock .venv/.installed
+	@$(WITH_JAVA) $(PY) -m lastword.spark.jars
 	@mkdir -p .jars && touch $@
 
 .jars/.broker: .jars/.spark
-	@$(WITH_JAVA) $(PY) -m lastword.jars --group broker
+	@$(WITH_JAVA) $(PY) -m lastword.spark.jars --group broker
 	@mkdir -p .jars && touch $@

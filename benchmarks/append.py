@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 
 from benchmarks.measure import in_turns, report
 from lastword import LogDir, clock, spark_session
-from storage.append import Habits
-from storage.envelope import ORDER_PREFIX
-from storage.partitioners import with_hash
-from storage.schema import HEADERS_TYPE, LOG_COLUMNS
+from lastword.storage.append.append import Habits, append_rows
+from lastword.storage.append.partitioners import with_hash
+from lastword.storage.append.validation import ORDER_PREFIX
+from lastword.storage.files.schema import HEADERS_TYPE, LOG_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +98,7 @@ def _sizes(spark: SparkSession, folder: Path) -> None:
         habits = Habits()
 
         def lastword() -> None:
-            topic.log.append(rows(), now_ms=clock.now_ms(), habits=habits)  # noqa: B023  called in this turn of the loop
+            append_rows(topic.log, rows(), now_ms=clock.now_ms(), habits=habits)  # noqa: B023  called in this turn of the loop
 
         timings = in_turns({"plain": plain_append(spark, rows, str(folder / f"plain-{size}")), "lastword": lastword}, warm_up=5, rounds=11)
         plain, ours = timings["plain"].median, timings["lastword"].median
@@ -114,7 +114,7 @@ def _many(spark: SparkSession, folder: Path) -> None:
     for _ in range(210):
         begun = time.perf_counter()
         rows = spark.read.parquet(source).withColumn(f"{ORDER_PREFIX}1", F.lit(0))
-        topic.log.append(rows, now_ms=clock.now_ms(), habits=habits)
+        append_rows(topic.log, rows, now_ms=clock.now_ms(), habits=habits)
         seconds.append(time.perf_counter() - begun)
     first, last = statistics.median(seconds[10:20]), statistics.median(seconds[-10:])
     line = [f"{first:.3f} s", f"{last:.3f} s", f"{last / first:.2f}×", "≤ 1.2"]

@@ -44,15 +44,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.measure import in_turns, report, timed
-from compaction.config import parse_service_config, parse_topic_config
-from compaction.planner import plan_cleaning
 from lastword import LogDir, clock, spark_session
-from storage.decisions import Decision, Kind, fold
-from storage.snapshot import Files, LogSnapshot
-from storage.topic_log import partition_logs
-from streaming.cleaner import Cleaner
-from streaming.pacing import Pacing
-from streaming.tending import Tending
+from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
+from lastword.compaction.planning.planner import plan_cleaning
+from lastword.storage.delta.snapshot import Files, LogSnapshot
+from lastword.storage.ledger.decisions import Decision, Kind, fold
+from lastword.storage.log.topic_log import partition_logs
+from lastword.streaming.cleaning.cleaner import Cleaner
+from lastword.streaming.cleaning.pacing import Pacing
+from lastword.streaming.cleaning.scheduler import Tending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from compaction.receipt import CleaningReceipt
     from lastword import Topic
+    from lastword.compaction.planning.receipt import CleaningReceipt
 
 _PARTITIONS = 4
 _MIB = 2**20

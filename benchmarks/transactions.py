@@ -17,16 +17,16 @@ from pyspark.sql import functions as F
 from benchmarks.append import records
 from benchmarks.measure import in_turns, report
 from lastword import LogDir, clock, spark_session
-from storage import transactions
-from storage.append import Habits
-from storage.producer_log import read_states, summaries
+from lastword.storage.append import transactions
+from lastword.storage.append.append import Habits, append_rows
+from lastword.storage.log.producer_states import read_states, summaries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from compaction.producers import ProducerStamp
     from lastword import Topic
-    from storage.snapshot import LogSnapshot
+    from lastword.compaction.producers import ProducerStamp
+    from lastword.storage.delta.snapshot import LogSnapshot
 
 _PARTITIONS = 4
 _RECORDS = 5_000_000
@@ -52,7 +52,7 @@ def _append(spark: SparkSession, folder: Path) -> None:
     def append(topic: Topic, stamp: ProducerStamp | None) -> None:
         rows, now_ms = spark.read.parquet(source), clock.now_ms()
         if stamp is None:
-            topic.log.append(rows, now_ms=now_ms, habits=habits[topic.name])
+            append_rows(topic.log, rows, now_ms=now_ms, habits=habits[topic.name])
         else:
             transactions.append(topic.log, rows, stamp, now_ms=now_ms, habits=habits[topic.name])
 
@@ -75,7 +75,7 @@ def _rebuild(spark: SparkSession, folder: Path) -> None:
                 F.row_number().over(Window.orderBy("key")).cast("int").alias("sequence"),
                 F.lit(0).alias("partition"),
             )
-        topic.log.append(rows, now_ms=clock.now_ms(), habits=habits)
+        append_rows(topic.log, rows, now_ms=clock.now_ms(), habits=habits)
     snapshot = topic.log.snapshot()
     needed = int((snapshot.files.producer_rows > 0).sum())
 

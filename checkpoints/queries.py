@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import QueryRefused
+from lastword.compaction.errors import QueryRefused
 
 if TYPE_CHECKING:
     from pyarrow import fs

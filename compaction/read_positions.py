@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from compaction.errors import UserError
-from compaction.restores import Restore, is_contained
+from lastword.compaction.errors import UserError
+from lastword.compaction.log.restores import Restore, is_contained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

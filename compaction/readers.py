@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from compaction.config_keys import DAY_MS
-from compaction.errors import UserError
-from compaction.read_positions import Position
+from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.errors import UserError
+from lastword.compaction.read_positions import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

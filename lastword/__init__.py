@@ -22,16 +22,16 @@ __all__ = ["AppendResult", "AppendedRange", "LogDir", "Topic", "__version__", "s
 
 if TYPE_CHECKING:
     from lastword.log_dir import LogDir
-    from lastword.session import spark_session
+    from lastword.spark.session import spark_session
+    from lastword.storage.append.append import AppendedRange, AppendResult
     from lastword.topic import Topic
-    from storage.append import AppendedRange, AppendResult
 else:  # a type checker that saw this would take any name for one of ours
     _HOMES: Final = {
-        "AppendResult": "storage.append",
-        "AppendedRange": "storage.append",
+        "AppendResult": "lastword.storage.append.append",
+        "AppendedRange": "lastword.storage.append.append",
         "LogDir": "lastword.log_dir",
         "Topic": "lastword.topic",
-        "spark_session": "lastword.session",
+        "spark_session": "lastword.spark.session",
     }
 
     def __getattr__(name: str) -> Any:

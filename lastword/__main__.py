@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lastword.cli import main
+from lastword.cli.app import main
 
 main()

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from compaction.errors import HistoryCleaned, UserError
-from compaction.read_positions import Position, parse_offsets
-from storage import arrow_frames, arrow_rows
-from storage.arrow_frames import LATEST_COLUMNS
-from storage.arrow_sql import latest_sql
-from storage.arrow_view import ArrowLog, ArrowView
-from storage.schema import RECORD_COLUMNS
+from lastword.compaction.errors import HistoryCleaned, UserError
+from lastword.compaction.read_positions import Position, parse_offsets
+from lastword.storage.files.schema import RECORD_COLUMNS
+from lastword.storage.reading import arrow_frames, arrow_rows
+from lastword.storage.reading.arrow_frames import LATEST_COLUMNS
+from lastword.storage.reading.arrow_view import ArrowLog, ArrowView
+from lastword.storage.reading.sql import latest_sql
 
 if TYPE_CHECKING:
     from pathlib import Path

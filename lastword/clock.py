@@ -17,3 +17,8 @@ def now_ms() -> int:
 def at(moment_ms: int | None) -> Callable[[], int]:
     """Return a clock that stands at a moment; that of the machine when there is none."""
     return now_ms if moment_ms is None else lambda: moment_ms
+
+
+def or_now(moment_ms: int | None) -> int:
+    """Return a moment in milliseconds, or the wall clock when it is None."""
+    return now_ms() if moment_ms is None else moment_ms

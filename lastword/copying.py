@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from compaction.errors import InvalidRecords, UserError
-from storage.envelope import ORDER_PREFIX
+from lastword.compaction.errors import InvalidRecords, UserError
+from lastword.storage.append.validation import ORDER_PREFIX
 
 if TYPE_CHECKING:
     from lastword.log_dir import LogDir
-    from storage.append import AppendResult
+    from lastword.storage.append.append import AppendResult
 
 
 def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_ms: int | None = None) -> AppendResult:

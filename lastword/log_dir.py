@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import uuid
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from checkpoints.producers import ProducerSnapshots
-from compaction.config import TopicConfig, normalize_overrides, parse_service_config, parse_topic_config
-from compaction.errors import InvalidTopic, TopicExists, UnknownTopic
 from lastword import clock
-from lastword.session import spark_session
+from lastword.checkpoints.producer_cache import ProducerSnapshots
+from lastword.compaction.config.topic_config import normalize_overrides
+from lastword.compaction.errors import InvalidTopic, TopicExists, UnknownTopic
+from lastword.handle import Handle
+from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.files import schema
+from lastword.storage.files.paths import filesystem_of
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.topic_log import TopicLog
+from lastword.streaming.append.query import stop_append_queries
 from lastword.topic import Topic
-from storage import lock, schema
-from storage.decisions import Decision, Kind
-from storage.layout import LogDirFiles, filesystem_of
-from storage.ledger import Ledger
-from storage.snapshot import LogSnapshot
-from storage.topic_log import TopicLog
-from streaming.appender import stop_append_queries
-from streaming.cleaner import Cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalake import Schema
-    from pyspark.sql import SparkSession
 
-    from compaction.config import ServiceConfig
 
 _MOST_PARTITIONS = 10_000
 _CREATE_ATTEMPTS = 5
 
 
-class LogDir:
+class LogDir(Handle):
     """A directory of topics.
 
     `spark` may be None: everything that needs no record (create, list, describe, alter, delete) then runs without a JVM, and the first
@@ -46,113 +42,6 @@ class LogDir:
     `lastword run` over this log.dir began with hold, or the defaults when there was none. `storage_options` are delta-rs' for object
     stores.
     """
-
-    def __init__(
-        self,
-        spark: SparkSession | None,
-        location: str,
-        *,
-        settings: Mapping[str, object] | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        cleaner_parallelism: int | None = None,
-        session_settings: Mapping[str, str] | None = None,
-    ) -> None:
-        """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings.
-
-        `cleaner_parallelism` limits the Spark tasks of all cleanings together; `session_settings` are those of a session that has to be
-        started.
-        """
-        self._spark = spark
-        self._files = LogDirFiles(str(location), storage_options)
-        self._settings = settings
-        if settings is not None:
-            _ = self._configuration
-        self._storage_options = dict(storage_options or {})
-        self._session_settings = dict(session_settings or {})
-        self._cleaner_parallelism = cleaner_parallelism
-        self._cleaner: Cleaner | None = None
-
-    def __repr__(self) -> str:
-        """Return the place, for people."""
-        return f"LogDir({self.location!r})"
-
-    @cached_property
-    def _configuration(self) -> tuple[ServiceConfig, dict[str, str]]:
-        """The service's own settings and the topic defaults: those that were given, else those that the last service began with."""
-        config, defaults = parse_service_config(self._files.read_settings() if self._settings is None else self._settings)
-        parse_topic_config({}, subject="log.dir", defaults=defaults)
-        return config, defaults
-
-    @property
-    def service_config(self) -> ServiceConfig:
-        """The settings of the service itself."""
-        return self._configuration[0]
-
-    @property
-    def _defaults(self) -> dict[str, str]:
-        return self._configuration[1]
-
-    def keep_settings(self) -> None:
-        """Let whoever opens this log.dir without settings of his own work with those of this one: commands beside the service and after it.
-
-        Needs the lock of the log.dir.
-        """
-        self.hold_lock()
-        self._files.write_settings(self._settings or {})
-
-    @property
-    def location(self) -> str:
-        """The path or URI."""
-        return self._files.uri
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it lies on a local disk, where one process alone may commit."""
-        return self._files.local is not None
-
-    @property
-    def spark(self) -> SparkSession:
-        """The Spark session; started on first use when none was given."""
-        if self._spark is None:
-            self._spark = spark_session(settings=self._session_settings)
-        return self._spark
-
-    @property
-    def storage_options(self) -> Mapping[str, str]:
-        """What delta-rs needs to reach the object store."""
-        return self._storage_options
-
-    @property
-    def cleaner(self) -> Cleaner:
-        """The cleaner of this log.dir: one for all its topics, so that they share its states and its map budget."""
-        if self._cleaner is None:
-            self._cleaner = Cleaner(self.service_config, parallelism=self._cleaner_parallelism)
-        return self._cleaner
-
-    def idle_cleaner(self, log: TopicLog) -> Cleaner:
-        """Return the cleaner once no other thread works on a topic: a swap beside a slow round of the service would throw its work away.
-
-        Become the committing process first, with a session. Raises `CommitConflict` when the round takes too long.
-        """
-        self.hold_with_spark()
-        self.cleaner.claims.wait_idle(log)
-        return self.cleaner
-
-    def hold_lock(self, spark: SparkSession | None = None) -> None:
-        """Become the committing process of this log.dir, with its JVM if there is one.
-
-        Raises `LogDirLocked` if another process is (local disks only).
-        """
-        lock.hold(self._files.local, spark or self._spark)
-
-    def hold_with_spark(self) -> None:
-        """Become the committing process, and start the session if it does not run yet: with the lock first, a session is not in vain."""
-        self.hold_lock()
-        self.hold_lock(self.spark)
-
-    def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:
-        """Return the configuration that `overrides` give over the service's defaults; raise `InvalidConfiguration`."""
-        return parse_topic_config(overrides, subject=subject, defaults=self._defaults)
 
     def create_topic(
         self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, now_ms: int | None = None
@@ -170,7 +59,7 @@ class LogDir:
         if self._files.has_ledger(name):
             message = f"topic {name} exists already in {self.location}"
             raise TopicExists(message)
-        time_ms = clock.now_ms() if now_ms is None else now_ms
+        time_ms = clock.or_now(now_ms)
         if self._files.local is not None:
             self._files.local.mkdir(parents=True, exist_ok=True)
         self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
@@ -220,7 +109,7 @@ class LogDir:
         """
         topic = self.topic(name)
         self.hold_lock()
-        time_ms = clock.now_ms() if now_ms is None else now_ms
+        time_ms = clock.or_now(now_ms)
         with self.cleaner.claims.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
             stop_append_queries(topic.log)
             with topic.log.turn():
@@ -231,7 +120,7 @@ class LogDir:
 
     def purge_deleted(self, *, now_ms: int | None = None) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
-        return self._files.purge_retired(clock.now_ms() if now_ms is None else now_ms)
+        return self._files.purge_retired(clock.or_now(now_ms))
 
     def _create_table(self, location: str, columns: Schema, properties: dict[str, str], *, partition_by: Sequence[str] = ()) -> None:
         """Make a Delta table if it is not there. Of two who do so at once one fails: the table is there when it asks again."""

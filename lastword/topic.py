@@ -17,29 +17,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from compaction.config import TopicConfig, describe_topic_config, normalize_overrides
-from compaction.errors import CommitConflict, InvalidConfiguration, SparkNeeded, UserError, Violation
-from compaction.read_positions import Position, parse_offsets
-from compaction.readers import EXPIRATION_MS, ReaderStanding
-from lastword import clock, decisions
-from lastword.description import TopicDescription, describe
-from lastword.explanation import PartitionReport, partition_reports
-from lastword.materializing import start_materialization
-from lastword.positions import starting_position
-from lastword.purging import Purge, PurgeReceipt, before_as_ms
+from lastword import clock
+from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
+from lastword.compaction.errors import CommitConflict, InvalidConfiguration, SparkNeeded, UserError, Violation
+from lastword.compaction.read_positions import Position, parse_offsets
+from lastword.compaction.readers import EXPIRATION_MS, ReaderStanding
+from lastword.storage.append import transactions
+from lastword.storage.append.append import AppendResult, Habits, append_rows
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.reading.changes import changes, net_changes
+from lastword.storage.reading.dataframes import data_records, latest_records, log_records, view_of
+from lastword.storage.reading.decoding import decoded
+from lastword.storage.reading.time_travel import version_at, view_at, witnesses
+from lastword.storage.verify import VerifyReport, verify
+from lastword.streaming.append.query import Grouping, start_append_query
+from lastword.streaming.reading.jvm_source import streaming_frame
+from lastword.streaming.reading.materialize import Shape
+from lastword.streaming.reading.tail import Tail, TailOptions
+from lastword.topics import decisions
+from lastword.topics.description import TopicDescription, describe
+from lastword.topics.explanation import PartitionReport, partition_reports
+from lastword.topics.materializing import start_materialization
+from lastword.topics.positions import starting_position
+from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 from lastword.transaction import Transaction
-from storage import transactions
-from storage.append import AppendResult, Habits
-from storage.changes import changes, net_changes
-from storage.decisions import Decision, Kind
-from storage.decoding import decoded
-from storage.past import version_at, view_at, witnesses
-from storage.reading import data_records, latest_records, log_records, view_of
-from storage.verify import VerifyReport, verify
-from streaming.appender import Grouping, start_append_query
-from streaming.jvm_source import streaming_frame
-from streaming.materialize import Shape
-from streaming.tail import Tail, TailOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,15 +48,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-    from compaction.log_retention import Deletion
-    from compaction.producers import OpenTransaction
-    from compaction.receipt import CleaningReceipt
-    from lastword.log_dir import LogDir
-    from storage.decisions import Decisions
-    from storage.reading import View
-    from storage.topic_log import TopicLog
-    from streaming.appender import Mirror
-    from streaming.materialize import Sink
+    from lastword.compaction.planning.log_retention import Deletion
+    from lastword.compaction.planning.receipt import CleaningReceipt
+    from lastword.compaction.producers import OpenTransaction
+    from lastword.handle import Handle
+    from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.reading.dataframes import View
+    from lastword.streaming.append.query import Mirror
+    from lastword.streaming.reading.materialize import Sink
 
 #: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
 Offsets = Mapping[int, int] | Sequence[int] | Position
@@ -73,7 +74,7 @@ class Bootstrap(NamedTuple):
 class Topic:
     """A topic of a log.dir. Make one with `LogDir.create_topic` or `LogDir.topic`."""
 
-    def __init__(self, log_dir: LogDir, log: TopicLog) -> None:
+    def __init__(self, log_dir: Handle, log: TopicLog) -> None:
         """Belong to `log_dir`; `log` is the storage below."""
         self._log_dir = log_dir
         self._log = log
@@ -124,7 +125,7 @@ class Topic:
             kept = {key: value for key, value in today.overrides.items() if key not in changes}
             overrides = {**kept, **{key: value for key, value in changes.items() if value is not None}}
             self._log_dir.check_config(overrides, subject=subject)
-            return [Decision(kind=Kind.CONFIG, time_ms=_now(now_ms), details=normalize_overrides(overrides))]
+            return [Decision(kind=Kind.CONFIG, time_ms=clock.or_now(now_ms), details=normalize_overrides(overrides))]
 
         self._log.ledger.decide(altered)
         return self.config
@@ -140,7 +141,7 @@ class Topic:
         Rule: DESIGN §6; Kafka refuses the whole record batch likewise (LogValidator).
         """
         self._log_dir.hold_lock(rows.sparkSession)
-        return self._log.append(rows, now_ms=_now(now_ms), habits=self._habits)
+        return append_rows(self._log, rows, now_ms=clock.or_now(now_ms), habits=self._habits)
 
     def append_stream(
         self,
@@ -186,14 +187,14 @@ class Topic:
             known = ", ".join(sorted(self._log.decisions().queries)) or "none"
             message = f"topic {self.name} knows no query {name!r}; known: {known}"
             raise UserError(message)
-        self._log.ledger.append([Decision(kind=Kind.QUERY, time_ms=_now(now_ms), name=name, details={"query_id": None})])
+        self._log.ledger.append([Decision(kind=Kind.QUERY, time_ms=clock.or_now(now_ms), name=name, details={"query_id": None})])
 
     def roll(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Close the active segment of one partition, or of all; return {partition: log end offset at which the next one begins}.
 
         A partition without a record since its last roll is left as it is.
         """
-        return decisions.roll(self._log, partition, now_ms=_now(now_ms))
+        return decisions.roll(self._log, partition, now_ms=clock.or_now(now_ms))
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None, now_ms: int | None = None) -> Transaction:
         """Begin a transaction and return it, to be used in a `with` block: committed at its end, aborted on an exception.
@@ -204,7 +205,7 @@ class Topic:
         """
         self._log_dir.hold_with_spark()
         spark = self._log_dir.spark
-        stamp = transactions.begin(self._log, spark, transactional_id, now_ms=_now(now_ms), timeout_ms=timeout_ms)
+        stamp = transactions.begin(self._log, spark, transactional_id, now_ms=clock.or_now(now_ms), timeout_ms=timeout_ms)
         return Transaction(self._log, spark, stamp)
 
     def open_transactions(self) -> list[OpenTransaction]:
@@ -219,11 +220,11 @@ class Topic:
             known = ", ".join(str(one) for one in found) or "none"
             message = f"topic {self.name}: producer {producer_id} has no open transaction; open ones are of producers: {known}"
             raise UserError(message)
-        return transactions.end_for_others(self._log, self._log_dir.spark, found[producer_id], now_ms=_now(now_ms))
+        return transactions.end_for_others(self._log, self._log_dir.spark, found[producer_id], now_ms=clock.or_now(now_ms))
 
     def end_hanging_transactions(self, *, now_ms: int | None = None) -> list[OpenTransaction]:
         """End the transactions that have been open for longer than their timeout, as the service does; return them. None of a mirror."""
-        moment = _now(now_ms)
+        moment = clock.or_now(now_ms)
         if self._log.decisions().mirror is not None:
             return []
         hanging = [one for one in self.open_transactions() if one.hangs(moment)]
@@ -263,8 +264,9 @@ class Topic:
         """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset.
 
         Only of some `partitions` or `keys` (strings are UTF-8) when they are given; `value` decoded as `value_format` says (json, avro,
-        utf8; see `storage.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601 text, by the time of
-        the Delta commits), or an offset vector {partition: offset}, which shows what the records below those offsets said. Raises
+        utf8; see `lastword.storage.reading.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601
+        text, by the time of the Delta commits), or an offset vector {partition: offset}, which shows what the records below those
+        offsets said. Raises
         `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not
         reached yet.
         """
@@ -381,12 +383,12 @@ class Topic:
 
     def readers(self, *, now_ms: int | None = None) -> list[ReaderStanding]:
         """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
-        ends, moment = self._log.log_end_offsets(), _now(now_ms)
+        ends, moment = self._log.log_end_offsets(), clock.or_now(now_ms)
         return [ReaderStanding.of(one, ends, moment) for _, one in sorted(self._log.decisions().readers.items())]
 
     def drop_reader(self, name: str, *, now_ms: int | None = None) -> None:
         """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""
-        decisions.drop_reader(self._log, name, now_ms=_now(now_ms))
+        decisions.drop_reader(self._log, name, now_ms=clock.or_now(now_ms))
 
     def _vector(self, given: object, option: str) -> tuple[int, ...]:
         if isinstance(given, Position):
@@ -428,7 +430,7 @@ class Topic:
 
         With `force` as `clean` with it would see them.
         """
-        moment = _now(now_ms)
+        moment = clock.or_now(now_ms)
         cleaner = self._log_dir.cleaner
         try:
             plan, _ = cleaner.plan(self._log, None, now_ms=moment, force=force)
@@ -438,7 +440,7 @@ class Topic:
 
     def preview_clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that `clean` would write in its first round, without writing anything: rows and bytes to go, by reason."""
-        return self._log_dir.cleaner.preview(self._log, self._log_dir.spark, now_ms=_now(now_ms), force=force)
+        return self._log_dir.cleaner.preview(self._log, self._log_dir.spark, now_ms=clock.or_now(now_ms), force=force)
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, oldest first."""
@@ -450,7 +452,7 @@ class Topic:
 
         Paused and quarantined partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
         """
-        return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._log_dir.spark, now_ms=_now(now_ms))
+        return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._log_dir.spark, now_ms=clock.or_now(now_ms))
 
     def delete_records(self, before: Mapping[int, int], *, now_ms: int | None = None) -> dict[int, int]:
         """Delete the records below an offset, by partition; return the log start offsets that hold then (Kafka's DeleteRecords).
@@ -460,7 +462,7 @@ class Topic:
         `OffsetOutOfRange` naming what is allowed.
         """
         self._log_dir.hold_with_spark()
-        moment = _now(now_ms)
+        moment = clock.or_now(now_ms)
         rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
         if rose and not self._log_dir.cleaner.claims.works_on(self._log):  # it is not waited for: the decision holds as it is
             with suppress(CommitConflict):  # asked for again, -1 would mean another log end
@@ -477,15 +479,15 @@ class Topic:
         """
         self._log_dir.hold_with_spark()
         wanted = key.encode() if isinstance(key, str) else bytes(key)
-        return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=_now(now_ms)).run()
+        return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=clock.or_now(now_ms)).run()
 
     def pause(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Pause cleaning and retention of one partition, or of all; return the number of pauses by partition. Each needs a `resume`."""
-        return decisions.count_pauses(self._log, partition, 1, now_ms=_now(now_ms))
+        return decisions.count_pauses(self._log, partition, 1, now_ms=clock.or_now(now_ms))
 
     def resume(self, partition: int | None = None, *, now_ms: int | None = None) -> dict[int, int]:
         """Take one pause away from a partition, or from all that have one; return the pauses that are left."""
-        return decisions.count_pauses(self._log, partition, -1, now_ms=_now(now_ms))
+        return decisions.count_pauses(self._log, partition, -1, now_ms=clock.or_now(now_ms))
 
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""
@@ -494,7 +496,3 @@ class Topic:
 
 def _is_vector(as_of: object) -> bool:
     return isinstance(as_of, (Mapping, Position)) or (isinstance(as_of, Sequence) and not isinstance(as_of, (str, bytes)))
-
-
-def _now(now_ms: int | None) -> int:
-    return clock.now_ms() if now_ms is None else now_ms

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compaction.errors import InvalidTransactionState
-from compaction.producers import Control, ProducerStamp
 from lastword import clock
-from storage import transactions
-from storage.append import AppendResult, Habits
+from lastword.compaction.errors import InvalidTransactionState
+from lastword.compaction.producers import Control, ProducerStamp
+from lastword.storage.append import transactions
+from lastword.storage.append.append import AppendResult, Habits
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from storage.topic_log import TopicLog
+    from lastword.storage.log.topic_log import TopicLog
 
 
 class Transaction:
@@ -55,7 +55,9 @@ class Transaction:
         taken over, `InvalidTransactionState` after the end, and when a RESTORE took back what was appended before.
         """
         self._check_open("append to")
-        result = transactions.append(self._log, rows, self._stamp, now_ms=_now(now_ms), habits=self._habits, versions=self._versions)
+        result = transactions.append(
+            self._log, rows, self._stamp, now_ms=clock.or_now(now_ms), habits=self._habits, versions=self._versions
+        )
         if result.table_version is not None:
             self._versions.append(result.table_version)
         return result
@@ -82,7 +84,7 @@ class Transaction:
 
     def _end(self, control: Control, now_ms: int | None) -> AppendResult:
         self._check_open(control.name.lower())
-        result = transactions.end(self._log, self._spark, self._stamp, control, now_ms=_now(now_ms), versions=self._versions)
+        result = transactions.end(self._log, self._spark, self._stamp, control, now_ms=clock.or_now(now_ms), versions=self._versions)
         self._ended = control
         return result
 
@@ -93,7 +95,3 @@ class Transaction:
                 f"it was ended by {self._ended.value}; begin another one"
             )
             raise InvalidTransactionState(message)
-
-
-def _now(now_ms: int | None) -> int:
-    return clock.now_ms() if now_ms is None else now_ms

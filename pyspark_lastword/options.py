@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import InvalidConfiguration, Violation
-from compaction.read_positions import EARLIEST, LATEST
+from lastword.compaction.errors import InvalidConfiguration, Violation
+from lastword.compaction.read_positions import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

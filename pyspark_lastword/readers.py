@@ -21,22 +21,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from compaction.errors import OffsetOutOfRange, ReaderBehind
-from compaction.read_positions import Loss, Position, advance, overtaken, parse_offsets, resumed
-from storage.arrow_ranges import read_split, split_range
-from storage.arrow_rows import offsets_at
-from storage.arrow_view import ArrowLog
-from storage.reader_history import HistoryWatch
+from lastword.compaction.errors import OffsetOutOfRange, ReaderBehind
+from lastword.compaction.read_positions import Loss, Position, advance, overtaken, parse_offsets, resumed
+from lastword.storage.log.reader_history import HistoryWatch
+from lastword.storage.reading.arrow_ranges import read_split, split_range
+from lastword.storage.reading.arrow_rows import offsets_at
+from lastword.storage.reading.arrow_view import ArrowLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from compaction.read_positions import Missed
+    from lastword.compaction.read_positions import Missed
+    from lastword.storage.reading.arrow_ranges import RangeSplit
+    from lastword.storage.reading.arrow_view import ArrowView
     from pyspark_lastword.options import SourceOptions
-    from storage.arrow_ranges import RangeSplit
-    from storage.arrow_view import ArrowView
 
 _LOG: Final = logging.getLogger("lastword")
 _CREATE_TIME: Final = 0

@@ -22,21 +22,21 @@ from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from compaction.config_keys import DAY_MS
-from storage.commit import past_conflicts
-from storage.key_search import TEXT_COLUMNS
-from storage.layout import filesystem_of
-from storage.producer_log import has_producers
-from storage.reading import ABORTED, flagged_aborted
+from lastword.compaction.config.keys import DAY_MS
+from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.files.paths import filesystem_of
+from lastword.storage.key_search import TEXT_COLUMNS
+from lastword.storage.log.producer_states import has_producers
+from lastword.storage.reading.dataframes import ABORTED, flagged_aborted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from storage.key_search import FoundIn, KeySearch, WantedKey
-    from storage.snapshot import LogSnapshot
-    from storage.topic_log import TopicLog
+    from lastword.storage.delta.snapshot import LogSnapshot
+    from lastword.storage.key_search import FoundIn, KeySearch, WantedKey
+    from lastword.storage.log.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,18 +30,18 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from compaction.errors import CommitConflict, UserError
-from compaction.read_positions import Position
-from storage.decisions import Decision, Kind
-from storage.reading import LATEST_COLUMNS
+from lastword.compaction.errors import CommitConflict, UserError
+from lastword.compaction.read_positions import Position
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.reading.dataframes import LATEST_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from storage.key_search import WantedKey
-    from storage.topic_log import TopicLog
+    from lastword.storage.key_search import WantedKey
+    from lastword.storage.log.topic_log import TopicLog
 
 _APP_ID: Final = "lastword-materialize"
 #: The table is written anew when a step changes at least one in so many of its rows: cheaper than a MERGE that touches every file.

@@ -26,23 +26,23 @@ from pyarrow import fs
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from compaction.errors import first_line
-from compaction.producers import Control
-from storage.history import commits_since
-from storage.layout import filesystem_of
-from storage.plan_values import by_partition
-from storage.schema import LOG_COLUMNS, PLACE_COLUMNS, TRANSACTION
-from storage.snapshot import Files
+from lastword.compaction.errors import first_line
+from lastword.compaction.producers import Control
+from lastword.storage.delta.history import commits_since
+from lastword.storage.delta.plan_values import by_partition
+from lastword.storage.delta.snapshot import Files
+from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS, TRANSACTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from storage.decisions import Decisions
-    from storage.history import Commit
-    from storage.snapshot import LogSnapshot
-    from storage.topic_log import TopicLog
+    from lastword.storage.delta.history import Commit
+    from lastword.storage.delta.snapshot import LogSnapshot
+    from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
 
 #: Commits that change no record and so may stand in the history beside ours.
 _HARMLESS: Final = ("CREATE TABLE", "VACUUM START", "VACUUM END", "OPTIMIZE", "RESTORE")

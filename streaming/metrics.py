@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from compaction.log_retention import Deletion
-    from compaction.receipt import CleaningReceipt
+    from lastword.compaction.planning.log_retention import Deletion
+    from lastword.compaction.planning.receipt import CleaningReceipt
 
 #: Every metric that this process counts itself.
 REGISTRY: Final = CollectorRegistry()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir, spark_session
-from storage import lock
+from lastword.storage.delta import lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,13 @@ _SETTINGS = {
     # VACUUM lists the files in as many tasks: 10,000 are 20 s for one test.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that asks for the Spark session with `jvm`; those that start a JVM by other means carry the mark themselves."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.jvm)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from storage import cleaning_index, lanes, swap
+from lastword.storage.cleaning import cleaning_index, lanes, swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

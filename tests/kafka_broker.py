@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: KRaft, one node, one JVM, from the `broker` jars of `lastword/jars.lock`; no Docker.
+"""A real Kafka broker for tests: KRaft, one node, one JVM, from the `broker` jars of `lastword/spark/jars.lock`; no Docker.
 
 ```python
 with KafkaBroker() as broker:
@@ -28,7 +28,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lastword.jars import jars
+from lastword.spark.jars import jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

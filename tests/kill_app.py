@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastword.service import Service
-from lastword.settings import Settings
-from storage import crash_points
-from storage.crash_points import CrashPoint
+from lastword.service.service import Service
+from lastword.service.settings import Settings
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 from lastword import LogDir, spark_session
-from storage import crash_points
-from storage.crash_points import CrashPoint
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
 
 
 def main(log_dir: str, name: str, target: str, kill_at: str, nth: int) -> None:

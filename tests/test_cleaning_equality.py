@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pyspark.sql import functions as F
 
-from compaction.offset_map import BYTES_PER_ENTRY
 from lastword import LogDir
-from storage import crash_points
-from storage.crash_points import CrashPoint
+from lastword.compaction.planning.offset_map import BYTES_PER_ENTRY
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
 from tests.divisions import DIVISIONS, divided
 from tests.model import ModelConfig, ModelTopic, Record
 from tests.pictures import DAY_MS, HOUR_MS, T0
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lastword import Topic
-    from lastword.description import TopicDescription
+    from lastword.topics.description import TopicDescription
 
 _SCHEMA: Final = (
     "partition int, key binary, value binary, timestamp bigint, producer_id bigint, producer_epoch int, sequence int, "

@@ -103,6 +103,7 @@ def _json(url: str) -> Any:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.jvm
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
     """Files in, cleaned and appended on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
     spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lastword.object_store import storage_options
-from lastword.settings import load_settings
+from lastword.service.settings import load_settings
+from lastword.spark.object_store import storage_options
 
 _ROOT = Path(__file__).parents[1]
 

@@ -12,7 +12,7 @@ from tests.kafka_broker import KafkaBroker, Record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.jvm]
 
 
 @pytest.fixture(scope="module")

@@ -1,69 +1,186 @@
-"""What users install: the wheel alone, away from the checkout, without another distribution in its way."""
+"""What users install: the wheel alone, away from the checkout, with one import root, beside whatever else they have installed."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
-from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("lastword", "pyspark_lastword", "streaming", "storage", "checkpoints", "compaction")
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("lastword", "pyspark_lastword")
+#: Real folders at the top of the checkout; `lastword/storage` and its like are links to them, and the only way to import them.
+ROOMS: Final = ("streaming", "storage", "checkpoints", "compaction")
+
+_IMPORT_ALL: Final = """
+import importlib, json, pkgutil, sys
+import lastword, pyspark_lastword
+found = {}
+for package in (lastword, pyspark_lastword):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            found[module.name] = importlib.import_module(module.name).__file__
+print(json.dumps({"modules": found, "bare": sorted({name.split(".")[0] for name in sys.modules} & set(sys.argv[1:]))}))
+"""
 
 
-def run(*command: str, cwd: Path) -> str:
-    """Run a Python command line somewhere and return what it prints; what it complains of is the test's message."""
-    environment = {key: value for key, value in os.environ.items() if key != "LASTWORD_JARS"}
-    done = subprocess.run([sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+def run(*command: str, cwd: Path, environment: dict[str, str] | None = None) -> str:
+    """Run a Python command line in a folder and return its standard output; its standard error is the message of a failure."""
+    inherited = {key: value for key, value in os.environ.items() if key not in {"LASTWORD_JARS", "PYTHONPATH"}}
+    done = subprocess.run(  # noqa: S603
+        command, cwd=cwd, env={**inherited, **(environment or {})}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def build(source: Path, kind: str, folder: Path) -> Path:
+    """Build a wheel or an sdist of a source tree as `pip install` would, without the network."""
+    run(sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(folder), str(source), cwd=folder)
+    (built,) = (path for path in folder.iterdir() if path.name.startswith("lastword-") and path.is_file())
+    return built
+
+
+def files_of(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel by name, without its metadata; fails on a file that is packed twice."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        assert len(names) == len(set(names))
+        return {name: archive.read(name) for name in names}
+
+
+def tracked(*folders: str) -> set[str]:
+    """Return the files below some folders of the checkout that git tracks; rooms as the paths that they have below `lastword/`."""
+    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
+    listed = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S603  git of the machine
+    return {f"lastword/{name}" if name.split("/")[0] in ROOMS else name for name in listed if name and not (ROOT / name).is_symlink()}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from the checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    run("-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT), cwd=folder)
-    (built,) = folder.glob("lastword-*.whl")
-    return built
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_holds_our_packages_and_their_data_and_nothing_else(wheel: Path) -> None:
-    """Top-level names are the six packages; the lock of the jars and the marker of typed packages are in."""
-    names = zipfile.ZipFile(wheel).namelist()
+def test_the_wheel_has_one_import_root_and_every_file_once(wheel: Path) -> None:
+    """`lastword`, and `pyspark_lastword`, a name that PySpark prescribes; all files that git tracks in them and in the rooms, no other."""
+    files = files_of(wheel)
 
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
-    assert "lastword/jars.lock" in names
-    assert [f"{package}/py.typed" in names for package in PACKAGES] == [True] * len(PACKAGES)
+    assert {name.split("/")[0] for name in files} == set(PACKAGES)
+    assert set(files) == tracked(*PACKAGES, *ROOMS)
+    assert {"lastword/spark/jars.lock", "lastword/py.typed", "pyspark_lastword/py.typed"} <= set(files)
 
 
-def test_the_wheel_works_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    """Every package is imported from where the wheel went, and the jars' folder is no longer the checkout's."""
-    target = tmp_path / "site"
+def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    """Whoever builds from the sdist gets what the checkout gives; a folder that is linked twice is easily packed in one place only."""
+    sdist = build(ROOT, "sdist", tmp_path)
+    with tarfile.open(sdist) as archive:
+        assert [member.name for member in archive.getmembers() if member.issym() or member.islnk()] == []
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    (tmp_path / "built").mkdir()
+
+    assert files_of(build(source, "wheel", tmp_path / "built")) == files_of(wheel)
+
+
+def test_the_image_installs_the_same(wheel: Path, tmp_path: Path) -> None:
+    """The Dockerfile copies all that a build needs: a wheel of these files alone is the wheel of the checkout."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    source = tmp_path / "image"
+    source.mkdir()
+    for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE):
+        *names, target = line.split()
+        for name in names:
+            place = source / (name if target == "./" else target)
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, place, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(ROOT / name, place)
+    (tmp_path / "built").mkdir()
+
+    assert files_of(build(source, "wheel", tmp_path / "built")) == files_of(wheel)
+
+
+def _made_up(folder: Path) -> Path:
+    """Return a wheel of a distribution that owns the names of our rooms, as a well-known data library owns `streaming`."""
+    path = folder / "made_up-1.0-py3-none-any.whl"
+    files = {f"{room}/__init__.py": f"OWNER = 'made-up {room}'\n" for room in ROOMS}
+    files["made_up-1.0.dist-info/METADATA"] = "Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n"
+    files["made_up-1.0.dist-info/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files["made_up-1.0.dist-info/RECORD"] = "".join(f"{name},,\n" for name in [*files, "made_up-1.0.dist-info/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_pip_installs_it_beside_a_distribution_that_owns_the_names_of_our_rooms(wheel: Path, tmp_path: Path) -> None:
+    """In a fresh environment, in either order: neither overwrites a file of the other, both work, and to remove ours leaves the other."""
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=True)
+    python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
+    dependencies = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))}
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "--quiet")
+    offline = ("install", "--no-index", "--no-deps", "--no-warn-conflicts", "--force-reinstall")
+    owners = f"import {', '.join(ROOMS)}; print([{', '.join(f'{room}.OWNER' for room in ROOMS)}])"
+    theirs = str([f"made-up {room}" for room in ROOMS])
+
+    for order in ((_made_up(tmp_path), wheel), (wheel, _made_up(tmp_path))):
+        for one in order:
+            run(*pip, *offline, str(one), cwd=tmp_path)
+        assert run(python, "-c", owners, cwd=tmp_path).strip() == theirs
+    said = json.loads(run(python, "-c", _IMPORT_ALL, *ROOMS, cwd=tmp_path, environment=dependencies))
+    assert {name.split(".")[1] for name in said["modules"] if name.startswith("lastword.")} >= set(ROOMS)
+    assert {str(Path(path).is_relative_to(home)) for path in said["modules"].values()} == {"True"}
+    assert said["bare"] == []
+    run(*pip, "uninstall", "--yes", "lastword", cwd=tmp_path)
+    assert run(python, "-c", owners, cwd=tmp_path).strip() == theirs
+
+
+def test_away_from_the_checkout_the_jars_are_in_the_users_cache(wheel: Path, tmp_path: Path) -> None:
+    """The lock of the jars came along; their folder is no longer the checkout's."""
     with zipfile.ZipFile(wheel) as archive:  # a wheel of plain Python is installed by unpacking it
-        archive.extractall(target)
+        archive.extractall(tmp_path / "site")  # noqa: S202  our own
     script = """
-import importlib, json, sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
-from lastword.jars import jar_folder, locked
-where = {name: importlib.import_module(name).__file__ for name in sys.argv[2:]}
-print(json.dumps({"where": where, "jars": str(jar_folder()), "locked": len(locked("spark"))}))
+from lastword.spark.jars import jar_folder, locked
+print(json.dumps({"jars": str(jar_folder()), "locked": len(locked("spark"))}))
 """
-    said = json.loads(run("-I", "-c", script, str(target), *PACKAGES, cwd=tmp_path))
+    said = json.loads(run(sys.executable, "-I", "-c", script, str(tmp_path / "site"), cwd=tmp_path))
 
-    assert said["where"] == {package: str(target / package / "__init__.py") for package in PACKAGES}
     assert said["locked"] > 0
     assert Path(said["jars"]) != ROOT / ".jars"
 
 
-def test_no_other_distribution_provides_a_package_of_our_names() -> None:
-    """Plain names can collide; who installs such a distribution beside lastword would get one of the two."""
-    providers = packages_distributions()
-    others = {package: set(providers.get(package, [])) - {"lastword"} for package in PACKAGES}
+def test_no_module_imports_a_room_by_its_bare_name() -> None:
+    """A bare `import storage` in the checkout would make a second module of each file, with classes and locks of its own."""
+    said = json.loads(run(sys.executable, "-c", _IMPORT_ALL, *ROOMS, cwd=ROOT))
 
-    assert others == {package: set() for package in PACKAGES}
+    assert len(said["modules"]) > 100
+    assert said["bare"] == []
+
+
+@pytest.mark.parametrize("line", [line for room in ROOMS for line in (f"import {room}", f"from {room} import schema")])
+def test_lint_refuses_the_bare_name_of_a_room(line: str) -> None:
+    """In code, tests, examples and tools alike."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--select", "TID251", "--stdin-filename", "tests/test_made_up.py", "-"],
+        cwd=ROOT,
+        input=f"{line}\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "import it from `lastword`" in done.stdout

@@ -28,10 +28,11 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lastword import clock
-from lastword.service import Service
-from lastword.settings import Settings
-from storage import schema, upkeep
-from streaming import metrics
+from lastword.service.service import Service
+from lastword.service.settings import Settings
+from lastword.storage.files import schema
+from lastword.storage.log import upkeep
+from lastword.streaming import metrics
 from tests.pictures import rows
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lastword import Topic
-    from storage.topic_log import TopicLog
+    from lastword.storage.log.topic_log import TopicLog
 
 _MIB = 2**20
 _KEPT_MINUTES = 5.0

@@ -1,8 +1,8 @@
 """The reference pages of the documentation, from the code itself: nobody writes down a setting, a command or a metric twice.
 
 ```
- compaction.config_keys, streaming.sources, lastword.settings ─► settings_page()
- lastword.cli                                                 ─► commands_page()
+ lastword.compaction.config.keys, lastword.streaming.append.sources, lastword.service.settings ─► settings_page()
+ lastword.cli.app                                                 ─► commands_page()
  lastword.status.metrics                                      ─► metrics_page()
 ```
 
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from pydantic import BaseModel
 
-from compaction import config_keys
-from compaction.config_keys import Key, Kind
-from lastword.cli import app
-from lastword.settings import Settings
-from streaming import sources
+from lastword.cli.app import app
+from lastword.compaction.config import keys as config_keys
+from lastword.compaction.config.keys import Key, Kind
+from lastword.service.settings import Settings
+from lastword.streaming.append import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -129,7 +129,7 @@ def _in_words(key: Key) -> str:
 def _service_file() -> Iterator[str]:
     unknown = set(Settings.model_fields) - set(_SERVICE_FILE)
     if unknown:
-        message = f"tools/reference.py does not say what {', '.join(sorted(unknown))} of lastword.settings.Settings is"
+        message = f"tools/reference.py does not say what {', '.join(sorted(unknown))} of lastword.service.settings.Settings is"
         raise ReferenceBroken(message)
     yield from ("## The service file", "", "`lastword run -c lastword.toml`. Beside the settings above it has:", "")
     yield from ("| entry | default | meaning |", "|---|---|---|")

@@ -21,8 +21,10 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lastword import LogDir, cleaning_rendering, clock, rendering, spark_session
-from streaming.sources import FileSource, open_source, trigger_of
+from lastword import LogDir, clock, spark_session
+from lastword.cli import cleaning_tables as cleaning_rendering
+from lastword.cli import tables as rendering
+from lastword.streaming.append.sources import FileSource, open_source, trigger_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -9,13 +9,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from lastword.rendering import printable, size
 from lastword.status.standing import SectionKind
+from lastword.text import printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compaction.receipt import CleaningReceipt
+    from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.status.standing import PartitionStanding, TopicStanding
     from lastword.status.watcher import Sample
 

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from compaction.planner import Obstacle
-from streaming.metrics import COUNTED, REGISTRY, Metric
+from lastword.compaction.planning.planner import Obstacle
+from lastword.streaming.metrics import COUNTED, REGISTRY, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

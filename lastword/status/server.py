@@ -26,13 +26,13 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from compaction.errors import UserError
-from compaction.moments import instant
-from lastword import rendering
-from lastword.settings import parse_listen
+from lastword.compaction.errors import UserError
+from lastword.compaction.moments import instant
 from lastword.status import drawing, health
+from lastword.status.listen import parse_listen
 from lastword.status.metrics import registry_of
 from lastword.status.troubles import ago, duration, troubles
+from lastword.text import printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ class StatusApp:
             loader=PackageLoader("lastword.status"), autoescape=select_autoescape(default=True), undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
-        self._templates.filters.update(size=rendering.size, instant=instant, duration=duration, shown=shown)
+        self._templates.filters.update(size=size, instant=instant, duration=duration, shown=shown)
 
     def asgi(self) -> Starlette:
         """Return the application."""
@@ -183,7 +183,7 @@ def shown(value: object) -> str:
     """Return a key or a message as a page shows it: cut, without control characters, bytes that are no text as base64."""
     if value is None:
         return "–"
-    return rendering.printable(_text_of(value) if isinstance(value, bytes) else str(value), _SHOWN)
+    return printable(_text_of(value) if isinstance(value, bytes) else str(value), _SHOWN)
 
 
 def _text_of(raw: bytes) -> str:

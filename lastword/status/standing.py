@@ -17,23 +17,23 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from compaction.errors import LastwordError, SparkNeeded, UnknownTopic, first_line
-from compaction.readers import ReaderStanding
-from lastword.explanation import PartitionReport, partition_reports
-from storage.dead_letters import DeadLetters
+from lastword.compaction.errors import LastwordError, SparkNeeded, UnknownTopic, first_line
+from lastword.compaction.readers import ReaderStanding
+from lastword.storage.append.dead_letters import DeadLetters
+from lastword.topics.explanation import PartitionReport, partition_reports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from compaction.planner import PartitionPlan
-    from compaction.producers import OpenTransaction
-    from compaction.receipt import CleaningReceipt
-    from compaction.segments import Segment
-    from storage.dead_letters import DeadLettersView
-    from storage.topic_log import TopicLog
-    from streaming.cleaner import Cleaner
+    from lastword.compaction.log.segments import Segment
+    from lastword.compaction.planning.planner import PartitionPlan
+    from lastword.compaction.planning.receipt import CleaningReceipt
+    from lastword.compaction.producers import OpenTransaction
+    from lastword.storage.append.dead_letters import DeadLettersView
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.cleaning.cleaner import Cleaner
 
 _RECEIPTS_KEPT: Final = 200
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from compaction.config_keys import DAY_MS, HOUR_MS, MINUTE_MS
-from compaction.moments import instant
-from lastword.rendering import printable
+from lastword.compaction.config.keys import DAY_MS, HOUR_MS, MINUTE_MS
+from lastword.compaction.moments import instant
+from lastword.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from compaction.producers import OpenTransaction
+    from lastword.compaction.producers import OpenTransaction
     from lastword.status.standing import PartitionStanding, Standing, TopicStanding
 
 #: From this age on, a transaction that holds back cleaning is worth a line, even before its timeout.

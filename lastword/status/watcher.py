@@ -13,19 +13,19 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from compaction.config_keys import DAY_MS, MINUTE_MS
-from compaction.errors import UnknownTopic, first_line
+from lastword.compaction.config.keys import DAY_MS, MINUTE_MS
+from lastword.compaction.errors import UnknownTopic, first_line
 from lastword.status.standing import Looker, QueryStanding, Standing, TopicStanding
-from streaming.events import logger
-from streaming.ticker import CLEANER_POOL, with_pool
+from lastword.streaming.events import logger
+from lastword.streaming.ticker import CLEANER_POOL, with_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from storage.topic_log import TopicLog
-    from streaming.cleaner import Cleaner
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.cleaning.cleaner import Cleaner
 
 #: How often the topics are looked at.
 INTERVAL_SECONDS: Final = 5.0

@@ -22,16 +22,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from compaction.bounds import PartitionLog
-from compaction.config import parse_topic_config
-from compaction.producers import Control
-from compaction.record_retention import Pass, Row, fate, last_rows_of_producers, pinned_transactions
-from compaction.segments import NO_TIMESTAMP, Segment
+from lastword.compaction.config.topic_config import parse_topic_config
+from lastword.compaction.log.segments import NO_TIMESTAMP, Segment
+from lastword.compaction.planning.bounds import PartitionLog
+from lastword.compaction.producers import Control
+from lastword.compaction.rows.record_retention import Pass, Row, fate, last_rows_of_producers, pinned_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from compaction.config import TopicConfig
+    from lastword.compaction.config.topic_config import TopicConfig
 
 HOUR_MS: Final = 3_600_000
 MIB: Final = 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compaction.errors import CleaningAborted, PurgeIncomplete, first_line
+from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from compaction.moments import instant, moment_ms
+from lastword.compaction.moments import instant, moment_ms
 
 
 def test_a_moment_is_written_in_utc_and_one_past_the_year_9999_never_comes() -> None:

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from compaction.producers import (
+from lastword.compaction.producers import (
     LAST_EPOCH,
     SEQUENCES,
     Control,

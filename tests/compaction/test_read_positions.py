@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from compaction.errors import UserError
-from compaction.read_positions import (
+from lastword.compaction.errors import UserError
+from lastword.compaction.read_positions import (
     Extent,
     Loss,
     Position,

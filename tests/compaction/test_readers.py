@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from compaction.bounds import earliest_horizon_ms
-from compaction.errors import UserError
-from compaction.read_positions import Position
-from compaction.readers import Reader, ReaderStanding, check_reader, oldest_seen_ms, unread_offsets
+from lastword.compaction.errors import UserError
+from lastword.compaction.planning.bounds import earliest_horizon_ms
+from lastword.compaction.read_positions import Position
+from lastword.compaction.readers import Reader, ReaderStanding, check_reader, oldest_seen_ms, unread_offsets
 from tests.compaction.logs import cleaned, drawn
 
 

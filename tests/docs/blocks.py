@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from lastword.cli import app
+from lastword.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

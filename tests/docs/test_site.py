@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import typer
 
-from compaction.config_keys import REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS
-from lastword.cli import app
-from lastword.settings import Settings
+from lastword.cli.app import app
+from lastword.compaction.config.keys import REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS
+from lastword.service.settings import Settings
 from lastword.status.metrics import METRICS
-from streaming.sources import FileSource, KafkaSource, RateSource
+from lastword.streaming.append.sources import FileSource, KafkaSource, RateSource
 from tests.docs import blocks
 from tests.docs.blocks import PAGES, ROOT
 from tools import mkdocs_hooks, reference

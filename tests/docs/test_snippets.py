@@ -26,9 +26,10 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from lastword import LogDir, arrow, cli
-from lastword.settings import load_settings
-from storage import lock
+from lastword import LogDir, arrow
+from lastword.cli import app as cli
+from lastword.service.settings import load_settings
+from lastword.storage.delta import lock
 from tests.docs import blocks
 from tests.docs.blocks import DOCS, PAGES, ROOT
 from tests.pictures import HOUR_MS, T0, rows

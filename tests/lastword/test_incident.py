@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from lastword import clock
-from lastword.cli import app
-from lastword.service import Service
-from lastword.settings import Settings
+from lastword.cli.app import app
+from lastword.service.service import Service
+from lastword.service.settings import Settings
 from tests.lastword.status.test_alerts import alerts_firing
 from tests.pictures import history, rows
 from tests.scraped import samples

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword import LogDir
+from lastword.compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword.copying import copy_topic
-from storage import lock
-from storage.decisions import Decision, Kind
-from storage.ledger import Ledger
+from lastword.storage.delta import lock
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.ledger import Ledger
 from tests.pictures import DAY_MS, latest, log, rows
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import functions as F
 
 from lastword import arrow
-from storage.arrow_ranges import read_split, split_range
-from storage.arrow_view import ArrowLog
+from lastword.storage.reading.arrow_ranges import read_split, split_range
+from lastword.storage.reading.arrow_view import ArrowLog
 from tests.pictures import DAY_MS, T0, rows, text, vacuum
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import LogDir, Topic
-    from storage.arrow_ranges import RangeSplit
+    from lastword.storage.reading.arrow_ranges import RangeSplit
 
 _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
 
@@ -209,7 +209,7 @@ def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(
     tiles = split_range(view, root, [0], [5], split_bytes=1)
     assert [(one.begin, one.end) for one in tiles] == [(0, 4), (4, 5)]
     started = read_split(tiles[0], ["offset"])
-    monkeypatch.setattr("storage.arrow_rows._BATCH_ROWS", 1)
+    monkeypatch.setattr("lastword.storage.reading.arrow_rows._BATCH_ROWS", 1)
     first = next(started).to_pylist()
     fruit.clean(T0, force=True)
     vacuum(fruit, spark)

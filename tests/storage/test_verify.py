@@ -11,9 +11,9 @@ from deltalake import DeltaTable as ArrowTable
 from pyspark.sql import functions as F
 
 from lastword import LogDir
-from storage.commit import commit_append, commit_swap
-from storage.decisions import Decision, Kind
-from storage.schema import LOG_COLUMNS, PLACE_COLUMNS
+from lastword.storage.delta.commit import commit_append, commit_swap
+from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
+from lastword.storage.ledger.decisions import Decision, Kind
 from tests.pictures import T0, history, rows
 
 if TYPE_CHECKING:

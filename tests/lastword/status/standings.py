@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from compaction.planner import plan_cleaning
-from compaction.producers import OpenTransaction
-from compaction.read_positions import Position
-from compaction.readers import Reader, ReaderStanding
-from compaction.receipt import CleaningReceipt
-from lastword.explanation import partition_reports
+from lastword.compaction.planning.planner import plan_cleaning
+from lastword.compaction.planning.receipt import CleaningReceipt
+from lastword.compaction.producers import OpenTransaction
+from lastword.compaction.read_positions import Position
+from lastword.compaction.readers import Reader, ReaderStanding
 from lastword.status.standing import Standing, TopicStanding, partition_standing
-from storage.dead_letters import DeadLettersView
+from lastword.storage.append.dead_letters import DeadLettersView
+from lastword.topics.explanation import partition_reports
 from tests.compaction.logs import HOUR_MS, MIB, drawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from compaction.bounds import PartitionLog
+    from lastword.compaction.planning.bounds import PartitionLog
 
 NOW_MS = 1_800_000_000_000
 #: One partition of every kind of section: clean to 200, cleanable to 300, held back by a transaction at 310, active from 400.
@@ -83,7 +83,7 @@ def topic(
     **fields: Any,
 ) -> TopicStanding:
     """Return a topic with the partitions that `logs` draw."""
-    from compaction.planner import Obstacle  # noqa: PLC0415  beside its only use
+    from lastword.compaction.planning.planner import Obstacle  # noqa: PLC0415  beside its only use
 
     barred = uncleanable or {}
     plan = plan_cleaning(

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lastword.status.metrics import METRICS
 from lastword.status.standing import QueryStanding, Standing
-from streaming import metrics
+from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
 from tests.lastword.status.test_metrics import scraped
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lastword.status import metrics as status_metrics
 from lastword.status.metrics import METRICS, registry_of
 from lastword.status.standing import QueryStanding, Standing
-from streaming import metrics
+from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
 
 if TYPE_CHECKING:

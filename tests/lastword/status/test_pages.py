@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from starlette.testclient import TestClient
 
-from compaction.errors import UserError
+from lastword.compaction.errors import UserError
 from lastword.status.drawing import draw_topic
 from lastword.status.server import StatusApp, StatusServer, shown
 from lastword.status.standing import QueryStanding, SectionKind, Standing

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
-from compaction.errors import UserError
 from lastword import LogDir
-from lastword.cli import app
+from lastword.cli.app import app
+from lastword.compaction.errors import UserError
 from lastword.status.server import StatusApp, StatusServer
 from tests.lastword.status.standings import NOW_MS, partition, standing, topic, transaction
 from tests.lastword.status.test_pages import _Fixed

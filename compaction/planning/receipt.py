@@ -1,0 +1,95 @@
+"""The receipt of a cleaning: what one round did to one partition, and where the next one begins."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from lastword.compaction.rows.record_retention import Removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lastword.compaction.log.segments import Segment
+
+#: What the index counts of the mapped segments together.
+_COUNTED_TOGETHER: Final = frozenset({Removal.SUPERSEDED.value, Removal.KEYLESS.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningReceipt:
+    """What a round did to a partition: offsets `first_dirty_offset` to `end_offset` were mapped, and the checkpoint is `end_offset`.
+
+    Records and bytes are those of the segments that were written again (`segments_before` of them, in `groups`), before and after; all
+    others were left alone. `removed` counts rows by reason (`record_retention.Removal`), of which `emptied` left an EMPTY row;
+    `removed_bytes` is an estimate of their bytes (`estimated_bytes`), empty in receipts of before there was one.
+    `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
+    it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and
+    `highest_expired_tombstone` the same without the tombstones of purges. `read_bytes` are those of both passes: of
+    `indexed_bytes` about what the columns take that were mapped, and the files that were written again. `table_version` is the swap's.
+    """
+
+    topic: str
+    partition: int
+    trigger: str
+    first_dirty_offset: int
+    end_offset: int
+    cleanable_ratio: float
+    table_version: int | None
+    segments_before: int
+    groups: int
+    records_before: int
+    records_after: int
+    bytes_before: int
+    bytes_after: int | None
+    removed: Mapping[str, int]
+    emptied: int
+    map_entries: int
+    map_utilization: float
+    rounds_left: int
+    highest_removed_tombstone: int | None
+    indexed_bytes: int
+    read_bytes: int
+    index_ms: int
+    total_ms: int | None
+    now_ms: int
+    highest_expired_tombstone: int | None = None
+    removed_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def removed_count(self) -> int:
+        """The rows that went, for whatever reason."""
+        return sum(self.removed.values())
+
+    def to_details(self) -> dict[str, Any]:
+        """Return it as JSON's types alone, for the ledger and the commit."""
+        return asdict(self) | {"removed": dict(self.removed), "removed_bytes": dict(self.removed_bytes)}
+
+    @staticmethod
+    def from_details(details: Mapping[str, Any]) -> CleaningReceipt:
+        """Return the receipt that `to_details` wrote."""
+        added = {
+            "highest_expired_tombstone": details.get("highest_expired_tombstone", details.get("highest_removed_tombstone")),
+            "removed_bytes": details.get("removed_bytes", {}),
+        }
+        return CleaningReceipt(**{one.name: {**details, **added}[one.name] for one in fields(CleaningReceipt)})
+
+
+def estimated_bytes(
+    removed: Mapping[str, Mapping[int, int]], segments: Iterable[Segment], *, mapped: Sequence[Segment] = ()
+) -> dict[str, int]:
+    """Return by reason about how many bytes rows take that go: of each segment their number × the mean bytes of a record in it.
+
+    `removed` counts rows by reason and label. Superseded and keyless rows of the `mapped` segments stand under the first of these, and take
+    the mean of them all. Files are compressed, so what really goes may differ: it is `bytes_before` − `bytes_after`, all reasons together.
+    """
+    mean = {one.label: _record_bytes([one]) for one in segments}
+    mean_together = {**mean, **{one.label: _record_bytes(mapped) for one in mapped[:1]}}
+    return {
+        reason: round(sum(rows * (mean_together if reason in _COUNTED_TOGETHER else mean)[label] for label, rows in by_label.items()))
+        for reason, by_label in sorted(removed.items())
+    }
+
+
+def _record_bytes(segments: Sequence[Segment]) -> float:
+    return sum(one.size_bytes for one in segments) / sum(one.record_count for one in segments)

@@ -1,0 +1,54 @@
+"""The command line, assembled: `lastword COMMAND`, the verbs of the API for people and for pipes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import typer
+
+from lastword.cli import cleaning, operate, purge, readers, records, run, topics, transactions
+from lastword.compaction.errors import LastwordError
+
+app = typer.Typer(name="lastword", help="The last word on every key: a compacted changelog on Delta Lake.", no_args_is_help=True)
+app.add_typer(topics.topics_app, name="topics")
+app.add_typer(topics.queries_app, name="queries")
+app.add_typer(transactions.transactions_app, name="transactions")
+app.add_typer(readers.readers_app, name="readers")
+for command in (
+    readers.latest,
+    readers.changes,
+    readers.materialize,
+    purge.purge,
+    operate.top,
+    operate.plot,
+    records.records,
+    records.dead_letters,
+    cleaning.roll,
+    cleaning.clean,
+    cleaning.explain,
+    cleaning.receipts,
+    cleaning.pause,
+    cleaning.resume,
+    cleaning.retention,
+    cleaning.delete_records,
+    records.verify,
+    run.append,
+    run.run,
+):
+    app.command(command.__name__.replace("_", "-"))(command)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one message on standard error and exit code 1."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    for noisy in ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        app()
+    except LastwordError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,152 @@
+"""The verbs of readers: last words, changes, tables that are kept in step, registered readers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastword.cli import tables
+from lastword.cli.options import RECORD_SHOWN, Decode, Json, Limit, LogDirOption, Topic, notes, out, show, tell, with_spark
+from lastword.compaction.errors import UserError
+from lastword.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+readers_app = typer.Typer(help="Registered readers: what they have read, what they pin.", no_args_is_help=True)
+
+
+def latest(
+    topic: Topic,
+    as_of: Annotated[str | None, typer.Option(help="A table version, a moment (ISO 8601), or offsets as JSON: '{\"0\": 42}'.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Only this key; may be repeated.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
+    limit: Limit = None,
+    decode: Decode = "utf8",
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Show the last record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
+    rows = with_spark(log_dir).topic(topic).latest(as_of=_as_of(as_of), keys=key, partitions=partition)
+    show(rows.orderBy("partition", "key"), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+
+
+def changes(
+    topic: Topic,
+    begin: Annotated[str, typer.Option("--from", help="Offsets as JSON: '{\"0\": 42}'.")],
+    end: Annotated[str, typer.Option("--to", help="Offsets as JSON; what lies at or past them is left out.")],
+    net: Annotated[bool, typer.Option("--net", help="Each key once at most.")] = False,
+    limit: Limit = None,
+    decode: Decode = "utf8",
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Show what changed between two offset vectors, with the values from before.
+
+    Example: lastword changes fruit-prices --from '{"0": 100}' --to '{"0": 200}'
+    """
+    rows = with_spark(log_dir).topic(topic).changes(_offsets(begin, "--from"), _offsets(end, "--to"), net=net)
+    shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
+    show(rows.orderBy("partition", "offset"), shown, f"{topic}: changes", limit, decode, as_json=as_json)
+
+
+def materialize(
+    topic: Topic,
+    target: Annotated[str, typer.Argument(help="The Delta table to keep in step: a path or a URI; made if it is not there.")],
+    once: Annotated[bool, typer.Option("--once", help="Catch up and stop; without it, follow until a signal comes.")] = False,
+    every: Annotated[str, typer.Option(help="How often, e.g. '10 seconds'; without it, as soon as there is something.")] = "",
+    key_format: Annotated[str | None, typer.Option("--key-format", help="utf8: keys as text instead of bytes.")] = None,
+    value_format: Annotated[str | None, typer.Option("--value-format", help="json, avro or utf8.")] = None,
+    schema: Annotated[str | None, typer.Option(help="The columns of a value: SQL DDL for json, the writer's schema for avro.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Keep every word and when it held (SCD type 2).")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Bootstrap anew, in the place of what is there.")] = False,
+    reader: Annotated[str | None, typer.Option(help="Register under this name: what is not read yet is kept.")] = None,
+    isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted.")] = "read_committed",
+    max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="How many offsets a micro-batch has, about.")] = None,
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Keep a Delta table of last words in step with a topic, exactly once. Goes on where it stopped, also after a crash.
+
+    Example: lastword materialize fruit-prices tables/prices --key-format utf8 --value-format json --schema "price double"
+    """
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
+    query = (
+        with_spark(log_dir)
+        .topic(topic)
+        .materialize(
+            target,
+            trigger=trigger,
+            key_format=key_format,
+            value_format=value_format,
+            schema=schema,
+            history=history,
+            rebuild=rebuild,
+            reader=reader,
+            isolation=isolation,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+        )
+    )
+    with _stopped_by_signals(query), notes.status(f"{topic} → {target}"):
+        query.awaitTermination()
+    text = f"{target} is in step with {topic}" if once else f"stopped; {target} goes on from there"
+    tell(text, {"topic": topic, "target": target, "in_step": once}, as_json=as_json)
+
+
+@readers_app.command("list")
+def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """List the registered readers: position, lag, last sight. Example: lastword readers list fruit-prices."""
+    found = [dataclasses.asdict(one) for one in LogDir(None, log_dir).topic(topic).readers()]
+    if as_json:
+        for one in found:
+            sys.stdout.write(json.dumps(one) + "\n")
+    elif found:
+        out.print(tables.readers_table(found, topic))
+    else:
+        out.print(f"{topic}: no registered reader")
+
+
+@readers_app.command("drop")
+def readers_drop(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """Forget a registered reader: it pins nothing any more. Example: lastword readers drop fruit-prices orders-cache."""
+    LogDir(None, log_dir).topic(topic).drop_reader(name)
+    tell(f"{topic}: dropped reader {name}", {"topic": topic, "reader": name}, as_json=as_json)
+
+
+def _as_of(text: str | None) -> Any:
+    if text is None:
+        return None
+    if text.isdigit():
+        return int(text)
+    return _offsets(text, "--as-of") if text.lstrip().startswith("{") else text
+
+
+def _offsets(text: str, option: str) -> dict[int, int]:
+    try:
+        return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError):
+        message = f'{option} {text}: allowed are offsets by partition as JSON, such as {{"0": 42}}'
+        raise UserError(message) from None
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(query: StreamingQuery) -> Iterator[None]:
+    """Stop a query on SIGTERM or Ctrl-C; the step in hand is in the target or it is not."""
+
+    def stop(*_: object) -> None:
+        query.stop()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

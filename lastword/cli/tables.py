@@ -1,0 +1,178 @@
+"""Rows for people (rich tables) and for pipes (JSON Lines)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from lastword.compaction.moments import instant
+from lastword.text import printable, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lastword.compaction.producers import OpenTransaction
+    from lastword.topics.description import TopicDescription
+
+_WIDEST: Final = 60
+_SHORT: Final = 24
+
+
+def decoded(value: bytes | None, how: str) -> Any:
+    """Return bytes as text, or as parsed JSON (`how` = "json"); what is neither comes as {"base64": …}; null stays null."""
+    if value is None:
+        return None
+    try:
+        text = bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
+    if how == "json":
+        try:
+            parsed = json.loads(text)
+            json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # NaN, half a surrogate pair: not all can be written again
+        except (ValueError, RecursionError):
+            return text
+        return parsed
+    return text
+
+
+def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
+    """Return a row of the log with JSON's types alone."""
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "key":
+            out[name] = decoded(value, "utf8")
+        elif name == "value":
+            out[name] = decoded(value, decode)
+        elif name == "headers":
+            out[name] = None if value is None else [{"key": header["key"], "value": decoded(header["value"], "utf8")} for header in value]
+        elif isinstance(value, datetime):
+            out[name] = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")  # PySpark's are naive, in the zone of the machine
+        else:
+            out[name] = value
+    return out
+
+
+def json_line(row: dict[str, Any]) -> str:
+    """Return one line of JSON."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> Table:
+    """Return a table of rows that fits a terminal: long values are cut, tombstones are shown as such, short columns stay whole."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
+    for number, name in enumerate(columns):
+        widest = max([len(name), *(len(line[number]) for line in cells)])
+        table.add_column(
+            name,
+            justify="right" if name in {"partition", "offset"} else "left",
+            overflow="ellipsis",
+            no_wrap=widest <= _SHORT or name == "key",
+            min_width=min(widest, _SHORT) if name == "key" else None,
+        )
+    for line in cells:
+        table.add_row(*line)
+    return table
+
+
+def _cell(name: str, value: Any) -> Text:
+    if value is None:
+        return Text("tombstone" if name == "value" else "", style="dim italic")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return Text(printable(text, _WIDEST))
+
+
+def description_table(description: TopicDescription) -> Table:
+    """Return the partitions of a topic as a table."""
+    table = Table(
+        title=f"{description.name}  {description.record_count:,} records, {size(description.size_bytes)}, table version "
+        f"{description.table_version}",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        header_style="bold",
+    )
+    for name in ("part", "start", "stable", "end", "records", "size", "segs", "slices", "last segment"):
+        table.add_column(name, justify="right" if name != "last segment" else "left", no_wrap=True)
+    for one in description.partitions:
+        table.add_row(
+            str(one.partition),
+            str(one.log_start_offset),
+            str(one.last_stable_offset),
+            str(one.log_end_offset),
+            f"{one.record_count:,}",
+            size(one.size_bytes),
+            str(len(one.segments)),
+            str(sum(len(segment.slices) for segment in one.segments)),
+            "" if not one.segments else f"{one.segments[-1].label} {'active' if one.active else 'closed'}",
+        )
+    return table
+
+
+def segments_table(description: TopicDescription, partitions: Sequence[int] | None = None) -> Table:
+    """Return the segments of a topic, or of some of its partitions, as a table."""
+    table = Table(
+        title=f"{description.name}: segments", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold"
+    )
+    for name in ("partition", "segment", "offsets", "records", "size", "slices", "state"):
+        table.add_column(name, justify="left" if name in {"offsets", "state"} else "right", no_wrap=True)
+    for one in description.partitions:
+        for segment in one.segments if partitions is None or one.partition in partitions else ():
+            active = one.active and segment is one.segments[-1]
+            table.add_row(
+                str(one.partition),
+                str(segment.label),
+                f"{segment.first_offset} … {segment.last_offset}",
+                f"{segment.record_count:,}",
+                size(segment.size_bytes),
+                str(len(segment.slices)),
+                "active" if active else "closed",
+            )
+    return table
+
+
+def transaction(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
+    """Return an open transaction with JSON's types alone."""
+    return {
+        "producer_id": one.producer_id,
+        "epoch": one.epoch,
+        "transactional_id": one.transactional_id,
+        "first_offsets": dict(sorted(one.first_offsets.items())),
+        "since": instant(one.since_ms),
+        "age_ms": now_ms - one.since_ms,
+        "timeout_ms": one.timeout_ms,
+        "hangs": one.hangs(now_ms),
+    }
+
+
+def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
+    """Return open transactions as a table."""
+    table = Table(title=f"{topic}: open transactions", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    for name in ("producer", "epoch", "transactional.id", "partition: first offset", "age", "timeout"):
+        table.add_column(name, justify="left" if name in {"transactional.id", "partition: first offset"} else "right")
+    for one in found:
+        firsts = ", ".join(f"{partition}: {offset}" for partition, offset in one["first_offsets"].items())
+        age = Text(f"{one['age_ms'] / 1000:.1f} s", style="red" if one["hangs"] else "")
+        table.add_row(
+            str(one["producer_id"]), str(one["epoch"]), one["transactional_id"] or "", firsts, age, f"{one['timeout_ms'] / 1000:.1f} s"
+        )
+    return table
+
+
+def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
+    """Return registered readers as a table."""
+    table = Table(title=f"{topic}: readers", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    for name in ("reader", "lag", "seen", "expires", "partition: offset"):
+        table.add_column(name, justify="right" if name == "lag" else "left")
+    for one in found:
+        offsets = ", ".join(f"{partition}: {offset}" for partition, offset in enumerate(one["offsets"]))
+        expires = Text(instant(one["expires_ms"]), style="red" if one["expired"] else "")
+        table.add_row(one["name"], f"{one['lag']:,}", instant(one["seen_ms"]), expires, offsets)
+    return table

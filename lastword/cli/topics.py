@@ -1,0 +1,141 @@
+"""`lastword topics` and `lastword queries`: create, list, describe, alter, delete and copy topics; list and forget their queries."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from lastword.cli import tables
+from lastword.cli.options import (
+    ANSWER_SECONDS,
+    Config,
+    Json,
+    LogDirOption,
+    Timeout,
+    Topic,
+    config_pairs,
+    notes,
+    out,
+    tell,
+    with_spark,
+)
+from lastword.cli.requests import carried_out
+from lastword.copying import copy_topic
+from lastword.log_dir import LogDir
+from lastword.service import requests
+
+topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
+queries_app = typer.Typer(help="The streaming queries that a topic knows.", no_args_is_help=True)
+
+
+@topics_app.command("create")
+def topics_create(
+    name: str,
+    partitions: Annotated[int, typer.Option(help="How many; fixed for ever.")] = 1,
+    config: Config = None,
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Create a topic.
+
+    Example: lastword topics create fruit-prices --partitions 4 --config cleanup.policy=compact --config segment.bytes=128MiB
+    """
+    LogDir(None, log_dir).create_topic(name, partitions=partitions, config=config_pairs(config))
+    text = f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}"
+    tell(text, {"topic": name, "partitions": partitions}, as_json=as_json)
+
+
+@topics_app.command("list")
+def topics_list(as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """List the topics. Example: lastword topics list --json."""
+    for name in LogDir(None, log_dir).topics():
+        sys.stdout.write(f"{json.dumps({'topic': name})}\n" if as_json else f"{name}\n")
+
+
+@topics_app.command("describe")
+def topics_describe(
+    name: str,
+    segments: Annotated[bool, typer.Option("--segments", help="Every segment too.")] = False,
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Show partitions, segments, sizes, offsets, record counts and settings; reads no record.
+
+    Example: lastword topics describe fruit-prices --segments
+    """
+    description = LogDir(None, log_dir).topic(name).describe()
+    if as_json:
+        sys.stdout.write(json.dumps(dataclasses.asdict(description)) + "\n")
+        return
+    out.print(tables.description_table(description))
+    if segments:
+        out.print(tables.segments_table(description))
+    for key, value in description.config.items():
+        if key in description.overrides:
+            out.print(f"  {key} = {value}")
+    if description.mirror:
+        out.print(f"  mirror of {description.mirror['source']} (query {description.mirror['query']})")
+
+
+@topics_app.command("alter")
+def topics_alter(
+    name: str,
+    config: Config = None,
+    delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="A setting to take away.")] = None,
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Change settings; a running service sees them at its next micro-batch.
+
+    Example: lastword topics alter fruit-prices --config segment.ms=12h --delete-config retention.ms
+    """
+    changes: dict[str, object] = {**config_pairs(config), **dict.fromkeys(delete_config or [])}
+    topic = LogDir(None, log_dir).topic(name)
+    topic.alter_config(changes)
+    tell(f"altered topic {name}", {"topic": name, "overrides": dict(topic.log.decisions().overrides)}, as_json=as_json)
+
+
+@topics_app.command("delete")
+def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
+    carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
+    tell(f"deleted topic {name}", {"topic": name}, as_json=as_json)
+
+
+@topics_app.command("copy")
+def topics_copy(
+    source: str,
+    target: str,
+    partitions: Annotated[int, typer.Option(help="How many the copy has.")] = 1,
+    as_json: Json = False,
+    log_dir: LogDirOption = "data",
+) -> None:
+    """Copy a topic into a new one with another number of partitions; every record is hashed anew.
+
+    Example: lastword topics copy fruit-prices fruit-prices-16 --partitions 16
+    """
+    with notes.status(f"copying {source} to {target}"):
+        result = copy_topic(with_spark(log_dir), source, target, partitions=partitions)
+    facts = {"source": source, "target": target, "records": result.record_count}
+    tell(f"copied {result.record_count:,} records of {source} to {target}", facts, as_json=as_json)
+
+
+@queries_app.command("list")
+def queries_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """List the streaming queries that a topic knows. Example: lastword queries list fruit-prices."""
+    for name, query_id in LogDir(None, log_dir).topic(topic).describe().queries.items():
+        sys.stdout.write(f"{json.dumps({'query': name, 'id': query_id})}\n" if as_json else f"{name}  {query_id}\n")
+
+
+@queries_app.command("forget")
+def queries_forget(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """Let a query whose checkpoint is gone start anew: its source's rows come again.
+
+    Example: lastword queries forget fruit-prices files
+    """
+    LogDir(None, log_dir).topic(topic).forget_query(name)
+    tell(f"forgot query {name} of topic {topic}", {"topic": topic, "query": name}, as_json=as_json)

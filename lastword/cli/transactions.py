@@ -1,0 +1,80 @@
+"""`lastword transactions`: list, describe and abort open transactions."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+
+from lastword import clock
+from lastword.cli import tables
+from lastword.cli.options import (
+    ANSWER_SECONDS,
+    Json,
+    LogDirOption,
+    Timeout,
+    Topic,
+    out,
+    tell,
+    with_spark,
+)
+from lastword.cli.requests import carried_out
+from lastword.compaction.errors import UserError
+from lastword.service import requests
+
+transactions_app = typer.Typer(help="Open transactions: list, describe, end.", no_args_is_help=True)
+
+
+@transactions_app.command("list")
+def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
+    found = [tables.transaction(one, clock.now_ms()) for one in with_spark(log_dir).topic(topic).open_transactions()]
+    if as_json:
+        for one in found:
+            sys.stdout.write(json.dumps(one) + "\n")
+    elif found:
+        out.print(tables.transactions_table(found, topic))
+    else:
+        out.print(f"{topic}: no open transaction")
+
+
+@transactions_app.command("describe")
+def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+    """Show an open transaction and what it holds back in each partition. Example: lastword transactions describe fruit-prices 4."""
+    one = with_spark(log_dir).topic(topic)
+    found = [tables.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
+    if not found:
+        message = f"topic {topic}: producer {producer_id} has no open transaction; lastword transactions list {topic} shows them"
+        raise UserError(message)
+    partitions = {each.partition: each for each in one.describe().partitions}
+    held = [
+        {
+            "partition": partition,
+            "first_offset": first,
+            "last_stable_offset": partitions[partition].last_stable_offset,
+            "log_end_offset": partitions[partition].log_end_offset,
+            "held_back": partitions[partition].log_end_offset - first,
+        }
+        for partition, first in found[0]["first_offsets"].items()
+    ]
+    if as_json:
+        sys.stdout.write(json.dumps({**found[0], "partitions": held}) + "\n")
+        return
+    out.print(tables.transactions_table(found, topic))
+    for each in held:
+        out.print(
+            f"  partition {each['partition']}: {each['held_back']} offsets from {each['first_offset']} on are held back "
+            f"from read_committed readers and the cleaner; last stable offset {each['last_stable_offset']}"
+        )
+
+
+@transactions_app.command("abort")
+def transactions_abort(
+    topic: Topic, producer_id: int, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data"
+) -> None:
+    """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
+    result = carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
+    count, version = len(result["partitions"]), result["table_version"]
+    text = f"ended the transaction of producer {producer_id} in {count} partitions, at table version {version}"
+    tell(text, {"topic": topic, "producer_id": producer_id, **result}, as_json=as_json)

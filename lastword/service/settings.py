@@ -1,0 +1,212 @@
+"""The service's configuration file, `lastword.toml`.
+
+```toml
+log.dir = "data"
+log.retention.hours = 168            # any broker setting of Kafka that lastword has; holds for topics without their own
+
+[topic.airports]                     # created at start when it is not there
+partitions = 4
+cleanup.policy = "compact"
+
+[[source]]                           # one append query each
+name = "airports-files"
+topic = "airports"
+format = "json"
+path = "incoming/*.json"
+key = ["icao"]
+
+[http]                               # metrics, health and the status page
+listen = "127.0.0.1:9464"            # "" for none
+
+[spark]                              # Spark settings
+"spark.driver.memory" = "2g"
+```
+
+TOML reads a dotted key as nested tables; they are joined again here, so that Kafka's names can be written as they are.
+Topics may also stand in a file `topics.toml` beside it. The environment wins over the file: LASTWORD_LOG_DIR, LASTWORD_HTTP_LISTEN.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
+from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.status.listen import parse_listen
+from lastword.streaming.append.sources import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+#: Beside the service's file: more [topic.NAME] tables.
+_TOPICS: Final = "topics.toml"
+
+
+def _checked_listen(listen: str) -> str:
+    if listen:
+        parse_listen(listen)
+    return listen
+
+
+class TopicSettings(BaseModel):
+    """A topic that shall exist, with its own configuration."""
+
+    model_config = ConfigDict(frozen=True)
+
+    partitions: Annotated[int, Field(ge=1, description="Fixed at creation")] = 1
+    config: dict[str, Any] = {}
+
+
+class HttpSettings(BaseModel):
+    """Where the service answers /metrics, /healthz, /readyz and the status page."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: Annotated[
+        str, AfterValidator(_checked_listen), Field(description='HOST:PORT; a port of 0 takes any; "" for none; loopback by default')
+    ] = "127.0.0.1:9464"
+
+
+class Settings(BaseModel):
+    """What `lastword.toml` says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    log_dir: str = "data"
+    broker: dict[str, Any] = {}
+    topics: dict[str, TopicSettings] = {}
+    sources: list[Source] = []
+    http: HttpSettings = HttpSettings()
+    spark: dict[str, str] = {}
+
+
+def load_settings(path: Path) -> Settings:
+    """Read a configuration file; raise `InvalidConfiguration` with everything that is wrong, or `UserError` if it cannot be read."""
+    raw = _read(path)
+    violations = _misshapen(raw)
+    beside = path.with_name(_TOPICS)
+    if path.name != _TOPICS and beside.is_file():
+        violations += _add_topics(raw, _read(beside))
+    sources = [flat(source, keep=("options",)) for source in raw.pop("source", [])]
+    topics = {name: flat(table) for name, table in raw.pop("topic", {}).items()}
+    http = flat(raw.pop("http", {}))
+    if "LASTWORD_HTTP_LISTEN" in os.environ:
+        http["listen"] = os.environ["LASTWORD_HTTP_LISTEN"]
+    spark = {key: str(value) for key, value in flat(raw.pop("spark", {})).items()}
+    broker = flat(raw)
+    log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
+    broker.pop("log.dir", None)
+    partitions = {name: table.pop("partitions", 1) for name, table in topics.items()}
+    violations += _violations(partial(parse_service_config, broker))
+    for table in topics.values():
+        violations += _violations(partial(parse_topic_config, table))
+    settings = {
+        "log_dir": str(log_dir),
+        "broker": broker,
+        "topics": {name: {"partitions": partitions[name], "config": table} for name, table in topics.items()},
+        "sources": sources,
+        "http": http,
+        "spark": spark,
+    }
+    violations += _violations(partial(checked_settings, settings))
+    if violations:
+        raise InvalidConfiguration(str(path), violations)
+    return checked_settings(settings)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise UserError(message) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{path} is not TOML: {error}"
+        raise UserError(message) from error
+
+
+def _add_topics(raw: dict[str, Any], beside: dict[str, Any]) -> list[Violation]:
+    """Put the topics of `topics.toml` beside those of the file itself; return what is wrong with them."""
+    wrong = [Violation(key=f"{_TOPICS}: {key}", value="{…}", allowed="only [topic.NAME] tables") for key in beside if key != "topic"]
+    violations = _misshapen(beside)
+    topics = raw.setdefault("topic", {})
+    for name, table in beside.get("topic", {}).items():
+        if name in topics:
+            wrong.append(Violation(key=f"topic.{name}", value="{…}", allowed=f"declare a topic once: here or in {_TOPICS}"))
+        else:
+            topics[name] = table
+    return wrong + violations
+
+
+def checked_settings(values: dict[str, Any], *, subject: str = "the service") -> Settings:
+    """Return the settings that `values` spell, or raise `InvalidConfiguration` of `subject` with every violation."""
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        violations = [
+            Violation(key=".".join(str(part) for part in item["loc"]), value=_shown(item["input"]), allowed=item["msg"])
+            for item in error.errors()
+        ]
+        raise InvalidConfiguration(subject, violations) from error
+    if doubled := _doubled(settings.sources):
+        raise InvalidConfiguration(subject, doubled)
+    return settings
+
+
+def flat(table: dict[str, Any], *, keep: tuple[str, ...] = (), prefix: str = "") -> dict[str, Any]:
+    """Join nested tables to dotted keys: {"log": {"dir": "x"}} → {"log.dir": "x"}; the tables named in `keep` are flattened inside only."""
+    joined: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and key in keep:
+            joined[key] = {name: str(one) for name, one in flat(value).items()}
+        elif isinstance(value, dict):
+            joined.update(flat(value, keep=keep, prefix=f"{prefix}{key}."))
+        else:
+            joined[f"{prefix}{key}"] = value
+    return joined
+
+
+def _misshapen(raw: dict[str, Any]) -> list[Violation]:
+    """Take out of `raw` the parts that have not the shape that they must have, and say so."""
+    source, topic, spark, http = raw.get("source", []), raw.get("topic", {}), raw.get("spark", {}), raw.get("http", {})
+    wrong = {
+        "source": None if isinstance(source, list) and all(isinstance(one, dict) for one in source) else "[[source]], once for each source",
+        "topic": None
+        if isinstance(topic, dict) and all(isinstance(one, dict) for one in topic.values())
+        else "[topic.NAME] for each topic",
+        "http": None if isinstance(http, dict) else "[http], and listen below it",
+        "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
+    }
+    return [Violation(key=name, value=_shown(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]
+
+
+def _doubled(sources: Sequence[Source]) -> list[Violation]:
+    """Return the names that two sources of one topic share."""
+    counts = Counter((source.topic, source.name) for source in sources)
+    allowed = "another source of topic {} has this name, and the position in a source belongs to the name"
+    return [Violation(key="source.name", value=name, allowed=allowed.format(topic)) for (topic, name), count in counts.items() if count > 1]
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message shows it; a table not at all, as there may be a password in it."""
+    return "{…}" if isinstance(value, dict) else repr(value)
+
+
+def _violations(parse: Callable[[], object]) -> list[Violation]:
+    try:
+        parse()
+    except InvalidConfiguration as error:
+        return list(error.violations)
+    return []

@@ -1,0 +1,97 @@
+"""A Spark session that lastword runs well on: Delta, the resolved jars, and the settings that make small commits fast.
+
+Bring your own session if you have one: it needs the Delta extension and catalog, the jars of `lastword.spark.jars`, and the settings of
+`SETTINGS` where they can still be set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+#: Settings that lastword relies on, and why.
+SETTINGS: Final[dict[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A snapshot of the log is small: 50 tasks (the default) to read it make every small append slow.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # INT96 timestamps carry no Parquet statistics for other engines.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # A second start of a query would otherwise silently stop the first.
+    "spark.sql.streaming.stopActiveRunOnRestart": "false",
+    # Each table that is broadcast takes at least a page, and a page of a 3 GiB heap on 2 cores is 64 MiB.
+    "spark.buffer.pageSize": "8m",
+    # The memory of a cleaning is to be bounded by its map, not by what survives: sorts go to disk in runs of this size, each of which takes
+    # one buffer when they are merged (not two), and a task holds no more than this much of a file that it writes, or reads later.
+    "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "32m",
+    "spark.unsafe.sorter.spill.read.ahead.enabled": "false",
+    "spark.hadoop.parquet.block.size": str(16 * 2**20),
+    # zstd's first level makes files as small as its third (Spark's own), in four fifths of the time that an append takes.
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",
+    # Parquet counts, for each page, what its strings would take; no reader of ours asks, and an append pays a thirtieth of its time for it.
+    "spark.hadoop.parquet.size.statistics.enabled": "false",
+    # No offset comes twice in a file, hardly a value does, and what does zstd finds: a dictionary of them is tried and thrown away, for a
+    # twentieth of an append.
+    "spark.hadoop.parquet.enable.dictionary#offset": "false",
+    "spark.hadoop.parquet.enable.dictionary#value": "false",
+    # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
+    # warmed up by the JVM, again and again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # Lanes of a cleaning are a union of one-task plans, which Spark would put into one task.
+    "spark.sql.unionOutputPartitioning": "false",
+    # The cleaner and the appenders share one application: neither may hold up the other.
+    "spark.scheduler.mode": "FAIR",
+    # Hadoop takes this path as it is written: a space stays a space.
+    "spark.scheduler.allocation.file": f"file://{Path(__file__).resolve().with_name('fairscheduler.xml')}",
+}
+S3_SETTINGS: Final = "spark.hadoop.fs.s3a."
+_LOCAL: Final[dict[str, str]] = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    # What the page would show is kept all the same: a thousand plans (the default) are tens of MiB.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.ui.showConsoleProgress": "false",
+    # As a URI: the options are split at spaces.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+}
+
+
+def spark_session(app_name: str = "lastword", master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the running Spark session, or start one: local by default, with Delta, the Kafka source and `SETTINGS`.
+
+    `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win; any `spark.hadoop.fs.s3a.*` among
+    them brings the jars of an S3 store. Raises `UserError` when the jars have not been resolved yet.
+    """
+    from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
+
+    from lastword.spark.jars import jars  # noqa: PLC0415  `python -m lastword.spark.jars` must be the first to import it
+
+    running = Session.getActiveSession()
+    if running is not None:
+        return running
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    paths = [*jars("spark"), *(jars("s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else [])]
+    builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in paths))
+    for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if " " in os.environ["PYSPARK_PYTHON"]:  # Spark looks for data sources in Python by a shell command that does not quote the path
+        from pyspark_lastword import DefaultSource  # noqa: PLC0415  as above
+
+        session.dataSource.register(DefaultSource)
+    return session

@@ -1,0 +1,1 @@
+"""TODO map of lastword/topics."""

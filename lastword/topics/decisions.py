@@ -1,0 +1,98 @@
+"""Decisions that people take about a topic, as rows of its ledger: log starts (Kafka's DeleteRecords), rolls, pauses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.storage.ledger.decisions import Decision, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
+
+
+def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -> bool:
+    """Write the log start offsets that `before` asks for ({partition: offset}, -1 for the log end) into the ledger; tell whether one rose.
+
+    Raises `OffsetOutOfRange` naming what is allowed, `UserError` for a topic that mirrors another.
+    """
+    log.look_back()  # a log start that a RESTORE has just made void must not stand in the way of a lower one
+    decisions, snapshot = log.decisions(), log.snapshot()
+    if decisions.mirror is not None:
+        message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there"
+        raise UserError(message)
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    for partition, offset in before.items():
+        log.check_partition(partition)
+        if not -1 <= offset <= ends[partition]:
+            message = f"topic {log.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
+            raise OffsetOutOfRange(message)
+    wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items()}
+    rose = False
+
+    def raised(today: Decisions) -> list[Decision]:
+        nonlocal rose
+        higher = {partition: offset for partition, offset in wanted.items() if offset > today.log_start_offset(partition)}
+        rose = bool(higher)
+        why, version = {"why": "delete_records"}, snapshot.version
+        return [
+            Decision(kind=Kind.START, time_ms=now_ms, partition=partition, offset=offset, table_version=version, details=why)
+            for partition, offset in higher.items()
+        ]
+
+    log.ledger.decide(raised)
+    return rose
+
+
+def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]:
+    """Close the active segment of one partition, or of all; return {partition: log end offset at which the next one begins}."""
+    if partition is not None:
+        log.check_partition(partition)
+    snapshot = log.snapshot()
+    decisions = log.decisions_seen(snapshot)
+    ends, last = snapshot.log_end_offsets(decisions.partitions), snapshot.last_segments()
+    rolled = {
+        one: ends[one]
+        for one in (range(len(ends)) if partition is None else [partition])
+        if one in last and decisions.closed_offset(one, ends[one]) <= last[one].label
+    }
+    if rolled:
+        log.ledger.append(
+            [
+                Decision(kind=Kind.ROLL, time_ms=now_ms, partition=one, offset=offset, table_version=snapshot.version)
+                for one, offset in rolled.items()
+            ]
+        )
+    return rolled
+
+
+def count_pauses(log: TopicLog, partition: int | None, step: int, *, now_ms: int) -> dict[int, int]:
+    """Add `step` to the pauses of one partition, or of all (for a resume: of all that have one); return what is left, by partition."""
+    if partition is not None:
+        log.check_partition(partition)
+    changed: dict[int, int] = {}
+
+    def counted(today: Decisions) -> list[Decision]:
+        changed.clear()
+        for one in range(today.partitions) if partition is None else [partition]:
+            if step > 0 or one in today.pauses:
+                changed[one] = today.pauses.get(one, 0) + step
+        if not changed:
+            message = f"topic {log.name}: nothing is paused" if partition is None else f"topic {log.name}: {partition} is not paused"
+            raise UserError(message)
+        return [Decision(kind=Kind.PAUSE, time_ms=now_ms, partition=one, details={"count": left}) for one, left in changed.items()]
+
+    log.ledger.decide(counted)
+    return changed
+
+
+def drop_reader(log: TopicLog, name: str, *, now_ms: int) -> None:
+    """Forget a registered reader; raise `UserError` naming those that there are when it is none of them."""
+    known = log.decisions().readers
+    if name not in known:
+        message = f"topic {log.name} knows no reader {name!r}; known: {', '.join(sorted(known)) or 'none'}"
+        raise UserError(message)
+    log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name=name, details={"offsets": None})])

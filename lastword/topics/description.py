@@ -1,0 +1,98 @@
+"""What a topic holds, from metadata alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lastword.compaction.config.topic_config import describe_topic_config
+from lastword.compaction.log.segments import is_closed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from lastword.compaction.log.segments import Segment
+    from lastword.storage.log.topic_log import TopicLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """One partition: its offsets, sizes and segments. `active` tells whether the last segment still takes appends.
+
+    Where the states of its producers cannot be read, as a file is spoilt, `last_stable_offset` is the log start: nothing is known above it.
+    """
+
+    partition: int
+    log_start_offset: int
+    last_stable_offset: int
+    log_end_offset: int
+    record_count: int
+    size_bytes: int
+    segments: tuple[Segment, ...]
+    active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic at one table version. Counts are exact: they are Delta's own statistics of its files."""
+
+    name: str
+    topic_id: str
+    location: str
+    table_version: int
+    config: Mapping[str, str]
+    overrides: Mapping[str, str]
+    mirror: Mapping[str, object] | None
+    queries: Mapping[str, str | None]
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Records in all partitions."""
+        return sum(one.record_count for one in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files, compressed."""
+        return sum(one.size_bytes for one in self.partitions)
+
+
+def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> TopicDescription:
+    """Describe a topic; raise `SparkNeeded` when `spark` is None and the last stable offset has to be read from the log."""
+    log.decisions()  # raises when the topic is gone, and its table with it
+    snapshot = log.snapshot()
+    decisions = log.decisions_seen(snapshot)
+    config = log.config(decisions)
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    stable = log.seen_stable_offsets(spark, snapshot, decisions)
+    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
+    for segment in snapshot.segments():
+        segments[segment.partition].append(segment)
+
+    def one(partition: int) -> PartitionDescription:
+        mine = segments[partition]
+        rolled = decisions.closed_offset(partition, ends[partition])
+        return PartitionDescription(
+            partition=partition,
+            log_start_offset=decisions.log_start_offset(partition),
+            last_stable_offset=stable[partition],
+            log_end_offset=ends[partition],
+            record_count=sum(segment.record_count for segment in mine),
+            size_bytes=sum(segment.size_bytes for segment in mine),
+            segments=tuple(mine),
+            active=bool(mine) and not is_closed(mine[-1], config, log_end_offset=ends[partition], rolled_offset=rolled, now_ms=now_ms),
+        )
+
+    return TopicDescription(
+        name=log.name,
+        topic_id=decisions.topic_id,
+        location=log.paths.root,
+        table_version=snapshot.version,
+        config=describe_topic_config(config),
+        overrides=dict(decisions.overrides),
+        mirror=decisions.mirror,
+        queries={name: query_id for name, query_id in decisions.queries.items() if query_id is not None},
+        partitions=tuple(one(partition) for partition in range(decisions.partitions)),
+    )

@@ -1,0 +1,89 @@
+"""Why a partition is cleaned now, or what holds it back, and until when: the cleaning plan as people read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lastword.compaction.moments import instant
+from lastword.compaction.planning.bounds import Bound
+from lastword.compaction.planning.planner import Obstacle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """One partition of `explain`.
+
+    `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `bound` is what holds the first uncleanable offset
+    (`bound_detail` says whose, or until when), `eligible_at_ms` when time alone makes it eligible (None: it is, or nobody knows).
+    `uncleanable_reason` says why it is in quarantine, or, whatever the obstacle, why nothing is known of its producers.
+    """
+
+    topic: str
+    partition: int
+    eligible: bool
+    trigger: str | None
+    obstacle: str | None
+    ratio: float
+    threshold: float
+    clean_bytes: int
+    cleanable_bytes: int
+    log_start_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    last_stable_offset: int
+    log_end_offset: int
+    bound: str
+    bound_detail: str
+    overdue_ms: int
+    horizon_ms: int | None
+    eligible_at_ms: int | None
+    rounds_left: int
+    checkpoint_reset: str | None
+    uncleanable_reason: str | None
+
+
+def partition_reports(plan: CleaningPlan, uncleanable: Mapping[int, str]) -> list[PartitionReport]:
+    """Return a report for every partition of a plan."""
+    return [_report(one, uncleanable.get(one.log.partition)) for one in plan.partitions]
+
+
+def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
+    log, found = plan.log, plan.range
+    until = "" if found.held_until_ms is None else f", until {instant(found.held_until_ms)}"
+    detail = {
+        Bound.ACTIVE_SEGMENT: f"active segment begins at offset {log.closed_end_offset}",
+        Bound.LAST_STABLE_OFFSET: f"open transaction of {log.stable_holder or 'a producer'} since offset {log.last_stable_offset}",
+        Bound.MIN_COMPACTION_LAG: f"segment {found.first_uncleanable_offset} is younger than {log.config.min_compaction_lag_ms} ms{until}",
+    }[found.bound]
+    if log.unreadable is not None:
+        detail = "the last stable offset is not known: the producers' states cannot be read"
+    return PartitionReport(
+        topic=log.topic,
+        partition=log.partition,
+        eligible=plan.trigger is not None,
+        trigger=plan.trigger.value if plan.trigger else None,
+        obstacle=plan.obstacle.value if plan.obstacle else None,
+        ratio=found.ratio,
+        threshold=plan.threshold,
+        clean_bytes=found.clean_bytes,
+        cleanable_bytes=found.cleanable_bytes,
+        log_start_offset=log.log_start_offset,
+        first_dirty_offset=found.first_dirty_offset,
+        first_uncleanable_offset=found.first_uncleanable_offset,
+        last_stable_offset=log.last_stable_offset,
+        log_end_offset=log.log_end_offset,
+        bound=found.bound.value,
+        bound_detail=detail,
+        overdue_ms=plan.overdue_ms,
+        horizon_ms=plan.horizon_ms,
+        eligible_at_ms=plan.eligible_at_ms,
+        rounds_left=plan.dirty.rounds_left,
+        checkpoint_reset=found.healing.value if found.healing else None,
+        uncleanable_reason=log.unreadable or (reason if plan.obstacle is Obstacle.UNCLEANABLE else None),
+    )

@@ -1,0 +1,353 @@
+"""Erasing a key for good, step by step, each of which a crash may follow: to purge again goes on where the files say it stands.
+
+```
+ look      where does the log hold the key?                                   files, key column
+ tombstone into each partition whose newest record of it is none              one append
+ decide    these tombstones may go at once                                    ledger: partition and offset, never the key
+ clean     the partitions, forced, to the end of the tombstones               one swap: records and tombstone go together
+ erase     the rows in dead letters and registered targets                    a MERGE each
+ sweep     files of older versions that hold the key                          deleted, one by one
+ prove     decode every file that is left                                     → receipt; or what remains, and no receipt
+```
+
+Records of a key and the tombstone that supersedes them go in one swap, or none of them does; so a tombstone that is let go before its
+horizon (ADR 0013) never uncovers an older value. Readers that have not read it are told that they missed one, as always; targets that are
+registered are not, as the row is erased there. What protects the log stays: an open transaction, min.compaction.lag.ms and pauses hold a
+purge back. The tombstone is written all the same: for readers the key is gone from then on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from lastword import clock
+from lastword.compaction.config.keys import DAY_MS, HOUR_MS
+from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
+from lastword.compaction.moments import moment_ms
+from lastword.storage.append.append import Habits, append_rows
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.erasure import erase_dead_letters, rows_of_key, sweep
+from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.target import Target
+from lastword.streaming.events import logger
+from lastword.topics import decisions
+from lastword.topics.explanation import partition_reports
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lastword.handle import Handle
+    from lastword.storage.erasure import KeyRows, Swept
+    from lastword.storage.log.topic_log import TopicLog
+
+#: How often the key may come again while it is purged.
+_ROUNDS: Final = 20
+_TRIES: Final = 3
+_LOG: Final = logger("purge")
+_INTERVAL: Final = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNORECASE)
+_UNITS_MS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
+#: Delta's default of delta.logRetentionDuration.
+_LOG_RETENTION_MS: Final = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeReceipt:
+    """That a key is erased: `files_searched` files were decoded, all that lie there now, and none holds it.
+
+    `tombstones` {partition: offset} superseded it and went too; empty when the log held nothing. `kept` {partition: offset} are newest
+    records that are not older than `before_ms`. `records_removed` (older tombstones included, the purge's own not), `dead_letters_removed`
+    and `target_rows_removed` {target: rows} are what this call found; what an interrupted one before it removed is not counted again.
+    `table_version` is the log's. `readers` are registered and had not read the tombstones: they may hold the key, and are told when they
+    go on. `absent_targets` were registered and are not there any more, or are another topic's. No older version of a table shows the key:
+    its `files_removed` files are gone. `statistics` are files of Delta logs that name it as the least or greatest text of a column; they
+    go in their time, not before `statistics_until_ms` (None when there are none).
+    """
+
+    topic: str
+    now_ms: int
+    before_ms: int | None
+    tombstones: Mapping[int, int]
+    kept: Mapping[int, int]
+    records_removed: int
+    dead_letters_removed: int
+    target_rows_removed: Mapping[str, int]
+    files_removed: int
+    files_searched: int
+    table_version: int
+    readers: tuple[str, ...]
+    absent_targets: tuple[str, ...]
+    statistics: tuple[str, ...]
+    statistics_until_ms: int | None
+
+    def to_details(self) -> dict[str, Any]:
+        """Return it as JSON's types alone; partitions become strings there."""
+        return asdict(self) | {name: {str(at): offset for at, offset in getattr(self, name).items()} for name in ("tombstones", "kept")}
+
+    @staticmethod
+    def from_details(details: Mapping[str, Any]) -> PurgeReceipt:
+        """Return the receipt that `to_details` wrote."""
+        found = {one.name: details[one.name] for one in fields(PurgeReceipt)}
+        found |= {name: {int(at): offset for at, offset in details[name].items()} for name in ("tombstones", "kept")}
+        found |= {name: tuple(details[name]) for name in ("readers", "absent_targets", "statistics")}
+        return PurgeReceipt(**found)
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a purge has done so far."""
+
+    records: int | None = None
+    tombstones: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, int] = field(default_factory=dict)
+    letters: int = 0
+    target_rows: dict[str, int] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+    unborn: list[str] = field(default_factory=list)
+    unsure: list[str] = field(default_factory=list)
+
+
+class Purge:
+    """One purge of one key of one topic, by the committing process."""
+
+    def __init__(self, log_dir: Handle, log: TopicLog, key: bytes, *, before_ms: int | None, now_ms: int) -> None:
+        """Take what is asked for; nothing is read yet."""
+        self._log_dir, self._log, self._key, self._before_ms, self._now_ms = log_dir, log, key, before_ms, now_ms
+        self._spark = log_dir.spark
+        self._done = _Done()
+
+    def run(self) -> PurgeReceipt:
+        """Erase the key and return the receipt; see `lastword.topic.Topic.purge`."""
+        self._check()
+        self._erase_from_log()
+        crash_points.reached(CrashPoint.PURGE_CLEANED)
+        wanted = WantedKey(key=self._key, kept=frozenset(self._done.kept.items()), before_ms=self._before_ms)
+        with self._log.turn():
+            self._done.letters = erase_dead_letters(self._spark, self._log.paths.dead_letters, wanted)
+        for name, details in sorted(self._log.decisions().targets.items()):
+            self._erase_from_target(name, details, wanted)
+        crash_points.reached(CrashPoint.PURGE_ERASED)
+        receipt = self._proven(wanted)
+        _LOG.info(
+            "key purged",
+            topic=self._log.name,
+            tombstones=dict(receipt.tombstones),
+            records_removed=receipt.records_removed,
+            files_removed=receipt.files_removed,
+            files_searched=receipt.files_searched,
+            readers=receipt.readers,
+        )
+        return receipt
+
+    def _check(self) -> None:
+        today = self._log.decisions()
+        if today.mirror is not None:
+            message = (
+                f"topic {self._log.name} mirrors {today.mirror['source']} and keeps its offsets, so it takes records from there alone: "
+                "write the tombstone to the source, and let the cleaner and VACUUM do the rest here; or purge a topic that is no mirror"
+            )
+            raise UserError(message)
+        if not self._log.config(today).compacted:
+            message = (
+                f"topic {self._log.name}: cleanup.policy is {','.join(sorted(self._log.config(today).cleanup_policy)) or 'empty'}, and "
+                "nothing supersedes a record there. Either delete whole offsets: lastword delete-records; or let the topic be compacted "
+                f"as well, by which keyless records go: lastword topics alter {self._log.name} --config cleanup.policy=compact,delete, "
+                "and purge again"
+            )
+            raise UserError(message)
+
+    # --- the log ------------------------------------------------------------------------------------------------------------------------
+
+    def _erase_from_log(self) -> None:
+        """Write tombstones, let them go and clean, until the newest version of the log holds nothing of the key but what stays."""
+        for _ in range(_ROUNDS):
+            self._log.look_back()
+            found = rows_of_key(self._log, self._spark, self._log.snapshot(), self._key)
+            self._done.kept = {one.partition: one.newest_offset for one in found if self._stays(one) and one.newest_offset is not None}
+            if self._done.records is None:
+                self._done.records = sum(one.rows for one in found) - len(self._done.kept)
+            going = [one for one in found if one.rows > (1 if one.partition in self._done.kept else 0)]
+            if not going:
+                return
+            self._release([one for one in going if one.partition not in self._done.kept and one.newest_offset is not None])
+            for one in going:
+                decisions.roll(self._log, one.partition, now_ms=self._now_ms)
+            # No round looks at what lies below the log start whole.
+            self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._spark, now_ms=self._now_ms)
+            self._clean([one.partition for one in going])
+        remains = f"{_ROUNDS} rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again"
+        raise PurgeIncomplete(self._log.name, [remains])
+
+    def _stays(self, one: KeyRows) -> bool:
+        return self._before_ms is not None and one.newest_offset is not None and one.newest_ms >= self._before_ms
+
+    def _release(self, going: Sequence[KeyRows]) -> None:
+        """See that the newest record of the key is a tombstone, and decide that it may go at once."""
+        tombstones = {one.partition: one.newest_offset for one in going if one.newest_is_tombstone and one.newest_offset is not None}
+        living = [one.partition for one in going if not one.newest_is_tombstone]
+        if living:
+            columns = {"partition": pa.array(living, pa.int32()), "key": pa.array([self._key] * len(living), pa.binary())}
+            rows = self._spark.createDataFrame(pa.table(columns)).withColumn("value", F.lit(None).cast("binary"))
+            rows = rows.withColumn("timestamp", F.lit(self._now_ms).cast("bigint"))
+            result = append_rows(self._log, rows, now_ms=self._now_ms, habits=Habits())
+            tombstones |= {partition: one.last_offset for partition, one in result.ranges.items()}
+        crash_points.reached(CrashPoint.PURGE_TOMBSTONE_WRITTEN)
+        version, today = self._log.snapshot().version, self._log.decisions()
+        self._log.ledger.append(
+            [
+                Decision(kind=Kind.PURGE, time_ms=self._now_ms, partition=partition, offset=offset, table_version=version)
+                for partition, offset in sorted(tombstones.items())
+                if offset not in today.released_offsets(partition)
+            ]
+        )
+        self._done.tombstones |= tombstones
+        crash_points.reached(CrashPoint.PURGE_DECIDED)
+
+    def _clean(self, partitions: Sequence[int]) -> None:
+        """Clean some partitions now; raise `PurgeIncomplete` naming the bounds when nothing can be done."""
+        cleaner = self._log_dir.cleaner
+        for _ in range(_TRIES):
+            cleaner.claims.wait_idle(self._log, partitions)
+            self._check_goes_on()
+            receipts = cleaner.clean(self._log, self._spark, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
+            if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
+                return
+        self._check_goes_on()
+        plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)
+        remains = []
+        reports = partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
+        for report in reports:
+            if report.partition not in partitions:
+                continue
+            why = [report.bound_detail] if report.uncleanable_reason is None else [report.obstacle or "", report.uncleanable_reason]
+            if report.obstacle is not None and "paused" in report.obstacle:
+                why = ["cleaning is paused; lastword resume"]
+            remains.append(f"partition {report.partition}: the cleaner is held back ({report.bound}): {': '.join(why)}")
+        raise PurgeIncomplete(self._log.name, remains)
+
+    def _check_goes_on(self) -> None:
+        if self._log_dir.cleaner.stopping.is_set():
+            message = f"topic {self._log.name} is not purged: the service stops; to purge again goes on from there"
+            raise Aborted(message)
+
+    # --- what holds copies --------------------------------------------------------------------------------------------------------------
+
+    def _target(self, name: str, details: Mapping[str, Any]) -> Target:
+        topic_id, options = self._log.decisions().topic_id, self._log_dir.storage_options
+        return Target(name, topic_id=topic_id, history=bool(details.get("history")), storage_options=options)
+
+    def _erase_from_target(self, name: str, details: Mapping[str, Any], wanted: WantedKey) -> None:
+        """Delete the rows of the key from a registered target, behind a fence if a step may bring them back."""
+        target = self._target(name, details)
+        owner = target.owner()
+        try:
+            standing = target.standing()
+        except UserError:
+            (self._done.unsure if owner in {None, self._log.decisions().topic_id} else self._done.absent).append(name)
+            return
+        if standing is None:
+            self._done.unborn.append(name)
+            return
+
+        def fenced() -> None:
+            current = target.standing() or standing
+            if self._lags(current.position.offsets):
+                target.fence(self._spark, current, self._log.snapshot().version)
+
+        past_conflicts(fenced)
+        self._done.target_rows[name] = past_conflicts(lambda: target.erase(self._spark, wanted))
+        past_conflicts(lambda: target.fence(self._spark, target.standing() or standing, self._log.snapshot().version))
+
+    def _lags(self, offsets: Sequence[int]) -> bool:
+        """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""
+        purges = self._log.decisions().purges
+        return any((one.offset or 0) >= offsets[partition] for partition, rows in purges.items() for one in rows)
+
+    # --- files --------------------------------------------------------------------------------------------------------------------------
+
+    def _proven(self, wanted: WantedKey) -> PurgeReceipt:
+        """Delete the old files that hold the key, decode all others, and return the receipt; raise `PurgeIncomplete` for what remains."""
+        options, log, done = self._log_dir.storage_options, self._log, self._done
+        searches = {
+            log.paths.log: KeySearch(log.paths.log, options, wanted),
+            log.paths.dead_letters: KeySearch(log.paths.dead_letters, options, wanted, texts=True),
+        }
+        for search in searches.values():
+            search.look()  # the most of it before the turn, which keeps appends waiting
+        swept: dict[str, Swept] = {}
+        with self._log_dir.cleaner.claims.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
+            for location, search in searches.items():
+                swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=self._log_dir.is_local)
+        for name in (*done.target_rows, *done.unsure):
+            searches[name] = KeySearch(name, options, wanted)
+            swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms, committing_alone=False)
+        crash_points.reached(CrashPoint.PURGE_SWEPT)
+        remains = [
+            f"{location}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; the file {why}"
+            + ("; the table is no target of this topic, or its Delta log is too short to tell" if location in done.unsure else "")
+            for location, found in swept.items()
+            for one, why in found.left
+        ]
+        for name in done.unborn:
+            searches[name] = KeySearch(name, options, wanted)
+            left = searches[name].look()
+            why = (
+                "no table is there: a bootstrap in flight, or what a crash left of one; start it again or delete the file, and purge again"
+            )
+            remains += [f"{name}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; {why}" for one in left]
+        if remains:
+            raise PurgeIncomplete(log.name, remains)
+        named = [
+            (f"{location}/{path}", written_ms + self._log_retention_ms(location))
+            for location in swept
+            if location != log.paths.log
+            for path, written_ms in statistics_naming(location, options, wanted)
+        ]
+        today = log.decisions()
+        missing = (name for name, one in today.readers.items() if self._missed(one.position.offsets))
+        return PurgeReceipt(
+            topic=log.name,
+            now_ms=self._now_ms,
+            before_ms=self._before_ms,
+            tombstones=dict(sorted(done.tombstones.items())),
+            kept=dict(sorted(done.kept.items())),
+            records_removed=done.records or 0,
+            dead_letters_removed=done.letters,
+            target_rows_removed=dict(done.target_rows),
+            files_removed=sum(one.removed for one in swept.values()),
+            files_searched=sum(one.decoded for one in searches.values()),
+            table_version=log.snapshot().version,
+            readers=tuple(sorted(missing)),
+            absent_targets=tuple(sorted((*done.absent, *done.unborn))),
+            statistics=tuple(path for path, _ in named),
+            statistics_until_ms=max((until for _, until in named), default=None),
+        )
+
+    def _missed(self, offsets: Sequence[int]) -> bool:
+        return any(offsets[partition] <= offset for partition, offset in self._done.tombstones.items())
+
+    def _log_retention_ms(self, location: str) -> int:
+        """Return how long a Delta log keeps its commits."""
+        table = DeltaTable(location, storage_options=dict(self._log_dir.storage_options))
+        found = _INTERVAL.fullmatch(table.metadata().configuration.get("delta.logRetentionDuration", "").strip())
+        return int(found[1]) * _UNITS_MS[found[2].lower()] if found else _LOG_RETENTION_MS
+
+
+def before_as_ms(before: datetime | str | int | None) -> int | None:
+    """Return a moment in milliseconds: a datetime, ISO 8601 text (a date is its midnight) or milliseconds; without a zone it is UTC."""
+    if before is None or (isinstance(before, int) and not isinstance(before, bool)):
+        return before
+    try:
+        return round(moment_ms(before if isinstance(before, datetime) else str(before)))
+    except ValueError:
+        message = f"before = {before}: allowed is a date or a moment in ISO 8601, such as 2026-01-31 or 2026-01-31T12:00:00Z"
+        raise UserError(message) from None

@@ -1,0 +1,262 @@
+"""Transactions: begun by an identity that is durable first, ended by markers in every partition that they touched, in one Delta commit.
+
+```
+ begin    ledger: transactional.id → producer id, epoch + 1        fences the instance before
+          log:    ABORT markers, if that one left a transaction open
+ append   log:    rows carry producer id, epoch, sequence, first offset of the transaction; nobody reads past them yet
+ end      log:    a COMMIT or ABORT marker in every touched partition, all in ONE commit: all partitions change at one table version
+```
+
+Each step is a compare-and-set on the log, and looks at the ledger within it: an instance that was taken over finds out before its commit.
+To begin is no commit to the log, where nothing was open: what an older instance still commits then is aborted before the first append.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lastword.compaction.errors import CommitConflict, InvalidTransactionState, UserError
+from lastword.compaction.log.restores import is_contained
+from lastword.compaction.producers import Control, ProducerStamp, next_identity
+from lastword.storage.append.append import Append, AppendResult, Habits, check_not_fenced
+from lastword.storage.append.producer_rows import OPEN_FIRST
+from lastword.storage.append.validation import DETAIL, ORDER_PREFIX, RAW, REASON
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.files.schema import HEADERS_TYPE
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log.producer_states import states_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lastword.compaction.producers import OpenTransaction
+    from lastword.storage.append.append import MicroBatch
+    from lastword.storage.delta.snapshot import LogSnapshot
+    from lastword.storage.ledger.decisions import Decisions, Producer
+    from lastword.storage.log.producer_states import States
+    from lastword.storage.log.topic_log import TopicLog
+
+
+def begin(
+    log: TopicLog, spark: SparkSession, transactional_id: str, *, now_ms: int, timeout_ms: int | None, query: str | None = None
+) -> ProducerStamp:
+    """Become the newest instance of a transactional.id and return its identity; abort what the instance before left open.
+
+    A streaming query (`query`) that comes back goes on under its old identity instead: its micro-batches are done for Spark and would not
+    come again, so its open transaction must not be aborted. For the same reason nobody else is given its id: that raises `UserError`.
+    """
+    if not transactional_id:
+        message = f"topic {log.name}: a transactional.id must not be empty"
+        raise UserError(message)
+    before: dict[int, Producer] = {}  # whoever was the newest when one of the attempts began, by producer id
+
+    def once() -> ProducerStamp:
+        log.decisions()
+        in_log = log.snapshot().highest_producer_id()
+        chosen: list[ProducerStamp] = []
+
+        def registered(today: Decisions) -> list[Decision]:
+            known = today.producers.get(transactional_id)
+            if known is not None and known.query is not None and known.query != query:
+                message = (
+                    f"topic {log.name}: transactional.id {transactional_id} belongs to the streaming query {known.query}, whose "
+                    "micro-batches would be lost if another instance took it over; give this one an id of its own"
+                )
+                raise UserError(message)
+            if known is not None and query is not None and known.query == query:
+                chosen.append(ProducerStamp(transactional_id=transactional_id, producer_id=known.producer_id, epoch=known.epoch))
+                return []
+            if known is not None:
+                before[known.producer_id] = known
+            highest = max([in_log, *(one.producer_id for one in today.producers.values())])
+            producer_id, epoch = next_identity((known.producer_id, known.epoch) if known else None, highest_id=highest)
+            chosen.append(ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch))
+            return [_registration(chosen[-1], now_ms=now_ms, timeout_ms=timeout_ms, query=query)]
+
+        log.ledger.decide(registered)
+        stamp = chosen[-1]
+        crash_points.reached(CrashPoint.PRODUCER_REGISTERED)
+        _abort_older(log, spark, stamp, now_ms=now_ms)
+        for one in before.values():
+            if one.producer_id != stamp.producer_id:  # its epochs were used up
+                _write_markers(log, spark, log.snapshot(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
+        return stamp
+
+    return log.attempts(once)
+
+
+def append(
+    log: TopicLog,
+    rows: DataFrame,
+    stamp: ProducerStamp,
+    *,
+    now_ms: int,
+    habits: Habits,
+    micro_batch: MicroBatch | None = None,
+    versions: Sequence[int] = (),
+) -> AppendResult:
+    """Append rows to the transaction of `stamp` as `TopicLog.append` does.
+
+    `versions` are the table versions of its appends so far. Raises `ProducerFenced` when another instance has taken over,
+    `InvalidTransactionState` when a RESTORE took back one of its appends.
+    """
+
+    def once() -> AppendResult:
+        _abort_older(log, rows.sparkSession, stamp, now_ms=now_ms)
+        _check_whole(log, stamp, versions)
+        return Append(log, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch, stamp=stamp).run()
+
+    return log.attempts(once)
+
+
+def end(
+    log: TopicLog, spark: SparkSession, stamp: ProducerStamp, control: Control, *, now_ms: int, versions: Sequence[int] = ()
+) -> AppendResult:
+    """Write the markers of the open transaction of `stamp`; `versions` are the table versions of its appends.
+
+    Raises `ProducerFenced` when another instance has taken over; `InvalidTransactionState` when a RESTORE took back one of its appends: it
+    is aborted, and not committed, then. The result's version is None when nothing was appended in the transaction, or when its markers are
+    there already.
+    """
+
+    def once() -> AppendResult:
+        _abort_older(log, spark, stamp, now_ms=now_ms)
+        snapshot = log.snapshot()
+        check_not_fenced(stamp, log.decisions(), log.name)
+        if control is Control.COMMIT and not _is_whole(log.decisions_seen(snapshot), versions):
+            _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+            _check_whole(log, stamp, versions)
+        return _write_markers(log, spark, snapshot, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+
+    return log.attempts(once)
+
+
+def _is_whole(decisions: Decisions, versions: Sequence[int]) -> bool:
+    return all(is_contained(decisions.restores, version) for version in versions)
+
+
+def _check_whole(log: TopicLog, stamp: ProducerStamp, versions: Sequence[int]) -> None:
+    if versions and not _is_whole(log.decisions_seen(log.snapshot()), versions):
+        message = (
+            f"topic {log.name}: a RESTORE took back records of the transaction of {stamp.transactional_id}, appended as table versions "
+            f"{list(versions)}: it cannot go on nor be committed; begin another one"
+        )
+        raise InvalidTransactionState(message)
+
+
+def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransaction, *, now_ms: int) -> AppendResult:
+    """End a transaction whose producer does not do it: abort it, with a new epoch that fences the producer.
+
+    That of a streaming query is committed instead: its micro-batches are whole, and Spark would never bring them again. What an older
+    instance left open is aborted and the newest one goes on. Nothing happens, and the result's version is None, where the transaction is
+    over. Raises `UserError` for a topic that mirrors another: there the source's markers end it.
+
+    Of a partition of which nothing is known, as a file is spoilt, what is to be aborted is aborted once it can be read; a commit is of all
+    partitions, and raises what Spark does.
+    """
+    if log.decisions().mirror is not None:
+        message = f"topic {log.name} is a mirror: its transactions are ended by the markers of its source"
+        raise UserError(message)
+
+    def once() -> AppendResult:
+        snapshot = log.snapshot()
+        if not any(_is_same(one, transaction) for one in log.seen_transactions(spark, snapshot)):
+            return AppendResult(table_version=None)
+        chosen: list[tuple[Control, int]] = []
+
+        def fenced(today: Decisions) -> list[Decision]:
+            known = today.producers.get(transaction.transactional_id or "")
+            if known is None or known.producer_id != transaction.producer_id:
+                chosen.append((Control.ABORT, transaction.epoch + 1))
+                return []
+            if known.epoch > transaction.epoch:
+                chosen.append((Control.ABORT, known.epoch))
+                return []
+            if known.query is not None:
+                chosen.append((Control.COMMIT, transaction.epoch))
+                return []
+            stamp = ProducerStamp(
+                transactional_id=str(transaction.transactional_id), producer_id=known.producer_id, epoch=transaction.epoch + 1
+            )
+            chosen.append((Control.ABORT, stamp.epoch))
+            return [_registration(stamp, now_ms=now_ms, timeout_ms=known.timeout_ms, query=None)]
+
+        log.ledger.decide(fenced)
+        control, epoch = chosen[-1]
+        states = log.readable_states(spark, snapshot)[0] if control is Control.ABORT else None
+        return _write_markers(log, spark, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
+
+    return log.attempts(once)
+
+
+def _is_same(one: OpenTransaction, other: OpenTransaction) -> bool:
+    return (one.producer_id, one.epoch, one.since_ms) == (other.producer_id, other.epoch, other.since_ms)
+
+
+def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, query: str | None) -> Decision:
+    details = {"producer_id": stamp.producer_id, "epoch": stamp.epoch, "timeout_ms": timeout_ms, "query": query}
+    return Decision(kind=Kind.PRODUCER, time_ms=now_ms, name=stamp.transactional_id, details=details)
+
+
+def _abort_older(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, *, now_ms: int) -> None:
+    """Abort what an older instance of `stamp` has open: it may have looked into the ledger before the newest began, and committed after."""
+    snapshot = log.snapshot()
+    states = states_of(stamp.producer_id, log.producer_states(spark, snapshot))
+    if any(state.is_left_open_before(stamp.epoch) for state in states.values()):
+        check_not_fenced(stamp, log.decisions(), log.name)
+        _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+
+
+def _write_markers(
+    log: TopicLog,
+    spark: SparkSession,
+    snapshot: LogSnapshot,
+    control: Control,
+    *,
+    producer_id: int,
+    epoch: int,
+    now_ms: int,
+    seen: States | None = None,
+) -> AppendResult:
+    """Write one marker into every partition in which the producer has a transaction open, in one commit; none when it has none.
+
+    By the states `seen` at `snapshot`, or by those of all partitions. Raises `CommitConflict` when something was committed after it.
+    """
+    states = states_of(producer_id, log.producer_states(spark, snapshot) if seen is None else seen)
+    firsts = {partition: state.open_first_offset for partition, state in states.items() if state.open_first_offset is not None}
+    if not firsts:
+        return AppendResult(table_version=None)
+    crash_points.reached(CrashPoint.MARKERS_PLANNED)
+    attempt = Append(log, _markers(spark, firsts, producer_id, epoch, control, now_ms=now_ms), now_ms=now_ms, habits=Habits())
+    if attempt.snapshot.version != snapshot.version:
+        message = f"{log.paths.log}: something was committed after table version {snapshot.version}; no marker was written"
+        raise CommitConflict(message)
+    result = attempt.append_markers()
+    crash_points.reached(CrashPoint.MARKERS_COMMITTED)
+    return result
+
+
+_MARKER_TYPE = T.StructType([T.StructField("partition", T.IntegerType()), T.StructField(OPEN_FIRST, T.LongType())])
+
+
+def _markers(spark: SparkSession, firsts: Mapping[int, int], producer_id: int, epoch: int, control: Control, *, now_ms: int) -> DataFrame:
+    """Return markers in the shape of judged rows."""
+    rows = spark.createDataFrame(sorted(firsts.items()), _MARKER_TYPE)
+    nothing = {"offset": "bigint", "key": "binary", "value": "binary", "headers": HEADERS_TYPE, "sequence": "int"}
+    nothing |= {REASON: "string", DETAIL: "string", RAW: "string"}
+    return rows.select(
+        "*",
+        F.timestamp_millis(F.lit(now_ms)).alias("timestamp"),
+        F.lit(producer_id).cast("bigint").alias("producer_id"),
+        F.lit(epoch).cast("int").alias("producer_epoch"),
+        F.lit(True).alias("transactional"),
+        F.lit(control.value).alias("control"),
+        F.lit(0).alias(f"{ORDER_PREFIX}1"),
+        *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()),
+    )

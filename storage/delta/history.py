@@ -1,0 +1,184 @@
+"""The commits of the log, from the history that Delta keeps: what each of ours carries, which are RESTOREs, and how far those went back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lastword.storage.files.paths import filesystem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltalake import DeltaTable
+    from pyarrow import fs
+
+_HISTORY_STEPS: Final = (1, 20, 1_000, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMetadata:
+    """What every commit of ours writes into its `userMetadata`.
+
+    `token` makes the commit recognisable as ours whatever the writer was told; `queries` carries the last micro-batch of each
+    streaming query forward, so that a replayed one is recognised by its id, as of the append with the txn version `append_txn`;
+    `receipts` are those of a cleaning.
+    """
+
+    token: str
+    kind: str
+    queries: Mapping[str, int] = field(default_factory=dict)
+    append_txn: int = -1
+    receipts: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> str:
+        """Return the JSON text for `userMetadata`."""
+        body: dict[str, Any] = {"lastword": 1, "kind": self.kind, "token": self.token, "queries": dict(self.queries)}
+        if self.append_txn >= 0:
+            body["append_txn"] = self.append_txn
+        if self.receipts:
+            body["receipts"] = [dict(receipt) for receipt in self.receipts]
+        return json.dumps(body, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str | None) -> CommitMetadata | None:
+        """Return what a commit of ours carries, or None for a commit that is not ours."""
+        try:
+            body = json.loads(text or "")
+        except ValueError:
+            return None
+        if not isinstance(body, dict) or not {"lastword", "token", "kind"} <= set(body):
+            return None
+        return CommitMetadata(
+            token=body["token"],
+            kind=body["kind"],
+            queries=body.get("queries", {}),
+            append_txn=body.get("append_txn", -1),
+            receipts=tuple(body.get("receipts", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit in the history of the log: its operation as Delta names it, and what of ours it carries, if it is ours.
+
+    `time_ms` is Delta's time of the commit. `restored_version` is the version that a RESTORE went back to; -1 when the history does not
+    say, None for every other commit.
+    """
+
+    version: int
+    time_ms: int
+    operation: str
+    metadata: CommitMetadata | None
+    restored_version: int | None = None
+
+
+def newest_metadata(table: DeltaTable, append_txn: int = -1) -> CommitMetadata | None:
+    """Return what the newest commit of ours carries that knows of the append `append_txn`.
+
+    Commits that are not ours (an OPTIMIZE by hand, say) are looked past, and so is a cleaning that was planned before that append and
+    committed after it: the queries that it carries forward are old ones.
+    """
+    for limit in _HISTORY_STEPS:
+        found = _history(table, limit)
+        for commit in found:
+            if commit.metadata is not None and (commit.metadata.append_txn >= append_txn or commit.metadata.kind == "append"):
+                return commit.metadata
+        if limit is None or len(found) < limit:
+            break
+    return None
+
+
+def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
+    """Return the table version whose commit carries `token`, looking at the commits after `since_version`; None when none does."""
+    found = commits_since(table, since_version)
+    return next((one.version for one in found if one.metadata is not None and one.metadata.token == token), None)
+
+
+def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
+    """Return the commits after `since_version` up to the version that `table` has loaded, newest first; those that Delta still has."""
+    behind = table.version() - since_version
+    return _history(table, behind) if behind > 0 else []
+
+
+def telling(newest_first: Sequence[Commit]) -> list[Commit]:
+    """Return the commits that say something which is not in the rows of the log, RESTOREs and cleanings, oldest first."""
+    return [
+        one for one in reversed(newest_first) if one.restored_version is not None or (one.metadata is not None and one.metadata.receipts)
+    ]
+
+
+def _history(table: DeltaTable, limit: int | None) -> list[Commit]:
+    """Return the newest `limit` commits of the version that `table` has loaded, newest first, with their versions.
+
+    delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come. How many came its number
+    of entries does not tell, as old commits may be gone: the oldest entry from the loaded version on is the one of that version.
+
+    ```
+     Delta log            3 4 5 6 7        version 5 is loaded, 0 to 2 are gone
+     history(6)           7 6 5 4 3        named 5 4 3 2 1
+     history(1)           7 6 5            so two came after it
+    ```
+    """
+    found = _unnumbered(table.history(limit))
+    loaded = (found if limit == 1 else _unnumbered(table.history(1)))[-1:]
+    newer = found.index(loaded[0]) if loaded and loaded[0] in found else 0
+    entries = [{**entry, "version": table.version() - behind} for behind, entry in enumerate(found[newer:])]
+    return [
+        Commit(
+            version=entry["version"],
+            time_ms=int(entry.get("timestamp", 0)),
+            operation=entry.get("operation", ""),
+            metadata=CommitMetadata.from_json(entry.get("userMetadata")),
+            restored_version=_restored_version(entry, table),
+        )
+        for entry in entries
+    ]
+
+
+def _unnumbered(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries of the history as their commits have them."""
+    return [{name: value for name, value in entry.items() if name != "version"} for entry in entries]
+
+
+def _restored_version(entry: Mapping[str, Any], table: DeltaTable) -> int | None:
+    """Return the version that a RESTORE went back to: named in its parameters, or the newest that had the files which it left.
+
+    The moment that `RESTORE … TO TIMESTAMP` was given decides nothing here: it is in the time zone of whoever gave it, and Delta goes by
+    the times of its files.
+    """
+    if entry.get("operation") != "RESTORE":
+        return None
+    parameters = entry.get("operationParameters") or {}
+    try:
+        return int(parameters["version"])
+    except (KeyError, TypeError, ValueError):
+        return _version_of_same_files(table, entry["version"])
+
+
+def _version_of_same_files(table: DeltaTable, version: int) -> int:
+    """Return the newest version before `version` that had the same files, going back commit by commit; -1 when the Delta log ends before.
+
+    ```
+     commit      5: +a    6: +b    7: +c, -a    8 (RESTORE): +a, -b, -c
+     differing   -        b        a c          a b c                       from 8: version 5 is the newest without any
+    ```
+    """
+    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
+    differing: set[str] = set()
+    for at in range(version, -1, -1):
+        try:
+            differing ^= _files_changed(filesystem, at)
+        except OSError:
+            break
+        if not differing:
+            return at - 1
+    return -1
+
+
+def _files_changed(filesystem: fs.FileSystem, version: int) -> set[str]:
+    """Return the paths of the files that a commit added or removed, as the Delta log writes them."""
+    with filesystem.open_input_stream(f"_delta_log/{version:020}.json") as stream:
+        actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+    return {action[kind]["path"] for action in actions for kind in ("add", "remove") if kind in action}

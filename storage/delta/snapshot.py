@@ -1,0 +1,227 @@
+"""The log at one table version, from the Delta log alone: no Spark job, no record read.
+
+Everything here comes from the add actions of the Delta log (sizes, record counts, minima and maxima of the columns named in
+`delta.dataSkippingStatsColumns`), the newest commit's `userMetadata` and the table's transaction versions. Opening costs tens of
+milliseconds, refreshing after a commit a few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
+from lastword.storage.delta.history import newest_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import DeltaTable
+    from numpy.typing import NDArray
+
+#: All appenders of a topic share this application id; its version is their compare-and-set (DESIGN §6).
+APPEND_APP_ID: Final = "lastword-append"
+#: Every commit that is not an append (swap, retention, delete_records) shares this one (DESIGN §7).
+MAINTENANCE_APP_ID: Final = "lastword-maintenance"
+
+_ABSENT: Final = np.iinfo(np.int64).min
+_MOST: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files of a table version as parallel arrays, ordered by partition, segment, slice; `_ABSENT` stands for null."""
+
+    partition: NDArray[np.int64]
+    segment: NDArray[np.int64]
+    slice: NDArray[np.int64]
+    size_bytes: NDArray[np.int64]
+    record_count: NDArray[np.int64]
+    first_offset: NDArray[np.int64]
+    last_offset: NDArray[np.int64]
+    min_timestamp_ms: NDArray[np.int64]
+    max_timestamp_ms: NDArray[np.int64]
+    appended_at_ms: NDArray[np.int64]
+    delete_horizon_ms: NDArray[np.int64]
+    empty_rows: NDArray[np.int64]
+    producer_rows: NDArray[np.int64]
+    max_producer_id: NDArray[np.int64]
+    path: NDArray[np.object_]
+
+    @staticmethod
+    def of(table: DeltaTable) -> Files:
+        """Read them from the add actions of a table."""
+        actions = pa.table(table.get_add_actions(flatten=True)).combine_chunks()
+        column = {name: actions.column(name) for name in actions.schema.names}
+
+        def longs(name: str) -> NDArray[np.int64]:
+            values = column[name]
+            if pa.types.is_timestamp(values.type):
+                values = values.cast(pa.timestamp("us", "UTC"))
+            numbers: NDArray[np.int64] = values.cast(pa.int64()).fill_null(_ABSENT).to_numpy(zero_copy_only=False).astype(np.int64)
+            return numbers
+
+        def millis(name: str) -> NDArray[np.int64]:
+            micros = longs(name)
+            return np.where(micros == _ABSENT, _ABSENT, micros // 1000)
+
+        partition, segment, slice_ = longs("partition.partition"), longs("partition.segment"), longs("partition.slice")
+        order = np.lexsort((longs("min.offset"), slice_, segment, partition))
+        records, nulls, untimed = longs("num_records"), longs("null_count.producer_id"), longs("null_count.timestamp")
+        arrays = {
+            "partition": partition,
+            "segment": segment,
+            "slice": slice_,
+            "size_bytes": longs("size_bytes"),
+            "record_count": records,
+            "first_offset": longs("min.offset"),
+            "last_offset": longs("max.offset"),
+            "min_timestamp_ms": millis("min.timestamp"),
+            "max_timestamp_ms": millis("max.timestamp"),
+            "empty_rows": np.where(untimed == _ABSENT, 0, untimed),
+            "appended_at_ms": millis("min.appended_at"),
+            "delete_horizon_ms": millis("min.delete_horizon"),
+            "producer_rows": np.where(nulls == _ABSENT, records, records - nulls),
+            "max_producer_id": longs("max.producer_id"),
+        }
+        paths = np.array(column["path"].to_pylist(), dtype=object)
+        return Files(path=paths[order], **{name: values[order] for name, values in arrays.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSnapshot:
+    """The log at `version`: files, the two compare-and-set counters, and where each streaming query stands."""
+
+    version: int
+    append_txn: int
+    maintenance_txn: int
+    queries: Mapping[str, int]
+    files: Files
+
+    @staticmethod
+    def of(table: DeltaTable) -> LogSnapshot:
+        """Take a snapshot of the version that `table` has loaded."""
+        append_txn = _txn_version(table, APPEND_APP_ID)
+        newest = newest_metadata(table, append_txn)
+        return LogSnapshot(
+            version=table.version(),
+            append_txn=append_txn,
+            maintenance_txn=_txn_version(table, MAINTENANCE_APP_ID),
+            queries=dict(newest.queries) if newest else {},
+            files=Files.of(table),
+        )
+
+    def partitions(self) -> list[int]:
+        """Return the partitions that hold at least one record."""
+        return [int(value) for value in np.unique(self.files.partition)]
+
+    def log_end_offsets(self, partitions: int) -> list[int]:
+        """Return the next offset of every partition, 0 where nothing was appended yet."""
+        ends = np.zeros(partitions, dtype=np.int64)
+        np.maximum.at(ends, self.files.partition, self.files.last_offset + 1)
+        return [int(value) for value in ends]
+
+    def highest_producer_id(self) -> int:
+        """Return the highest producer id that a record carries, -1 when none does."""
+        return max(-1, int(self.files.max_producer_id.max(initial=-1)))
+
+    def last_segments(self) -> dict[int, Segment]:
+        """Return the last segment of every partition that holds a record: the active one, unless it counts as closed."""
+        files = self.files
+        if not len(files.partition):
+            return {}
+        ends = np.append(np.flatnonzero(np.diff(files.partition)) + 1, len(files.partition))
+        firsts = [int(np.searchsorted(files.partition, files.partition[end - 1])) for end in ends]
+        starts = [
+            first + int(np.searchsorted(files.segment[first:end], files.segment[end - 1])) for first, end in zip(firsts, ends, strict=True)
+        ]
+        found = [_segments(files, np.array([start]), int(end))[0] for start, end in zip(starts, ends, strict=True)]
+        return {segment.partition: segment for segment in found}
+
+    def segments(self, partition: int | None = None) -> list[Segment]:
+        """Return all segments, ordered by partition and label."""
+        files = self.files
+        if not len(files.partition):
+            return []
+        begins = (np.diff(files.partition) != 0) | (np.diff(files.segment) != 0)
+        starts = np.append(0, np.flatnonzero(begins) + 1)
+        segments = _segments(files, starts, len(files.partition))
+        return segments if partition is None else [one for one in segments if one.partition == partition]
+
+
+def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment]:
+    """Fold files into segments: each begins at one of `starts`, the last reaches to `end`; all of them at once, column by column."""
+
+    def least(values: NDArray[np.int64]) -> list[int | None]:
+        """Return the least of each segment's values that are there."""
+        reduced = np.minimum.reduceat(np.where(values[:end] == _ABSENT, _MOST, values[:end]), starts)
+        return [None if value == _MOST else value for value in reduced.tolist()]
+
+    def total(values: NDArray[np.int64]) -> list[int]:
+        sums: list[int] = np.add.reduceat(values[:end], starts).tolist()
+        return sums
+
+    ends = [*starts[1:].tolist(), end]
+    slices = files.slice.tolist()
+    spans = list(map(Span, files.first_offset.tolist(), files.last_offset.tolist(), files.record_count.tolist()))
+    timed = np.minimum.reduceat(np.where(files.min_timestamp_ms[:end] == _ABSENT, _MOST, np.arange(end)), starts)
+    timed = np.where(timed == _MOST, starts, timed)  # the first file with a timestamp: those before hold EMPTY rows alone
+    columns = zip(
+        files.partition[starts].tolist(),
+        files.segment[starts].tolist(),
+        files.slice[starts].tolist(),
+        (tuple(dict.fromkeys(slices[start:stop])) for start, stop in zip(starts.tolist(), ends, strict=True)),
+        total(files.size_bytes),
+        total(files.record_count),
+        least(files.first_offset),
+        np.maximum.reduceat(files.last_offset[:end], starts).tolist(),
+        least(files.min_timestamp_ms),
+        np.maximum(np.maximum.reduceat(files.max_timestamp_ms[:end], starts), NO_TIMESTAMP).tolist(),
+        np.maximum(files.min_timestamp_ms[timed], NO_TIMESTAMP).tolist(),
+        files.appended_at_ms[starts].tolist(),
+        least(files.delete_horizon_ms),
+        (tuple(spans[start:stop]) if stop - start > 1 else () for start, stop in zip(starts.tolist(), ends, strict=True)),
+        strict=True,
+    )
+    return [
+        Segment(
+            partition=partition,
+            label=label,
+            base_offset=base_offset,
+            slices=own_slices,
+            size_bytes=size_bytes,
+            record_count=record_count,
+            first_offset=first_offset or 0,
+            last_offset=last_offset,
+            min_timestamp_ms=NO_TIMESTAMP if min_timestamp_ms is None else min_timestamp_ms,
+            max_timestamp_ms=max_timestamp_ms,
+            first_timestamp_ms=first_timestamp_ms,
+            appended_at_ms=appended_at_ms,
+            delete_horizon_ms=delete_horizon_ms,
+            spans=own_spans,
+        )
+        for (
+            partition,
+            label,
+            base_offset,
+            own_slices,
+            size_bytes,
+            record_count,
+            first_offset,
+            last_offset,
+            min_timestamp_ms,
+            max_timestamp_ms,
+            first_timestamp_ms,
+            appended_at_ms,
+            delete_horizon_ms,
+            own_spans,
+        ) in columns
+    ]
+
+
+def _txn_version(table: DeltaTable, app_id: str) -> int:
+    version = table.transaction_version(app_id)
+    return -1 if version is None else version

@@ -1,0 +1,210 @@
+"""Where things lie: the folders of a log.dir and of a topic, on a local disk or an object store.
+
+```
+<log.dir>/.lock                 held by the one committing process (local disks)
+<log.dir>/.deleted/             deleted topics, until file.delete.delay.ms has passed
+<log.dir>/.requests/            what commands ask of the committing process
+<log.dir>/.settings.json        the service-wide settings that the last service began with
+<log.dir>/<topic>/log/ ledger/ dead_letters/ producers/ queries/
+```
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from lastword.compaction.errors import InvalidTopic, LogDirUnreachable, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_DELETED: Final = ".deleted"
+_SETTINGS: Final = ".settings.json"
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: Held by the one committing process of a local log.dir.
+LOCK_FILE: Final = ".lock"
+_TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
+
+
+def check_topic_name(name: str) -> str:
+    """Return `name` if Kafka would take it as a topic's name; raise `InvalidTopic` otherwise."""
+    if not _TOPIC_NAME.fullmatch(name) or name.startswith("."):
+        message = (
+            f"topic name {name!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-' are allowed, and no '.' in front "
+            "(such folders are lastword's own)"
+        )
+        raise InvalidTopic(message)
+    return name
+
+
+def is_uri(location: str) -> bool:
+    """Tell a URI from a path."""
+    return "://" in location or location.startswith("file:")
+
+
+def local_path(location: str) -> Path | None:
+    """Return the local folder that a path or a file: URI names; None for an object store."""
+    if not is_uri(location):
+        return Path(location).absolute()
+    return Path(fs.FileSystem.from_uri(location)[1]) if location.startswith("file:") else None
+
+
+def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
+    """Return the files below a path or URI, which need not exist; an object store is reached as delta-rs reaches it."""
+    local = local_path(location)
+    if local is not None:
+        return fs.SubTreeFileSystem(str(local), fs.LocalFileSystem())
+    return fs.PyFileSystem(_ObjectStore(location.rstrip("/"), dict(storage_options)))
+
+
+class _ObjectStore(DeltaStorageHandler):
+    """delta-rs' view of an object store. Its output streams take bytes alone, and pyarrow hands them buffers."""
+
+    def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
+        return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
+
+
+class _TakesBuffers:
+    """A stream that is written buffers to."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: Any) -> int:
+        written: int = self._stream.write(bytes(data))
+        return written
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPaths:
+    """The folders of one topic, as URIs or paths that Spark and delta-rs both take."""
+
+    root: str
+
+    @property
+    def place(self) -> str:
+        """The topic's folder under one name, however the path or URI of its log.dir was spelled."""
+        local = local_path(self.root)
+        return self.root if local is None else str(local.resolve())
+
+    @property
+    def log(self) -> str:
+        """The Delta table of records."""
+        return f"{self.root}/log"
+
+    @property
+    def ledger(self) -> str:
+        """The Delta table of decisions."""
+        return f"{self.root}/ledger"
+
+    @property
+    def dead_letters(self) -> str:
+        """The Delta table of refused rows."""
+        return f"{self.root}/dead_letters"
+
+    @property
+    def producers(self) -> str:
+        """The cache of producer states."""
+        return f"{self.root}/producers"
+
+    def query(self, name: str) -> str:
+        """Return the Spark checkpointLocation of the streaming query `name`."""
+        return f"{self.root}/queries/{name}"
+
+
+class LogDirFiles:
+    """The files of a log.dir: which topics are there, and how one of them goes away."""
+
+    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made."""
+        self._filesystem = filesystem_of(location, storage_options or {})
+        self.local = local_path(location)
+        self.uri = location.rstrip("/") if is_uri(location) else str(self.local)
+
+    def topic(self, name: str) -> TopicPaths:
+        """Return the folders of topic `name`, whether it exists or not."""
+        return TopicPaths(f"{self.uri}/{check_topic_name(name)}")
+
+    def topics(self) -> list[str]:
+        """Return the names of the folders that hold a ledger, sorted; none when there is no log.dir yet (`check_reachable`)."""
+        return sorted(name for name in self._folders("") if not name.startswith(".") and self.has_ledger(name))
+
+    def has_ledger(self, name: str) -> bool:
+        """Tell whether topic `name` has a ledger, which is what makes it a topic."""
+        return self._exists(f"{name}/ledger/_delta_log")
+
+    def check_reachable(self) -> None:
+        """Raise `LogDirUnreachable` when a local log.dir that this process has locked is not there any more: a volume that went away.
+
+        The lock file tells it from an empty mount point. An object store has neither; what it says about a folder is its own answer.
+        """
+        if self.local is not None and not self._exists(LOCK_FILE):
+            message = f"log.dir {self.uri} is not there any more: it has no {LOCK_FILE}, which this process holds; is the volume mounted?"
+            raise LogDirUnreachable(message)
+
+    def write_settings(self, settings: Mapping[str, object]) -> None:
+        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part.
+
+        For the one process that holds the lock.
+        """
+        unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.new"  # a store's objects appear whole
+        with self._filesystem.open_output_stream(unfinished) as stream:
+            stream.write(json.dumps(dict(settings), sort_keys=True, indent=2).encode())
+        if unfinished != _SETTINGS:
+            self._filesystem.move(unfinished, _SETTINGS)
+
+    def read_settings(self) -> dict[str, object]:
+        """Return what `write_settings` kept; nothing when no service has been here. Raises `UserError` when it cannot be read."""
+        if not self._exists(_SETTINGS):
+            return {}
+        try:
+            with self._filesystem.open_input_stream(_SETTINGS) as stream:
+                found = json.loads(stream.read())
+        except ValueError as error:
+            found = error
+        if not isinstance(found, dict):
+            message = f"{self.uri}/{_SETTINGS} is no JSON object ({found}): start the service, which writes it anew"
+            raise UserError(message)
+        return found
+
+    def retire(self, name: str, due_ms: int) -> None:
+        """Take topic `name` out of sight at once; its files are due at `due_ms`.
+
+        A local disk renames the folder. Object stores cannot rename one: there the files go at once.
+        """
+        if self.local is None:
+            self._filesystem.delete_dir(name)
+            return
+        self._filesystem.create_dir(_DELETED, recursive=True)
+        self._filesystem.move(name, f"{_DELETED}/{name}.{uuid.uuid4().hex}.{due_ms}")
+
+    def purge_retired(self, now_ms: int) -> list[str]:
+        """Delete the files of retired topics that are due; return the names of those topics."""
+        purged = []
+        for folder in list(self._folders(_DELETED)):
+            match = _TRASH_NAME.fullmatch(folder)
+            if match and int(match["due_ms"]) <= now_ms:
+                self._filesystem.delete_dir(f"{_DELETED}/{folder}")
+                purged.append(match["topic"])
+        return purged
+
+    def _exists(self, below: str) -> bool:
+        return bool(self._filesystem.get_file_info(below).type != fs.FileType.NotFound)
+
+    def _folders(self, below: str) -> Iterator[str]:
+        selector = fs.FileSelector(below, allow_not_found=True)
+        for info in self._filesystem.get_file_info(selector):
+            if info.type == fs.FileType.Directory:
+                yield info.base_name

@@ -1,0 +1,138 @@
+"""The tables of a topic: their columns, their properties, and nothing that moves.
+
+```
+<log.dir>/<topic>/
+  log/            records      Delta, partitioned by (partition, segment, slice)
+  ledger/         decisions    Delta, append-only
+  dead_letters/   refusals     Delta, append-only
+```
+
+The metadata of `log/` is fixed at creation: an ALTER, even of a custom property, makes every append and swap in flight fail. What may
+change (the topic's configuration) is therefore a row in the ledger. Readers need Delta reader protocol 1 and no reader feature.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deltalake import Field, Schema
+from deltalake.schema import ArrayType, PrimitiveType, StructType
+
+_LONG = PrimitiveType("long")
+_INT = PrimitiveType("integer")
+_STRING = PrimitiveType("string")
+_BINARY = PrimitiveType("binary")
+_TIMESTAMP = PrimitiveType("timestamp")
+_HEADERS = ArrayType(StructType([Field("key", _STRING), Field("value", _BINARY)]), contains_null=True)
+
+#: Where a record stands: the Delta partition columns of `log/`.
+PLACE_COLUMNS: Final = ("partition", "segment", "slice")
+
+#: `partition << OFFSET_BITS | offset` identifies a row of a topic in one long.
+OFFSET_BITS: Final = 48
+
+#: What names a transaction of a partition: its marker carries them as its records do.
+TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
+
+#: What a record is, in the order of the log table (DESIGN §5).
+LOG_FIELDS: Final = (
+    Field("partition", _INT),
+    Field("segment", _LONG),
+    Field("slice", _LONG),
+    Field("offset", _LONG),
+    Field("timestamp", _TIMESTAMP),
+    Field("key", _BINARY),
+    Field("value", _BINARY),
+    Field("headers", _HEADERS),
+    Field("producer_id", _LONG),
+    Field("producer_epoch", _INT),
+    Field("sequence", _INT),
+    Field("txn_first_offset", _LONG),
+    Field("control", _STRING),
+    Field("appended_at", _TIMESTAMP),
+    Field("delete_horizon", _TIMESTAMP),
+)
+LOG_COLUMNS: Final = tuple(field.name for field in LOG_FIELDS)
+
+#: The columns that `records()` shows: all but the two that only say in which file a record lies.
+RECORD_COLUMNS: Final = tuple(name for name in LOG_COLUMNS if name not in {"segment", "slice"})
+
+#: Spark's type of `headers`, the same as that of its Kafka source.
+HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+
+DEAD_LETTER_FIELDS: Final = (
+    Field("refused_at", _TIMESTAMP),
+    Field("source", _STRING),
+    Field("query_id", _STRING),
+    Field("batch_id", _LONG),
+    Field("reason", _STRING),
+    Field("detail", _STRING),
+    Field("partition", _INT),
+    Field("offset", _LONG),
+    Field("timestamp", _TIMESTAMP),
+    Field("key", _BINARY),
+    Field("value", _BINARY),
+    Field("headers", _HEADERS),
+    Field("raw", _STRING),
+)
+DEAD_LETTER_COLUMNS: Final = tuple(field.name for field in DEAD_LETTER_FIELDS)
+
+LEDGER_FIELDS: Final = (
+    Field("sequence", _LONG),
+    Field("kind", _STRING),
+    Field("partition", _INT),
+    Field("name", _STRING),
+    Field("offset", _LONG),
+    Field("table_version", _LONG),
+    Field("time", _TIMESTAMP),
+    Field("details", _STRING),
+)
+
+#: Statistics only of what the control plane asks for; never of key or value (cost, and keys do not belong in the Delta log).
+_LOG_PROPERTIES: Final = {
+    "delta.dataSkippingStatsColumns": "offset,timestamp,appended_at,delete_horizon,producer_id",
+    # The commit that writes one takes a second longer; the service writes them more often, beside the appends (`upkeep.checkpoint`).
+    "delta.checkpointInterval": "500",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+}
+_SMALL_TABLE_PROPERTIES: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
+    "delta.minReaderVersion": "1",
+    "delta.minWriterVersion": "2",
+}
+
+#: Delta would write the least and the greatest of the refused texts into its log, where no erasure reaches them.
+_DEAD_LETTER_PROPERTIES: Final = {**_SMALL_TABLE_PROPERTIES, "delta.dataSkippingStatsColumns": "refused_at,batch_id"}
+
+
+def log_schema() -> Schema:
+    """Return the Delta schema of `log/`."""
+    return Schema(list(LOG_FIELDS))
+
+
+def dead_letter_schema() -> Schema:
+    """Return the Delta schema of `dead_letters/`."""
+    return Schema(list(DEAD_LETTER_FIELDS))
+
+
+def ledger_schema() -> Schema:
+    """Return the Delta schema of `ledger/`."""
+    return Schema(list(LEDGER_FIELDS))
+
+
+def log_properties() -> dict[str, str]:
+    """Return the table properties of `log/`, fixed at creation."""
+    return dict(_LOG_PROPERTIES)
+
+
+def small_table_properties() -> dict[str, str]:
+    """Return the table properties of `ledger/`."""
+    return dict(_SMALL_TABLE_PROPERTIES)
+
+
+def dead_letter_properties() -> dict[str, str]:
+    """Return the table properties of `dead_letters/`."""
+    return dict(_DEAD_LETTER_PROPERTIES)

@@ -1,0 +1,337 @@
+"""A topic's decisions that are not records: what kinds there are, and what holds today of all that were made.
+
+```
+sequence  kind    partition  name             offset  table_version  time  details (JSON)
+1         create  -          -                -       -              …     {"partitions":4,"topic_id":"…"}
+2         config  -          -                -       -              …     {"cleanup.policy":"compact"}
+3         roll    0          -                731     42             …     {}
+4         query   -          orders-appender  -       -              …     {"query_id":"…"}
+5         clean   0          -                731     43             …     {"removed":{"superseded":12},…}      first dirty offset, receipt
+6         start   0          -                412     43             …     {"why":"retention"}                  log start offset
+7         pause   0          -                -       -              …     {"count":1}
+8         restore -          -                -       50             …     {"restored_version":42}              5 and 6 are void
+9         purge   0          -                812     51             …     {}                       this tombstone may go at once
+10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
+11        looked  -          -                -       60             …     {}                       history is known up to there
+```
+
+Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
+keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
+from lastword.compaction.readers import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+
+_TOLD: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
+
+
+class Kind(str, Enum):
+    """What a decision is about."""
+
+    CREATE = "create"
+    CONFIG = "config"
+    ROLL = "roll"
+    QUERY = "query"
+    MIRROR = "mirror"
+    SCHEMA = "schema"
+    PRODUCER = "producer"
+    CLEAN = "clean"
+    START = "start"
+    PAUSE = "pause"
+    RESTORE = "restore"
+    READER = "reader"
+    PURGE = "purge"
+    TARGET = "target"
+    LOOKED = "looked"
+
+
+#: What a RESTORE of the log makes void.
+_VOIDABLE: Final = frozenset({Kind.CLEAN, Kind.PURGE, Kind.ROLL, Kind.START})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One row of the ledger; `sequence` is 0 until it is written."""
+
+    kind: Kind
+    time_ms: int
+    partition: int | None = None
+    name: str | None = None
+    offset: int | None = None
+    table_version: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """Who a transactional.id is: its producer id, its newest epoch, since when, its own timeout and its streaming query, if any."""
+
+    producer_id: int
+    epoch: int
+    since_ms: int
+    timeout_ms: int | None = None
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What the ledger says today: every decision folded, newest last.
+
+    `rolls`, `cleanings`, `starts` and `purges` are the decisions of each partition in order, receipts in that of their swaps: one may be
+    written late, when somebody misses it. Which of them hold depends on the `restores`.
+    """
+
+    topic_id: str
+    partitions: int
+    created_ms: int
+    overrides: Mapping[str, str]
+    rolls: Mapping[int, Sequence[Decision]]
+    queries: Mapping[str, str | None]
+    mirror: Mapping[str, Any] | None
+    schemas: Mapping[str, Mapping[str, Any]]
+    producers: Mapping[str, Producer]
+    cleanings: Mapping[int, Sequence[Decision]]
+    starts: Mapping[int, Sequence[Decision]]
+    pauses: Mapping[int, int]
+    restores: tuple[Restore, ...]
+    readers: Mapping[str, Reader]
+    purges: Mapping[int, Sequence[Decision]]
+    targets: Mapping[str, Mapping[str, Any]]
+    looked_at_version: int
+    sequence: int
+
+    def newest_cleaning(self, partition: int, *, as_of_version: int | None = None) -> Decision | None:
+        """Return the newest receipt of a partition whose swap the log still contains, at a table version (default: the newest)."""
+        found = (
+            one
+            for one in reversed(self.cleanings.get(partition, ()))
+            if is_contained(self.restores, one.table_version or 0, as_of_version=as_of_version)
+        )
+        return next(found, None)
+
+    def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
+        """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
+        restores = (_restore(row) for row in rows if row.kind is Kind.RESTORE)
+        cleanings = _receipts([*(one for mine in self.cleanings.values() for one in mine), *rows])
+        return replace(self, restores=(*self.restores, *restores), cleanings=cleanings)
+
+    def holds(self, row: Decision) -> bool:
+        """Tell whether no RESTORE made a decision void; a log start names the version that it was decided at, before its own commit."""
+        if row.kind is Kind.START:
+            return is_contained_after(self.restores, row.table_version or 0)
+        return row.kind not in _VOIDABLE or self.contains(row)
+
+    def contains(self, decision: Decision) -> bool:
+        """Tell whether the log still contains what a decision speaks of: no RESTORE took its table version back."""
+        return is_contained(self.restores, decision.table_version or 0)
+
+    def cleaner_checkpoint(self, partition: int, *, as_of_version: int | None = None) -> int | None:
+        """Return the first dirty offset that the newest valid receipt names; None when there is none."""
+        newest = self.newest_cleaning(partition, as_of_version=as_of_version)
+        return None if newest is None else newest.offset
+
+    def rounds_left(self, partition: int) -> int:
+        """Return how many rounds the newest valid receipt left of the dirty range that it began; 0 when there is none."""
+        newest = self.newest_cleaning(partition)
+        return 0 if newest is None else int(newest.details.get("rounds_left", 0))
+
+    def log_start_offset(self, partition: int) -> int:
+        """Return the offset below which records are gone for readers, 0 when none is."""
+        held = [one.offset or 0 for one in self.starts.get(partition, ()) if self.holds(one)]
+        return max(held, default=0)
+
+    def log_start_offsets(self) -> list[int]:
+        """Return the log start offset of every partition."""
+        return [self.log_start_offset(partition) for partition in range(self.partitions)]
+
+    def released_offsets(self, partition: int) -> list[int]:
+        """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
+
+        A RESTORE gives offsets again, to other records: a decision from before it is void unless the restored log held it already.
+        """
+        cleaning = self.newest_cleaning(partition)
+        after, passed = (0, 0) if cleaning is None else (cleaning.sequence, cleaning.offset or 0)
+        held = (one for one in self.purges.get(partition, ()) if self.holds(one) and one.offset is not None)
+        return sorted({one.offset for one in held if one.offset is not None and (one.sequence > after or one.offset >= passed)})
+
+    def silent_producers(self, before_ms: int, open_ids: Container[str]) -> frozenset[str]:
+        """Return each transactional.id whose last transaction began before a moment, is over, and whose producer may be forgotten.
+
+        That of a streaming query is not: its micro-batches go on under it. Nor the highest producer id: no other producer may be given it.
+        """
+        highest = max((one.producer_id for one in self.producers.values()), default=-1)
+        kept = {name for name, one in self.producers.items() if one.query is not None or one.producer_id == highest or name in open_ids}
+        return frozenset(name for name, one in self.producers.items() if one.since_ms < before_ms and name not in kept)
+
+    def closed_offset(self, partition: int, log_end_offset: int) -> int:
+        """Return the offset below which every segment is closed, -1 when none is known to be.
+
+        Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end. What lies past the log end
+        says nothing of the segments that are there.
+        """
+        rolled = [one.offset for one in self.rolls.get(partition, ()) if self.holds(one)]
+        emptied = self.log_start_offset(partition)
+        closed = [*rolled, self.cleaner_checkpoint(partition), emptied if emptied == log_end_offset else None]
+        return max((one for one in closed if one is not None and one <= log_end_offset), default=-1)
+
+
+def fold(rows: Iterable[Decision]) -> Decisions:
+    """Fold the decisions of one topic, in the order of their numbers."""
+    ordered = sorted(rows, key=lambda row: row.sequence)
+    created = next(row for row in ordered if row.kind is Kind.CREATE)
+    overrides: Mapping[str, str] = {}
+    queries: dict[str, str | None] = {}
+    mirror: Mapping[str, Any] | None = None
+    schemas: dict[str, Mapping[str, Any]] = {}
+    producers: dict[str, Producer] = {}
+    readers: dict[str, Reader] = {}
+    for row in ordered:
+        match row.kind:
+            case Kind.CONFIG:
+                overrides = {key: str(value) for key, value in row.details.items()}
+            case Kind.QUERY if row.name is not None:
+                queries[row.name] = row.details.get("query_id")
+            case Kind.MIRROR:
+                mirror = dict(row.details)
+            case Kind.SCHEMA if row.name is not None:
+                schemas[row.name] = dict(row.details)
+            case Kind.PRODUCER if row.name is not None:
+                producers[row.name] = Producer(**row.details, since_ms=row.time_ms)
+            case Kind.READER if row.name is not None:
+                readers.pop(row.name, None)
+                reader = Reader.from_details(row.name, row.details, row.time_ms)
+                if reader is not None:
+                    readers[row.name] = reader
+            case _:
+                pass
+    return Decisions(
+        topic_id=created.details["topic_id"],
+        partitions=int(created.details["partitions"]),
+        created_ms=created.time_ms,
+        overrides=overrides,
+        rolls=_by_partition(ordered, Kind.ROLL),
+        queries=queries,
+        mirror=mirror,
+        schemas=schemas,
+        producers=producers,
+        readers=readers,
+        purges=_by_partition(ordered, Kind.PURGE),
+        targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
+        cleanings=_receipts(ordered),
+        starts=_by_partition(ordered, Kind.START),
+        pauses={
+            partition: int(rows[-1].details["count"])
+            for partition, rows in _by_partition(ordered, Kind.PAUSE).items()
+            if rows[-1].details["count"]
+        },
+        restores=tuple(_restore(row) for row in ordered if row.kind is Kind.RESTORE),
+        looked_at_version=max((row.table_version or 0 for row in ordered if row.kind is Kind.LOOKED), default=0),
+        sequence=ordered[-1].sequence,
+    )
+
+
+def _restore(row: Decision) -> Restore:
+    return Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
+
+
+def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decision]]:
+    """Return the decisions of one kind by partition, oldest first."""
+    found: dict[int, list[Decision]] = {}
+    for row in rows:
+        if row.kind is kind and row.partition is not None:
+            found.setdefault(row.partition, []).append(row)
+    return found
+
+
+def _receipts(rows: Iterable[Decision]) -> dict[int, list[Decision]]:
+    """Return the receipts by partition, in the order of their swaps."""
+    return {partition: sorted(mine, key=_swapped) for partition, mine in _by_partition(rows, Kind.CLEAN).items()}
+
+
+def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
+    """Return the decisions that still hold, in order, and all younger ones that a RESTORE may yet make void, or let hold again.
+
+    Of those, only what is old itself takes the place of something old. None is of a transactional.id that is `forgotten`; a reader is
+    forgotten when it was dropped, or had expired before the moment.
+    """
+    rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
+    newest = {(row.kind, row.partition, row.name): row for row in rows if row.kind not in _VOIDABLE and row.kind is not Kind.RESTORE}
+    kept = [row for row in newest.values() if row.kind is not Kind.READER or _pins_since(row, before_ms)]
+    kept += [row for row in rows if row.kind is Kind.RESTORE]
+    settled = replace(today, restores=tuple(_restore(row) for row in rows if row.kind is Kind.RESTORE and row.time_ms < before_ms))
+    holding: list[Decision] = []
+    for row in rows:
+        if row.kind not in _VOIDABLE:
+            continue
+        if row.time_ms >= before_ms or (settled.holds(row) and not today.holds(row)):
+            kept.append(row)
+        elif today.holds(row):
+            holding.append(row)
+    kept += [*_highest(holding), *_still_telling(holding), *_still_releasing(holding, today)]
+    by_sequence = {row.sequence: row for row in kept}
+    return [by_sequence[sequence] for sequence in sorted(by_sequence)]
+
+
+def _highest(holding: Sequence[Decision]) -> list[Decision]:
+    """Return the newest receipt of each partition, and its highest log start and roll, in whichever order they were written."""
+    found: dict[tuple[Kind, int | None], Decision] = {}
+    for row in holding:
+        other = found.get((row.kind, row.partition))
+        if row.kind is not Kind.PURGE and (other is None or _rank(other) <= _rank(row)):
+            found[row.kind, row.partition] = row
+    return list(found.values())
+
+
+def _rank(row: Decision) -> tuple[int, int]:
+    return _swapped(row) if row.kind is Kind.CLEAN else (row.offset or 0, row.sequence)
+
+
+def _swapped(receipt: Decision) -> tuple[int, int]:
+    """Order receipts by their swaps, and several of one swap as they were written."""
+    return receipt.table_version or 0, receipt.sequence
+
+
+def _pins_since(row: Decision, moment_ms: int) -> bool:
+    """Tell whether a reader of the ledger had not been dropped, and had not expired, at a moment."""
+    reader = Reader.from_details(row.name or "", row.details, row.time_ms)
+    return reader is not None and not reader.is_expired(moment_ms)
+
+
+def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:
+    """Return the highest tombstone of a receipt under one of its two names; receipts from before there were purges know one alone."""
+    found: int | None = receipt.get(told, receipt.get(_TOLD[0]))
+    return found
+
+
+def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
+    """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
+    found = []
+    highest: dict[tuple[str, int | None], int] = {}
+    for row in [one for mine in _receipts(holding).values() for one in reversed(mine)]:
+        for told in _TOLD:
+            removed = highest_tombstone(row.details, told)
+            if removed is not None and removed > highest.get((told, row.partition), -1):
+                highest[told, row.partition] = removed
+                found.append(row)
+    return found
+
+
+def _still_releasing(holding: Sequence[Decision], today: Decisions) -> list[Decision]:
+    """Return the purges that wait for a cleaning, and the highest of each partition: a table that follows the topic may be behind it."""
+    then = replace(today, cleanings=_receipts(holding), purges=_by_partition(holding, Kind.PURGE))
+    found = []
+    for partition, purges in then.purges.items():
+        released = then.released_offsets(partition)
+        highest = max(purges, key=lambda row: row.offset or 0)
+        found += [row for row in purges if row is highest or row.offset in released]
+    return found

@@ -1,0 +1,237 @@
+"""The ledger: the Delta table of a topic's decisions (`lastword.storage.ledger.decisions`), one row each.
+
+`sequence` numbers the decisions: rows of one commit share the transaction version that let the commit through, so that two writers
+cannot both take a number (compare-and-set). delta-rs writes and reads the table, in milliseconds and without a Spark job; it is the
+only writer, so a second process may decide something while a service runs. Losing the ledger loses decisions, never a record.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic
+from lastword.storage.files import schema
+from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+
+_APP_ID: Final = "lastword-ledger"
+_FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
+_ARROW: Final = pa.schema(
+    [
+        ("sequence", pa.int64()),
+        ("kind", pa.string()),
+        ("partition", pa.int32()),
+        ("name", pa.string()),
+        ("offset", pa.int64()),
+        ("table_version", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("details", pa.string()),
+    ]
+)
+
+
+class Ledger:
+    """The decisions of one topic. Safe to share between threads; other processes may write too."""
+
+    def __init__(self, uri: str, topic: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open the ledger lazily; nothing is read yet."""
+        self._uri = uri
+        self._topic = topic
+        self._options = dict(storage_options or {})
+        self._lock = threading.RLock()
+        self._table: DeltaTable | None = None
+        self._version = -1
+        self._opened: tuple[int, int] | None = None
+        self._rows: dict[str, list[Decision]] = {}
+        self._decisions: Decisions | None = None
+
+    def create(self, decisions: list[Decision]) -> None:
+        """Make the ledger with its first decisions in one commit; raise `TopicExists` when it is there already."""
+        try:
+            write_deltalake(
+                self._uri,
+                _to_arrow([(1 + number, row) for number, row in enumerate(decisions)]),
+                mode="error",
+                configuration=dict(schema.small_table_properties()),
+                storage_options=self._options,
+                commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, len(decisions))], max_commit_retries=0),
+            )
+        except (CommitFailedError, DeltaError) as error:
+            if "already exists" in str(error) or isinstance(error, CommitFailedError):
+                message = f"topic {self._topic} exists already"
+                raise TopicExists(message) from None
+            raise
+
+    def read(self) -> Decisions:
+        """Return today's decisions; raise `UnknownTopic` when the ledger is gone."""
+        with self._lock:
+            self._refresh()
+            if self._decisions is None:
+                self._decisions = fold(row for rows in self._rows.values() for row in rows)
+            return self._decisions
+
+    def rows(self) -> list[Decision]:
+        """Return every decision, oldest first."""
+        with self._lock:
+            self._refresh()
+            return sorted((row for rows in self._rows.values() for row in rows), key=lambda row: row.sequence)
+
+    def append(self, decisions: list[Decision]) -> Decisions:
+        """Add decisions in one commit and return what holds now; tried again while other writers come between."""
+        return self.decide(lambda _today: decisions)
+
+    def decide(self, choose: Callable[[Decisions], list[Decision]]) -> Decisions:
+        """Add what `choose` makes of today's decisions in one commit; asked anew while other writers come between."""
+        for attempt in Retrying(
+            retry=retry_if_exception_type(CommitConflict), stop=stop_after_attempt(20), wait=wait_random(0.01, 0.1), reraise=True
+        ):
+            with attempt, self._lock:
+                today = self.read()
+                self._append_once(choose(today), today)
+        return self.read()
+
+    def is_long(self, least_files: int) -> bool:
+        """Tell whether the ledger has so many files that `compact` writes it again."""
+        with self._lock:
+            self.read()
+            return len(self._rows) >= least_files
+
+    def compact(self, *, before_ms: int, least_files: int, silent_ms: int = 0, open_ids: Container[str] = ()) -> int:
+        """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
+
+        What stays says `still_needed`: what readers of the ledger find is the same, whatever RESTORE comes next. But who wrote nothing
+        since `silent_ms` under a transactional.id that is none of `open_ids` is forgotten, and readers that had expired by `before_ms`.
+        """
+        with self._lock:
+            rows = self.rows()
+            if len(self._rows) < least_files:
+                return 0
+            today = fold(rows)  # of just these: what somebody decides from here on makes the commit fail
+            kept = still_needed(rows, today, before_ms, forgotten=today.silent_producers(silent_ms, open_ids))
+            assert self._table is not None  # noqa: S101  read() has opened it
+            try:
+                write_deltalake(
+                    self._table,
+                    _to_arrow([(row.sequence, row) for row in kept]),
+                    mode="overwrite",
+                    commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, today.sequence + 1)], max_commit_retries=0),
+                )
+            except CommitFailedError:
+                return 0  # somebody decided something: next time
+            self._table.vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False)
+            return len(rows) - len(kept)
+
+    def _append_once(self, decisions: list[Decision], today: Decisions) -> None:
+        if self.read() is not today:  # whoever chose has read on: the choice is an old one
+            message = f"topic {self._topic}: another decision came between"
+            raise CommitConflict(message)
+        if not decisions:
+            return
+        numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
+        assert self._table is not None  # noqa: S101  read() has opened it
+        transaction = Transaction(_APP_ID, today.sequence + len(decisions))
+        try:
+            write_deltalake(
+                self._table,
+                _to_arrow(numbered),
+                mode="append",
+                commit_properties=CommitProperties(app_transactions=[transaction], max_commit_retries=0),
+            )
+        except CommitFailedError as error:
+            message = f"topic {self._topic}: another decision came first"
+            raise CommitConflict(message) from error
+
+    def _refresh(self) -> None:
+        """Bring the rows up to date; what was folded from older ones is forgotten."""
+        identity = self._identity()
+        if identity != self._opened:  # deleted, or deleted and made again under the same name
+            self._table, self._version, self._rows = None, -1, {}
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self._uri, storage_options=self._options)
+            else:
+                self._table.update_incremental()
+        except (TableNotFoundError, DeltaError) as error:
+            self._table, self._version = None, -1
+            message = f"topic {self._topic} does not exist (no ledger at {self._uri})"
+            raise UnknownTopic(message) from error
+        if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
+            return
+        filesystem = fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
+        paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
+        self._rows = {path: self._rows[path] if path in self._rows else self._read(path, filesystem) for path in paths}
+        self._version, self._opened, self._decisions = self._table.version(), identity, None
+
+    def _read(self, path: str, filesystem: fs.FileSystem) -> list[Decision]:
+        try:
+            return _from_arrow(pq.read_table(path, filesystem=filesystem))
+        except (OSError, ValueError, pa.ArrowException) as error:
+            message = (
+                f"topic {self._topic}: the ledger cannot be read ({path}: {error}). Put the file back; or move the folder {self._uri} away "
+                "and create the topic again with the same number of partitions: no record is lost, but settings, rolls, log starts and "
+                "transactional ids are"
+            )
+            raise LedgerUnreadable(message) from error
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what tells a ledger from another at the same local path; None on an object store.
+
+        The folder's inode may be given to the next folder of that name, so the time of the first commit counts too.
+        """
+        try:
+            inode = Path(self._uri).stat().st_ino
+        except OSError:
+            return None
+        try:
+            return inode, Path(self._uri, _FIRST_COMMIT).stat().st_mtime_ns
+        except OSError:
+            return inode, 0
+
+
+def _to_arrow(numbered: list[tuple[int, Decision]]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "sequence": number,
+                "kind": row.kind.value,
+                "partition": row.partition,
+                "name": row.name,
+                "offset": row.offset,
+                "table_version": row.table_version,
+                "time": row.time_ms * 1000,
+                "details": json.dumps(dict(row.details), separators=(",", ":"), sort_keys=True),
+            }
+            for number, row in numbered
+        ],
+        schema=_ARROW,
+    )
+
+
+def _from_arrow(table: pa.Table) -> list[Decision]:
+    times = table.column("time").cast(pa.int64()).to_pylist()
+    return [
+        Decision(
+            sequence=row["sequence"],
+            kind=Kind(row["kind"]),
+            time_ms=time // 1000,
+            partition=row["partition"],
+            name=row["name"],
+            offset=row["offset"],
+            table_version=row["table_version"],
+            details=json.loads(row["details"] or "{}"),
+        )
+        for row, time in zip(table.drop_columns(["time"]).to_pylist(), times, strict=True)
+    ]

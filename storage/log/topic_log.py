@@ -1,0 +1,449 @@
+"""The log of one topic: where it stands, read from the Delta log and the ledger without a Spark job, and the way in for appends.
+
+Invariants: offsets of a partition ascend and are never given twice; an append writes slices of its own and never into one that exists;
+a micro-batch that was committed is recognised by its query's id and its number and not written again.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from lastword.compaction.config.topic_config import TopicConfig, parse_topic_config
+from lastword.compaction.errors import UnknownTopic, UserError
+from lastword.compaction.log.segments import is_closed
+from lastword.compaction.moments import instant
+from lastword.compaction.planning.bounds import PartitionLog
+from lastword.compaction.planning.receipt import CleaningReceipt
+from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
+from lastword.compaction.readers import unread_offsets
+from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.delta.footers import Compression, read_compression
+from lastword.storage.delta.history import commits_since, find_token, telling
+from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.ledger.decisions import Decision, Decisions, Kind
+from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.producer_states import ProducerLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lastword.compaction.log.segments import Segment
+    from lastword.compaction.producers import ProducerState
+    from lastword.storage.delta.history import Commit
+    from lastword.storage.files.paths import TopicPaths
+    from lastword.storage.log.producer_states import ProducerCache, States
+    from lastword.storage.log.reader_history import HistoryWatch, ReaderHistory
+
+T = TypeVar("T")
+_ATTEMPTS: Final = 50
+_COMPRESSION_VERSIONS: Final = 20
+#: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
+_LOOKED_VERSIONS: Final = 200
+#: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
+_TURNS: Final[dict[str, threading.RLock]] = {}
+_TURNS_GUARD: Final = threading.Lock()
+
+
+class TopicLog:
+    """The log of one topic, shared by all appenders of this process."""
+
+    def __init__(
+        self,
+        name: str,
+        paths: TopicPaths,
+        *,
+        defaults: Mapping[str, object],
+        storage_options: Mapping[str, str],
+        producer_cache: ProducerCache,
+    ) -> None:
+        """Open lazily; nothing is read yet. `defaults` are the service-wide topic settings."""
+        self.name = name
+        self.paths = paths
+        self.ledger = Ledger(paths.ledger, name, storage_options)
+        self._defaults = dict(defaults)
+        self._storage_options = dict(storage_options)
+        self._table: DeltaTable | None = None
+        self._snapshot: LogSnapshot | None = None
+        self._config: tuple[Mapping[str, str], TopicConfig] | None = None
+        self._topic_id: str | None = None
+        self._producers = ProducerLog(
+            name, paths.log, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
+        )
+        self._compression: tuple[int | None, Compression] = None, Compression()
+        self._looked_at = 0
+        self._read_to = 0
+        self._telling: list[Commit] = []
+        self._lock = threading.RLock()
+
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What delta-rs needs to reach the object store."""
+        return self._storage_options
+
+    def decisions(self) -> Decisions:
+        """Return today's decisions; raise `UnknownTopic` when the topic was deleted, also if another took its name since."""
+        decisions = self.ledger.read()
+        if self._topic_id is None:
+            self._topic_id = decisions.topic_id
+        elif decisions.topic_id != self._topic_id:
+            message = f"topic {self.name} was deleted and another one created under its name; open it again"
+            raise UnknownTopic(message)
+        return decisions
+
+    def config(self, decisions: Decisions | None = None) -> TopicConfig:
+        """Return today's configuration: the topic's own settings over the service's over the defaults."""
+        overrides = (decisions or self.decisions()).overrides
+        if self._config is None or self._config[0] != overrides:
+            self._config = overrides, parse_topic_config(overrides, subject=f"topic {self.name}", defaults=self._defaults)
+        return self._config[1]
+
+    def snapshot(self) -> LogSnapshot:
+        """Return the newest snapshot; costs nothing when the table has not moved."""
+        with self._lock:
+            table = self._refreshed()
+            if self._snapshot is None or self._snapshot.version != table.version():
+                self._snapshot = LogSnapshot.of(table)
+            return self._snapshot
+
+    def committed_at(self, token: str, since_version: int) -> int | None:
+        """Return the table version after `since_version` whose commit carries `token`; None when there is none."""
+        with self._lock:
+            return find_token(self._refreshed(), token, since_version)
+
+    def _refreshed(self) -> DeltaTable:
+        if self._table is None:
+            self._table = DeltaTable(self.paths.log, storage_options=self._storage_options)
+        else:
+            self._table.update_incremental()
+        return self._table
+
+    def snapshot_at(self, version: int) -> LogSnapshot:
+        """Return the snapshot of one table version."""
+        newest = self.snapshot()
+        if newest.version == version:
+            return newest
+        return LogSnapshot.of(DeltaTable(self.paths.log, version=version, storage_options=self._storage_options))
+
+    def check_partition(self, partition: int) -> int:
+        """Return a partition that the topic has; raise `UserError` naming those that it has otherwise."""
+        count = self.decisions().partitions
+        if not 0 <= partition < count:
+            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
+            raise UserError(message)
+        return partition
+
+    def commit_times(self) -> list[tuple[int, int]]:
+        """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""
+        with self._lock:
+            return [(one.version, one.time_ms) for one in commits_since(self._refreshed(), -1)]
+
+    def history(self, watch: HistoryWatch, since_version: int) -> ReaderHistory:
+        """Return what `watch` finds in the history of the log after a version: removed tombstones, RESTOREs."""
+        decisions = self.decisions()
+        with self._lock:
+            return watch.look(self._refreshed(), decisions, since_version)
+
+    def missing_files(self, paths: Sequence[str]) -> list[str]:
+        """Return those of the log's files that are not there any more."""
+        filesystem = fs.PyFileSystem(DeltaStorageHandler(self.paths.log, self._storage_options))
+        return [one.path for one in filesystem.get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
+
+    def log_end_offsets(self) -> list[int]:
+        """Return the next offset of every partition."""
+        return self.snapshot().log_end_offsets(self.decisions().partitions)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Hold this process's turn at the log: one append at a time, whichever object asks."""
+        with _TURNS_GUARD:
+            lock = _TURNS.setdefault(self.paths.place, threading.RLock())
+        with lock:
+            yield
+
+    def look_back(self, *, tell: bool = False) -> None:
+        """Write into the ledger what the history of the log says and the ledger does not.
+
+        A RESTORE makes the receipts and log starts that it took back void; a swap whose receipt was never written (a crash in between,
+        or a lost ledger) carries it in its own `userMetadata`. How far somebody has looked is written from time to time, too, or at once
+        with `tell`: nobody reads what lies before again.
+        """
+        with self._lock:
+            snapshot, today = self.snapshot(), self.decisions()
+            if snapshot.version <= (today.looked_at_version if tell else max(self._looked_at, today.looked_at_version)):
+                return
+            found = self._unrecorded(today)
+            if tell or found or snapshot.version - today.looked_at_version >= _LOOKED_VERSIONS:
+                newest = commits_since(self._refreshed(), snapshot.version - 1)
+                now_ms = newest[-1].time_ms if newest else today.created_ms
+                self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
+            self._looked_at = snapshot.version
+
+    def decisions_seen(self, snapshot: LogSnapshot) -> Decisions:
+        """Return today's decisions and those that the log's history up to `snapshot` says besides, whether anybody has looked back or not.
+
+        A RESTORE makes decisions void at once, and a swap counts from its commit on: its receipt may be about to be written.
+        """
+        today = self.decisions()
+        with self._lock:
+            unknown = [one for one in self._unrecorded(today) if (one.table_version or 0) <= snapshot.version]
+        return today.with_unrecorded(unknown) if unknown else today
+
+    def _unrecorded(self, today: Decisions) -> list[Decision]:
+        """Return what the history of the log says and the ledger does not, oldest first; each commit is read once.
+
+        A cleaning that began past all that is known to be clean began at a log start that was lost: what lies before it was never cleaned,
+        so the checkpoint stays where it was.
+        """
+        since, table = max(self._looked_at, today.looked_at_version), self._refreshed()
+        read_to = max(since, self._read_to)
+        if table.version() > read_to:
+            self._telling += telling(commits_since(table, read_to))
+        self._read_to = max(read_to, table.version())
+        self._telling = [one for one in self._telling if one.version > since]
+        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._telling else set()
+        known_restores = {one.version for one in today.restores}
+        found, reached = [], dict[int, int]()
+        for commit in self._telling:
+            if commit.restored_version is not None and commit.version not in known_restores:
+                details = {"restored_version": commit.restored_version}
+                found.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
+            elif commit.metadata is not None and commit.version not in known_receipts:
+                for receipt in commit.metadata.receipts:
+                    partition = receipt["partition"]
+                    newest = today.newest_cleaning(partition)
+                    if newest is not None and commit.version < (newest.table_version or 0):  # later ones went on from it
+                        found.append(_recovered(receipt, commit.version, receipt["end_offset"]))
+                        continue
+                    known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
+                    reached[partition] = receipt["end_offset"] if receipt["first_dirty_offset"] <= known else known
+                    found.append(_recovered(receipt, commit.version, reached[partition]))
+        return found
+
+    def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
+        """Return the receipts of the cleanings that the log still contains, of one partition or of all, oldest first."""
+        today = self.decisions()
+        rows = [row for mine in today.cleanings.values() for row in mine if today.contains(row) and partition in {None, row.partition}]
+        # Who looks back between a swap and its receipt writes one too, without what was only known afterwards.
+        rows.sort(key=lambda row: (row.details.get("total_ms") is not None, row.sequence))
+        newest = {(row.partition, row.table_version or -row.sequence): row for row in rows}
+        return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
+
+    def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+        """Return what planning knows of every partition at a snapshot; of one whose producers cannot be read, why (`readable_states`)."""
+        decisions = self.decisions_seen(snapshot)
+        states, unreadable = self.readable_states(spark, snapshot, decisions, again=again)
+        stable = self._stable(snapshot, decisions, states, unreadable)
+        holders = {}
+        if stable != snapshot.log_end_offsets(decisions.partitions):
+            for one in self._open(states):
+                named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
+                named += f", begun {instant(one.since_ms)},"
+                holders.update(dict.fromkeys(one.first_offsets.items(), named))
+        config = self.config(decisions)
+        return partition_logs(self.name, config, snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms)
+
+    def producer_states(
+        self,
+        spark: SparkSession | None,
+        snapshot: LogSnapshot | None = None,
+        decisions: Decisions | None = None,
+        *,
+        of: Collection[int] | None = None,
+    ) -> States:
+        """Return every producer's state at a snapshot (default: the newest) by (partition, producer id), in the partitions `of` or in all.
+
+        Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
+        Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then, and
+        what Spark raises when a file of these partitions cannot be read.
+        """
+        with self._lock:
+            at = snapshot or self.snapshot()
+            states = self._producers.states(spark, at, of)
+        return self._in_sight(states, at, decisions)
+
+    def readable_states(
+        self,
+        spark: SparkSession | None,
+        snapshot: LogSnapshot | None = None,
+        decisions: Decisions | None = None,
+        *,
+        again: bool = False,
+    ) -> tuple[States, dict[int, str]]:
+        """Return `producer_states` of the partitions whose files can be read, and for each other one the reason.
+
+        One that could not be read is tried again after half a minute, at once with `again`. Raises `SparkNeeded`, and what Spark raises
+        where no file is to blame.
+        """
+        with self._lock:
+            at = snapshot or self.snapshot()
+            states, unreadable = self._producers.readable(spark, at, again=again)
+        return self._in_sight(states, at, decisions), unreadable
+
+    def _in_sight(self, states: States, at: LogSnapshot, decisions: Decisions | None) -> States:
+        if all(one.open_first_offset is None for one in states.values()):
+            return states
+        return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
+
+    def open_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
+        """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on.
+
+        Errors as `producer_states`.
+        """
+        return self._open(self.producer_states(spark, snapshot))
+
+    def seen_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
+        """Return `open_transactions`, without what they have in partitions of which nothing is known (`readable_states`)."""
+        return self._open(self.readable_states(spark, snapshot)[0])
+
+    def _open(self, states: States) -> list[OpenTransaction]:
+        """Return the transactions that are open by some states, oldest first."""
+        decisions, config = self.decisions(), self.config()
+        names = {producer.producer_id: name for name, producer in decisions.producers.items()}
+        by_producer: dict[int, list[ProducerState]] = {}
+        for state in states.values():
+            if state.open_first_offset is not None:
+                by_producer.setdefault(state.producer_id, []).append(state)
+        found = []
+        for producer_id, mine in by_producer.items():
+            name = names.get(producer_id)
+            own = decisions.producers[name].timeout_ms if name is not None else None
+            found.append(
+                OpenTransaction(
+                    producer_id=producer_id,
+                    epoch=max(state.epoch for state in mine),
+                    transactional_id=name,
+                    first_offsets={
+                        state.partition: max(state.open_first_offset, decisions.log_start_offset(state.partition))
+                        for state in mine
+                        if state.open_first_offset is not None
+                    },
+                    since_ms=min(state.open_since_ms or 0 for state in mine),
+                    timeout_ms=config.transaction_timeout_ms if own is None else own,
+                )
+            )
+        return sorted(found, key=lambda one: (one.since_ms, one.producer_id))
+
+    def last_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
+        """Return the last stable offset of every partition: what a read_committed reader may see lies below it.
+
+        `decisions` are those by which the reader knows the log start: what they delete holds nothing back. Errors as `producer_states`.
+        """
+        return self._stable(at, decisions, self.producer_states(spark, at, decisions), ())
+
+    def seen_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
+        """Return `last_stable_offsets`; of a partition of which nothing is known the log start."""
+        return self._stable(at, decisions, *self.readable_states(spark, at, decisions))
+
+    @staticmethod
+    def _stable(at: LogSnapshot, decisions: Decisions, states: States, unreadable: Collection[int]) -> list[int]:
+        starts = decisions.log_start_offsets()
+        stable = last_stable_offsets(starts, at.log_end_offsets(decisions.partitions), states.values())
+        return [starts[one] if one in unreadable else offset for one, offset in enumerate(stable)]
+
+    def forget_producers(self, *, now_ms: int) -> int:
+        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many; runs no Spark job.
+
+        One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
+        """
+        with self._lock:
+            expiration_ms = self.config().producer_id_expiration_ms
+            return self._producers.forget(self.decisions().log_start_offsets(), now_ms=now_ms, expiration_ms=expiration_ms)
+
+    def known_producers(self, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int) -> States:
+        """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""
+        states = self.producer_states(spark, snapshot)
+        kept = known(states.values(), now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms)
+        return {(state.partition, state.producer_id): state for state in kept}
+
+    def compression(self, snapshot: LogSnapshot) -> Compression:
+        """Return what a record of this topic takes in a file; its raw size when nothing was written yet.
+
+        Read from the footer of a recent file, and again after every twentieth commit.
+        """
+        with self._lock:
+            at, known_compression = self._compression
+            if at is None or snapshot.version - at >= _COMPRESSION_VERSIONS:
+                found = read_compression(self.paths.log, snapshot, self._storage_options)
+                if found is not None:
+                    self._compression = snapshot.version, found
+                    return found
+            return known_compression
+
+    def attempts(self, once: Callable[[], T]) -> T:
+        """Do something that commits, in this process's turn, again and again while others come first."""
+
+        def in_turn() -> T:
+            with self.turn():
+                return once()
+
+        return past_conflicts(in_turn, attempts=_ATTEMPTS)
+
+
+def partition_logs(
+    topic: str,
+    config: TopicConfig,
+    snapshot: LogSnapshot,
+    decisions: Decisions,
+    stable: Sequence[int],
+    *,
+    holders: Mapping[tuple[int, int], str],
+    unreadable: Mapping[int, str],
+    now_ms: int,
+) -> list[PartitionLog]:
+    """Return what planning knows of every partition of a topic, from loaded metadata alone.
+
+    `stable` are the last stable offsets by partition, `holders` who holds them, by (partition, offset); `unreadable` says why the producers
+    of a partition are not known.
+    """
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    unread = unread_offsets(decisions.readers.values(), decisions.partitions, now_ms)
+    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
+    for segment in snapshot.segments():
+        segments[segment.partition].append(segment)
+
+    def active_base(partition: int) -> int:
+        mine, end = segments[partition], ends[partition]
+        closed = decisions.closed_offset(partition, end)
+        if not mine or is_closed(mine[-1], config, log_end_offset=end, rolled_offset=closed, now_ms=now_ms):
+            return end
+        return mine[-1].base_offset
+
+    return [
+        PartitionLog(
+            topic=topic,
+            partition=partition,
+            config=config,
+            segments=tuple(segments[partition]),
+            active_base_offset=active_base(partition),
+            log_start_offset=decisions.log_start_offset(partition),
+            log_end_offset=ends[partition],
+            last_stable_offset=stable[partition],
+            checkpoint=decisions.cleaner_checkpoint(partition),
+            rounds_left=decisions.rounds_left(partition),
+            stable_holder=holders.get((partition, stable[partition])),
+            unread_offset=unread[partition],
+            unreadable=unreadable.get(partition),
+        )
+        for partition in range(decisions.partitions)
+    ]
+
+
+def _recovered(receipt: Mapping[str, Any], version: int, checkpoint: int) -> Decision:
+    """Return the ledger's row for a receipt that a swap carries, with a cleaner checkpoint."""
+    details = {**receipt, "table_version": version}
+    return Decision(
+        kind=Kind.CLEAN,
+        time_ms=details["now_ms"],
+        partition=details["partition"],
+        offset=checkpoint,
+        table_version=version,
+        details=details,
+    )

@@ -1,0 +1,180 @@
+"""The last word on every key without a JVM, and lazy frames of Polars.
+
+```
+ pass 1   key and offset of the dirty section   → its newest offsets, and the keys that the clean section has lost
+ pass 2   all columns asked for                 → dirty rows at those offsets, clean rows of the other keys
+```
+
+Values are read once, and only in files that hold a row of the answer. Polars folds, pyarrow reads; the lazy frames are Polars' alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS
+from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, range_batches, schema_of, together
+from lastword.storage.reading.arrow_view import NOTHING, log_filesystem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from lastword.storage.reading.arrow_rows import FileRange
+    from lastword.storage.reading.arrow_view import ArrowView
+
+    Longs = NDArray[np.int64]
+
+#: The columns of a last word.
+LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
+
+
+def latest(
+    view: ArrowView,
+    columns: Sequence[str] = LATEST_COLUMNS,
+    *,
+    partitions: Iterable[int] | None = None,
+    keys: Sequence[bytes] | None = None,
+) -> pa.Table:
+    """Return the last record of every (partition, key) that a view shows, tombstones left out; of some partitions or keys alone.
+
+    Identity is (partition, key), as in Kafka; keyless rows have no last word. Rows by partition and offset.
+    """
+    schema_of(columns)
+    clean, dirty = _sections(view, partitions)
+    wanted = None if keys is None else pa.array(sorted(set(keys)), pa.binary())
+    by_partition = (
+        _newest(view, dirty, None if wanted is None else pl.Series(wanted))
+        .collect(engine="streaming")
+        .partition_by("partition", as_dict=True)
+    )
+    winners = {int(str(part[0])): frame["offset"].sort().to_numpy() for part, frame in by_partition.items()}
+    newer = {int(str(part[0])): frame.select("key") for part, frame in by_partition.items()}
+
+    def newest_of_dirty(batch: pa.RecordBatch, one: FileRange) -> NDArray[np.bool_]:
+        offset = batch.column("offset").to_numpy()
+        mine = _between(winners[one.partition], int(offset[0]), int(offset[-1]))
+        last = np.zeros(len(offset), dtype=np.bool_)
+        last[np.searchsorted(offset, mine)] = True
+        return last & _present(batch.column("value"))
+
+    def left_of_clean(batch: pa.RecordBatch, one: FileRange) -> NDArray[np.bool_]:
+        key = batch.column("key")
+        last = _present(batch.column("value")) & (_present(key) if wanted is None else pc.is_in(key, wanted).to_numpy(zero_copy_only=False))
+        if one.partition in newer:
+            rows = pl.DataFrame({"key": pl.Series(key)}).with_row_index("row")
+            last[rows.join(newer[one.partition], on="key", how="semi")["row"].to_numpy()] = False
+        return last
+
+    def read(one: FileRange) -> list[pa.RecordBatch]:
+        if not view.is_dirty(one.partition, one.begin):
+            return list(range_batches(filesystem, [one], columns, keep=left_of_clean, needs=("key", "value")))
+        kept = range_batches(filesystem, [one], columns, aborted=view.aborted, keep=newest_of_dirty, needs=("offset", "value"))
+        return list(kept)
+
+    filesystem = log_filesystem(view.location, view.storage_options)
+    won = [_narrowed(one, _between(winners.get(one.partition, NOTHING), one.first_offset, one.last_offset)) for one in dirty]
+    ranges = sorted([*clean, *(one for one in won if one is not None)], key=lambda one: one.partition)
+    return together(ranges, read, columns)
+
+
+def _narrowed(one: FileRange, offsets: Longs) -> FileRange | None:
+    """Return a range from the first to the last of the offsets, ascending, that are wanted of it; None when there are none."""
+    return replace(one, begin=int(offsets[0]), end=int(offsets[-1]) + 1) if len(offsets) else None
+
+
+def _sections(view: ArrowView, partitions: Iterable[int] | None) -> tuple[list[FileRange], list[FileRange]]:
+    """Return the files of the clean section and those of the dirty one, as far as they are seen."""
+    chosen = None if partitions is None else list(partitions)
+    clean = file_ranges(view, view.start, tuple(map(min, view.first_dirty, view.end)), chosen)
+    return clean, file_ranges(view, view.first_dirty, view.end, chosen)
+
+
+def _present(array: pa.Array) -> NDArray[np.bool_]:
+    """Return where an array is not null, to be written to."""
+    if not array.null_count:
+        return np.ones(len(array), dtype=np.bool_)
+    present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return present
+
+
+def _between(ascending: Longs, first: int, last: int) -> Longs:
+    """Return the offsets from `first` to `last`, both included."""
+    return ascending[np.searchsorted(ascending, first) : np.searchsorted(ascending, last, side="right")]
+
+
+def scan_records(
+    view: ArrowView,
+    columns: Sequence[str] = RECORD_COLUMNS,
+    *,
+    control: bool = False,
+    begin: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
+    partitions: Iterable[int] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of `records` as a lazy frame that pushes columns and predicates down to the files."""
+    schema_of(columns)
+    return _scan(view, file_ranges(view, *clipped(view, begin, end), partitions), control=control).select(columns)
+
+
+def scan_latest(
+    view: ArrowView,
+    columns: Sequence[str] = LATEST_COLUMNS,
+    *,
+    partitions: Iterable[int] | None = None,
+    keys: Sequence[bytes] | None = None,
+) -> pl.LazyFrame:
+    """Return the rows of `latest` as a lazy frame that pushes columns and predicates down to the files."""
+    schema_of(columns)
+    clean, dirty = _sections(view, partitions)
+    wanted = None if keys is None else pl.Series(sorted(set(keys)), dtype=pl.Binary)
+    newest = _newest(view, dirty, wanted)
+    asked = pl.col("key").is_not_null() if wanted is None else pl.col("key").is_in(wanted.implode())
+    left = _scan(view, clean).filter(asked).join(newest, on=["partition", "key"], how="anti")
+    last = _scan(view, dirty).join(newest, on=["partition", "offset"], how="semi")
+    return pl.concat([left, last]).filter(pl.col("value").is_not_null()).select(columns)
+
+
+def _newest(view: ArrowView, dirty: Sequence[FileRange], keys: pl.Series | None) -> pl.LazyFrame:
+    """Return partition, key and newest offset of the keys of the dirty section, or of `keys` alone."""
+    asked = pl.col("key").is_not_null() if keys is None else pl.col("key").is_in(keys.implode())
+    return _scan(view, dirty).filter(asked).group_by("partition", "key").agg(pl.col("offset").max())
+
+
+def _scan(view: ArrowView, ranges: Sequence[FileRange], *, control: bool = False) -> pl.LazyFrame:
+    """Return the rows of file ranges, all columns, without aborted data and without control rows unless `control`."""
+    whole: dict[int, list[str]] = {}
+    for one in ranges:
+        if one.whole:
+            whole.setdefault(one.partition, []).append(one.path)
+    inside = [
+        _scanned(view, one.partition, [one.path]).filter(pl.col("offset").is_between(one.begin, one.end, closed="left"))
+        for one in ranges
+        if not one.whole
+    ]
+    nothing = pl.LazyFrame(pl.from_arrow(schema_of(list(TYPES)).empty_table()))
+    rows = pl.concat([nothing, *(_scanned(view, partition, paths) for partition, paths in whole.items()), *inside])
+    data = pl.col("control").is_null()
+    gone = [partition << OFFSET_BITS | first for partition, firsts in enumerate(view.aborted) for first in firsts.tolist()]
+    if gone:
+        transaction = pl.col("partition").cast(pl.Int64) * (1 << OFFSET_BITS) + pl.col("txn_first_offset")
+        rows = rows.filter(~(data & transaction.is_in(pl.Series(gone, dtype=pl.Int64).implode()).fill_null(value=False)))
+    return rows if control else rows.filter(data)
+
+
+def _scanned(view: ArrowView, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
+    """Return the rows of files of one partition, which is not read from their paths: a log.dir may lie below a folder `name=value`."""
+    rows = pl.scan_parquet(
+        [f"{view.location}/{path}" for path in paths],
+        hive_partitioning=False,
+        glob=False,
+        storage_options=dict(view.storage_options) or None,
+    )
+    return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))

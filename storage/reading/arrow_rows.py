@@ -1,0 +1,238 @@
+"""Rows of a log as Arrow data, without a JVM: an offset range, file by file.
+
+```
+ wanted [3 … 9)     a.parquet 0–4      b.parquet 5–8       c.parquet 9–12
+ read               rows 3, 4          all of it           not opened
+```
+
+Only the columns that are asked for and the row groups that reach into the range are read. Rows of a partition ascend by offset. A file that
+VACUUM took meanwhile means that a newer table version holds its rows: the caller asks for a new view.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lastword.compaction.errors import UserError
+from lastword.storage.files.schema import RECORD_COLUMNS
+from lastword.storage.reading.arrow_view import NOTHING, THREADS, log_filesystem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyarrow import fs
+
+    from lastword.storage.reading.arrow_view import ArrowView
+
+    Longs = NDArray[np.int64]
+
+_TIMESTAMP: Final = pa.timestamp("us", "UTC")
+#: The Arrow types of the log's columns; Spark's own for the same columns are these too.
+TYPES: Final = {
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": _TIMESTAMP,
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int32(),
+    "sequence": pa.int32(),
+    "txn_first_offset": pa.int64(),
+    "control": pa.string(),
+    "appended_at": _TIMESTAMP,
+    "delete_horizon": _TIMESTAMP,
+}
+_BATCH_ROWS: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRange:
+    """A file that holds the offsets `first_offset` to `last_offset`, of which `begin` to `end` (exclusive) are wanted."""
+
+    path: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    begin: int
+    end: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything in the file is wanted."""
+        return self.begin <= self.first_offset and self.last_offset < self.end
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of columns of the log; raise `UserError` for a column that it does not have."""
+    unknown = [name for name in columns if name not in TYPES]
+    if unknown:
+        message = f"unknown column {', '.join(map(repr, unknown))}: allowed are {', '.join(TYPES)}"
+        raise UserError(message)
+    return pa.schema([(name, TYPES[name]) for name in columns])
+
+
+def file_ranges(view: ArrowView, begin: Sequence[int], end: Sequence[int], partitions: Iterable[int] | None = None) -> list[FileRange]:
+    """Return the files that hold the offsets `begin` to `end` (exclusive) of a view's partitions, in order of partition and offset."""
+    files = view.files
+    return [
+        FileRange(
+            path=str(files.path[number]),
+            partition=partition,
+            first_offset=int(files.first_offset[number]),
+            last_offset=int(files.last_offset[number]),
+            begin=begin[partition],
+            end=end[partition],
+        )
+        for number in view.chosen(begin, end, partitions).tolist()
+        for partition in [int(files.partition[number])]
+    ]
+
+
+def range_batches(
+    filesystem: fs.FileSystem,
+    ranges: Iterable[FileRange],
+    columns: Sequence[str],
+    *,
+    aborted: Sequence[Longs] | Mapping[int, Longs] | None = None,
+    control: bool = False,
+    keep: Callable[[pa.RecordBatch, FileRange], NDArray[np.bool_] | None] | None = None,
+    needs: Sequence[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Return the rows of file ranges as record batches with `columns` (of `TYPES`), in the order of the ranges and of their offsets.
+
+    Without the data of aborted transactions (`aborted`: their first offsets by partition), without control rows unless `control`, and
+    only those that `keep` says, which is given the columns of `needs` too. Raises FileNotFoundError when a file is gone.
+    """
+    schema = schema_of(columns)
+    for one in ranges:
+        gone = aborted[one.partition] if aborted is not None else NOTHING
+        wanted = {*columns, *needs}
+        wanted |= set() if control and not len(gone) else {"control"}
+        wanted |= {"txn_first_offset"} if len(gone) else set()
+        wanted |= set() if one.whole else {"offset"}
+        with pq.ParquetFile(one.path, filesystem=filesystem) as file:
+            groups = _row_groups(file.metadata, one)
+            in_file = [name for name in file.schema_arrow.names if name in wanted]
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=in_file or ["offset"], use_threads=False):
+                mask = _seen(batch, one, gone, control=control)
+                kept = keep(batch, one) if keep is not None else None
+                if kept is not None:
+                    mask = kept if mask is None else mask & kept
+                if mask is None or mask.all():
+                    yield _shaped(batch, one.partition, schema)
+                elif mask.any():
+                    yield _shaped(batch.filter(pa.array(mask)), one.partition, schema)
+
+
+def _row_groups(metadata: pq.FileMetaData, wanted: FileRange) -> list[int]:
+    """Return the row groups whose statistics do not say that no wanted offset is in them."""
+    if wanted.whole:
+        return list(range(metadata.num_row_groups))
+    column = metadata.schema.to_arrow_schema().get_field_index("offset")
+    found = []
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(column).statistics
+        if statistics is None or not statistics.has_min_max or (statistics.max >= wanted.begin and statistics.min < wanted.end):
+            found.append(number)
+    return found
+
+
+def _seen(batch: pa.RecordBatch, wanted: FileRange, gone: Longs, *, control: bool) -> NDArray[np.bool_] | None:
+    """Return which rows lie in the range, are data if only data is asked for, and were not aborted; None for all of them."""
+    mask: NDArray[np.bool_] | None = None
+    is_data = None
+    if not control or len(gone):
+        markers = batch.column("control")
+        if markers.null_count < len(markers):
+            is_data = markers.is_null().to_numpy(zero_copy_only=False)
+            mask = None if control else is_data
+    if len(gone) and batch.column("txn_first_offset").null_count < len(batch):
+        first = pc.fill_null(batch.column("txn_first_offset"), -1).to_numpy()
+        aborted = np.isin(first, gone)
+        if is_data is not None:
+            aborted &= is_data
+        mask = ~aborted if mask is None else mask & ~aborted
+    if not wanted.whole:
+        offset = batch.column("offset").to_numpy()
+        inside = (offset >= wanted.begin) & (offset < wanted.end)
+        mask = inside if mask is None else mask & inside
+    return mask
+
+
+def _shaped(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of a file with the columns of `schema`, the partition among them."""
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == "partition":
+            return pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
+        found = batch.column(field.name)
+        return found if found.type == field.type else found.cast(field.type)
+
+    return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
+
+
+def records(
+    view: ArrowView,
+    columns: Sequence[str] = RECORD_COLUMNS,
+    *,
+    control: bool = False,
+    begin: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
+    partitions: Iterable[int] | None = None,
+) -> pa.Table:
+    """Return the rows that a view shows from `begin` to `end` (offset vectors; default: all of them), by partition and offset."""
+    schema_of(columns)
+    filesystem = log_filesystem(view.location, view.storage_options)
+    ranges = file_ranges(view, *clipped(view, begin, end), partitions)
+
+    def read(one: FileRange) -> list[pa.RecordBatch]:
+        return list(range_batches(filesystem, [one], columns, aborted=view.aborted, control=control))
+
+    return together(ranges, read, columns)
+
+
+def offsets_at(view: ArrowView, moment_ms: int) -> tuple[int, ...]:
+    """Return for each partition the first offset that is seen whose timestamp is not older than a moment; its end where there is none.
+
+    Kafka's offsetsForTimes. Of each partition the first file is read whose statistics reach that far, and only its narrow columns.
+    """
+    found = list(view.end)
+    filesystem = log_filesystem(view.location, view.storage_options)
+    files = view.files
+    newest = dict(zip(files.path.tolist(), files.max_timestamp_ms.tolist(), strict=True))
+    moment = pa.scalar(moment_ms * 1000, pa.int64()).cast(_TIMESTAMP)
+    for partition in range(view.partitions):
+        for one in file_ranges(view, view.start, view.end, [partition]):
+            if newest[one.path] < moment_ms:
+                continue
+            batches = range_batches(filesystem, [one], ("offset", "timestamp"), aborted=view.aborted)
+            young = (batch.filter(pc.greater_equal(batch.column("timestamp"), moment)) for batch in batches)
+            first = next((batch.column("offset")[0].as_py() for batch in young if batch.num_rows), None)
+            if first is not None:
+                found[partition] = first
+                break
+    return tuple(found)
+
+
+def together(ranges: Sequence[FileRange], read: Callable[[FileRange], list[pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
+    """Return the batches of file ranges, in their order, as one table; some files are read at once."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        return pa.Table.from_batches(chain.from_iterable(pool.map(read, ranges)), schema_of(columns))
+
+
+def clipped(view: ArrowView, begin: Sequence[int] | None, end: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return an offset range as far as the view shows it."""
+    return (
+        view.start if begin is None else tuple(map(max, begin, view.start)),
+        view.end if end is None else tuple(map(min, end, view.end)),
+    )

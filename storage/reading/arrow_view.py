@@ -1,0 +1,282 @@
+"""What a reader without a JVM sees of a log: one table version, its decisions, and which transactions are decided.
+
+```
+ offset     0 … start … first dirty … last stable … log end
+ producer files                       p1 p1 C1 p2 p2 q A2      file by file: {data: 1, 2} {COMMIT: 1} {ABORT: 2}
+ open       has data, no marker       last stable offset = the lowest first offset of an open transaction, or the log end
+ aborted    has an ABORT marker       its data is not there for read_committed
+```
+
+Inside a partition the first offset of a transaction names it, as only one row stands there. A marker stands behind the data of its
+transaction and stays as long as a data row is left (SEMANTICS A), and cleaning never passes an open transaction; so only files that reach
+past the cleaner checkpoint and hold rows of producers are looked at, and of them two columns. A topic without producers pays nothing.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from lastword.compaction.errors import UnknownTopic, UserError
+from lastword.compaction.log.restores import Restore
+from lastword.compaction.producers import Control
+from lastword.compaction.read_positions import Extent, Position
+from lastword.storage.delta.history import commits_since
+from lastword.storage.delta.snapshot import Files
+from lastword.storage.files.paths import TopicPaths
+from lastword.storage.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lastword.storage.ledger.decisions import Decisions
+
+    Longs = NDArray[np.int64]
+
+#: Kafka's isolation.level.
+ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+#: How many files are read at once.
+THREADS: Final = max(2, pa.cpu_count())
+#: No offsets.
+NOTHING: Final = np.array([], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTransactions:
+    """First offsets of the transactions that a file knows of: those with data, those that it commits, those that it aborts.
+
+    `last_data[n]` is the offset of the last record in the file of transaction `data[n]`.
+    """
+
+    data: Longs
+    last_data: Longs
+    committed: Longs
+    aborted: Longs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowView:
+    """What a reader of `isolation` sees at one table version: offsets `start[p]` to `end[p]` (exclusive) of each partition p.
+
+    Below `first_dirty[p]` a key has at most one data record, and no data of an aborted transaction is left. `aborted[p]` are the first
+    offsets of the aborted transactions of p, ascending; empty for read_uncommitted.
+    """
+
+    topic: str
+    topic_id: str
+    location: str
+    storage_options: Mapping[str, str]
+    version: int
+    isolation: str
+    files: Files
+    start: tuple[int, ...]
+    first_dirty: tuple[int, ...]
+    stable: tuple[int, ...]
+    log_end: tuple[int, ...]
+    aborted: tuple[Longs, ...]
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return len(self.start)
+
+    @property
+    def end(self) -> tuple[int, ...]:
+        """Where the reader's log ends: the last stable offsets, or the log ends."""
+        return self.stable if self.isolation == "read_committed" else self.log_end
+
+    @property
+    def position(self) -> Position:
+        """Where a reader goes on that knows all that is seen here."""
+        return Position(offsets=self.end, table_version=self.version, since_version=self.version, topic_id=self.topic_id)
+
+    @property
+    def extent(self) -> Extent:
+        """The log as a reader finds it; it reaches to the log end offsets, whatever is seen."""
+        return Extent(topic_id=self.topic_id, table_version=self.version, log_start_offsets=self.start, log_end_offsets=self.log_end)
+
+    def is_dirty(self, partition: int, offset: int) -> bool:
+        """Tell whether an offset lies in the dirty section."""
+        return offset >= self.first_dirty[partition]
+
+    def chosen(self, begin: Sequence[int], end: Sequence[int], partitions: Iterable[int] | None = None) -> Longs:
+        """Return the numbers of the files that may hold an offset from `begin` to `end` (exclusive), in order of partition and offset.
+
+        A partition where nothing lies between the two has none, not even the file that both of them fall into.
+        """
+        files = self.files
+        partition = files.partition
+        first, last = np.asarray(begin, dtype=np.int64)[partition], np.asarray(end, dtype=np.int64)[partition]
+        wanted = (first < last) & (files.last_offset >= first) & (files.first_offset < last)
+        if partitions is not None:
+            wanted &= np.isin(partition, list(partitions))
+        return np.flatnonzero(wanted)
+
+
+class ArrowLog:
+    """A topic's log without a JVM: asked for a view again and again, it reads only what is new."""
+
+    def __init__(self, path: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
+        """Take the folder of a topic, `<log.dir>/<topic>`, as a path or URI; nothing is read yet."""
+        self.paths = TopicPaths(_location(path))
+        self.topic = self.paths.root.rsplit("/", 1)[-1]
+        self.storage_options = dict(storage_options or {})
+        self.ledger = Ledger(self.paths.ledger, self.topic, self.storage_options)
+        self._table: DeltaTable | None = None
+        self._files: tuple[int, Files] | None = None
+        self._known: dict[str, FileTransactions] = {}
+        self._restores: dict[int, Restore] = {}
+        self._looked_at = -1
+        self._topic_id = ""
+
+    @cached_property
+    def filesystem(self) -> fs.FileSystem:
+        """The folder of the log table as a file system."""
+        return log_filesystem(self.paths.log, self.storage_options)
+
+    def table(self) -> DeltaTable:
+        """Return the log table at its newest version; raise `UnknownTopic` when there is none."""
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.paths.log, storage_options=self.storage_options)
+            else:
+                self._table.update_incremental()
+        except TableNotFoundError as error:
+            message = f"topic {self.topic} does not exist (no log at {self.paths.log}): give the folder <log.dir>/<topic>"
+            raise UnknownTopic(message) from error
+        return self._table
+
+    def view(self, isolation: str) -> ArrowView:
+        """Return what a reader of `isolation` sees now; raise `UserError` for another isolation than `ISOLATIONS`."""
+        if isolation not in ISOLATIONS:
+            message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
+            raise UserError(message)
+        decisions = self.ledger.read()
+        if decisions.topic_id != self._topic_id:  # another topic has the name now: nothing that is known holds
+            self._table, self._files, self._known, self._restores, self._looked_at = None, None, {}, {}, -1
+            self._topic_id = decisions.topic_id
+        table = self.table()
+        files, partitions = self._read(table), decisions.partitions
+        ends = np.zeros(partitions, dtype=np.int64)
+        np.maximum.at(ends, files.partition, files.last_offset + 1)
+        decisions = self._without_restored(table, decisions)
+        start = decisions.log_start_offsets()
+        checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=table.version()) or 0 for one in range(partitions)]
+        stable, aborted = ends, [NOTHING] * partitions
+        if isolation == "read_committed" and (files.producer_rows > 0).any():
+            stable, aborted = self._transactions(files, checkpoints, start, ends)
+        return ArrowView(
+            topic=self.topic,
+            topic_id=decisions.topic_id,
+            location=self.paths.log,
+            storage_options=self.storage_options,
+            version=table.version(),
+            isolation=isolation,
+            files=files,
+            start=tuple(start),
+            first_dirty=tuple(max(pair) for pair in zip(start, checkpoints, strict=True)),
+            stable=tuple(stable.tolist()),
+            log_end=tuple(ends.tolist()),
+            aborted=tuple(aborted),
+        )
+
+    def _read(self, table: DeltaTable) -> Files:
+        if self._files is None or self._files[0] != table.version():
+            self._files = table.version(), Files.of(table)
+        return self._files[1]
+
+    def _without_restored(self, table: DeltaTable, decisions: Decisions) -> Decisions:
+        """Return the decisions without those that a RESTORE made void which the ledger does not know of yet."""
+        if not decisions.cleanings and not decisions.starts:
+            return decisions
+        seen = max(self._looked_at, decisions.looked_at_version)
+        for commit in commits_since(table, seen):
+            if commit.restored_version is not None:
+                self._restores[commit.version] = Restore(version=commit.version, restored_version=commit.restored_version)
+        self._looked_at = max(seen, table.version())
+        return replace(decisions, restores=(*decisions.restores, *self._restores.values()))
+
+    def _transactions(self, files: Files, checkpoints: Sequence[int], start: Sequence[int], ends: Longs) -> tuple[Longs, list[Longs]]:
+        """Return the last stable offset and the aborted transactions of every partition.
+
+        A transaction without a record at or past the log start holds nothing back (`lastword.compaction.producers.in_sight`).
+        """
+        undecided = np.flatnonzero(
+            (files.producer_rows > 0) & (files.last_offset >= np.asarray(checkpoints, dtype=np.int64)[files.partition])
+        )
+        paths = [str(path) for path in files.path[undecided]]
+        found = file_transactions(self.filesystem, paths, self._known)
+        self._known = dict(zip(paths, found, strict=True))
+        stable, aborted = ends.copy(), []
+        for partition in range(len(ends)):
+            mine = [one for one, number in zip(found, undecided, strict=True) if files.partition[number] == partition]
+            ended = [*(one.committed for one in mine), *(one.aborted for one in mine)]
+            in_sight = [one.data[one.last_data >= start[partition]] for one in mine]
+            still_open = np.setdiff1d(_union(in_sight), _union(ended))
+            if len(still_open):
+                stable[partition] = max(still_open[0], start[partition])
+            aborted.append(_union([one.aborted for one in mine]))
+        return stable, aborted
+
+
+def file_transactions(
+    filesystem: fs.FileSystem, paths: Sequence[str], known: MutableMapping[str, FileTransactions]
+) -> list[FileTransactions]:
+    """Return what files know of transactions, in their order; those in `known` are not read again."""
+
+    def read(path: str) -> FileTransactions:
+        with pq.ParquetFile(path, filesystem=filesystem) as file:
+            table = file.read(columns=["control", "offset", "txn_first_offset"], use_threads=False)
+        control, first = table.column("control"), table.column("txn_first_offset")
+        records = table.filter(pc.and_(pc.is_null(control), pc.is_valid(first)))
+        data = records.group_by("txn_first_offset").aggregate([("offset", "max")])
+
+        def firsts(mask: pa.ChunkedArray) -> Longs:
+            offsets: Longs = first.filter(mask).drop_null().to_numpy()
+            return np.unique(offsets)
+
+        return FileTransactions(
+            data=data.column("txn_first_offset").to_numpy(),
+            last_data=data.column("offset_max").to_numpy(),
+            committed=firsts(pc.equal(control, Control.COMMIT.value)),
+            aborted=firsts(pc.equal(control, Control.ABORT.value)),
+        )
+
+    unknown = [path for path in paths if path not in known]
+    with ThreadPoolExecutor(THREADS) as pool:
+        fresh = dict(zip(unknown, pool.map(read, unknown), strict=True))
+    return [known[path] if path in known else fresh[path] for path in paths]
+
+
+def _union(arrays: Sequence[Longs]) -> Longs:
+    return np.unique(np.concatenate(arrays)) if arrays else NOTHING
+
+
+def log_filesystem(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
+    """Return the folder of a log table as a file system: a local one directly, any other through delta-rs."""
+    if "://" in location:
+        return fs.PyFileSystem(DeltaStorageHandler(location, dict(storage_options)))
+    return fs.SubTreeFileSystem(location, fs.LocalFileSystem())
+
+
+def _location(path: str | Path) -> str:
+    """Return a topic's folder as every engine here takes it: an absolute local path, or a URI."""
+    text = str(path).rstrip("/")
+    if text.startswith("file:"):
+        text = unquote(urlsplit(text).path)
+    return text if "://" in text else str(Path(text).absolute())

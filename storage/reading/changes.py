@@ -1,0 +1,106 @@
+"""What changed between two offset vectors, with the values from before: the log as a change feed.
+
+```
+ offset    0 a=1   1 b=1 │ 2 a=2   3 b=∅   4 c=1   5 a=3 │ 6 …        from [2] to [6]
+ changes                   a 1→2   b 1→∅   ∅→c 1   a 2→3              update, delete, insert, update
+ net                       a 1→3   b 1→∅   ∅→c 1                      each key once
+```
+
+A change needs the records that it speaks of: a table version that was not cleaned past the first vector (for net changes, one such version
+for each of the two vectors).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange
+from lastword.storage.reading.dataframes import data_records, latest_records, log_records
+from lastword.storage.reading.time_travel import witnesses
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lastword.storage.log.topic_log import TopicLog
+
+#: The columns of a change. `change_type` is insert, update_before, update_after or delete; a delete carries the value from before.
+CHANGE_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset", "change_type")
+_WORD: Final = ("value", "headers", "timestamp", "offset")
+
+
+def changes(log: TopicLog, spark: SparkSession, begin: Sequence[int], end: Sequence[int], *, isolation: str) -> DataFrame:
+    """Return every change from `begin` to `end` (exclusive), `CHANGE_COLUMNS`; offset and timestamp are those of the record that made it.
+
+    A tombstone for a key that is not there changes nothing. Raises `OffsetOutOfRange` for a vector that goes back or is not reached yet,
+    `HistoryCleaned` when cleaning has removed records that the answer needs.
+    """
+    _check_order(log, begin, end)
+    parts = []
+    for witness in witnesses(log, spark, begin, isolation, asked="changes from"):
+        view = witness.view
+        short = {one: end[one] for one in witness.partitions if end[one] > view.end[one]}
+        if short:
+            message = (
+                f"topic {log.name}: changes to offsets {short}: they were appended after records from offset {begin[next(iter(short))]} on "
+                f"had been cleaned (table version {view.snapshot.version + 1}); ask for net changes, or begin later"
+            )
+            raise HistoryCleaned(message)
+        rows = data_records(log_records(spark, log, witness.below(end), begin=begin)).where(F.col("key").isNotNull())
+        keys = rows.select("partition", "key").distinct()
+        before = latest_records(spark, log, witness.below(begin)).join(keys, ["partition", "key"], "left_semi")
+        columns = ("partition", "key", *_WORD)
+        parts.append(
+            rows.select(*columns, F.lit(True).alias("__asked")).unionByName(before.select(*columns, F.lit(False).alias("__asked")))
+        )
+    together = reduce(DataFrame.unionByName, parts)
+    ordered = "OVER (PARTITION BY partition, key ORDER BY offset)"
+    word = f"struct({', '.join(_WORD)})"
+    steps = together.select("*", F.expr(f"{word} AS after"), F.expr(f"lag({word}) {ordered} AS before")).where("__asked")
+    return _told(steps)
+
+
+def net_changes(log: TopicLog, spark: SparkSession, begin: Sequence[int], end: Sequence[int], *, isolation: str) -> DataFrame:
+    """Return what the keys say at `end` and did not say at `begin`, each key once; columns and errors as `changes`.
+
+    A delete has offset and timestamp of the word that went: its tombstone may be gone.
+    """
+    _check_order(log, begin, end)
+    tables = []
+    for name, vector in (("before", begin), ("after", end)):
+        found = [latest_records(spark, log, one.below(vector)) for one in witnesses(log, spark, vector, isolation, asked="changes")]
+        table = reduce(DataFrame.unionByName, found)
+        tables.append(table.select("partition", "key", F.struct(*_WORD).alias(name)))
+    both = tables[0].join(tables[1], ["partition", "key"], "full")
+    return _told(both.where("NOT (before.offset <=> after.offset)"))
+
+
+def _told(steps: DataFrame) -> DataFrame:
+    """Return the changes that steps (partition, key, before, after) make; a word that is null, or has a null value, is not there."""
+
+    def change(kind: str, word: str, moment: str) -> str:
+        return (
+            f"named_struct('value', {word}.value, 'headers', {word}.headers, 'timestamp', {moment}.timestamp, 'offset', {moment}.offset, "
+            f"'change_type', '{kind}')"
+        )
+
+    made = f"""CASE
+        WHEN before.value IS NOT NULL AND after.value IS NOT NULL
+            THEN array({change("update_before", "before", "after")}, {change("update_after", "after", "after")})
+        WHEN before.value IS NOT NULL AND after IS NOT NULL THEN array({change("delete", "before", "after")})
+        WHEN before.value IS NOT NULL THEN array({change("delete", "before", "before")})
+        WHEN after.value IS NOT NULL THEN array({change("insert", "after", "after")})
+        ELSE array() END"""
+    return steps.select("partition", "key", F.explode(F.expr(made)).alias("change")).select("partition", "key", "change.*")
+
+
+def _check_order(log: TopicLog, begin: Sequence[int], end: Sequence[int]) -> None:
+    for partition, (first, last) in enumerate(zip(begin, end, strict=True)):
+        if first > last:
+            message = f"topic {log.name}, partition {partition}: changes from offset {first} to {last}; allowed is a later one, or the same"
+            raise OffsetOutOfRange(message)

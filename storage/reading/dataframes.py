@@ -1,0 +1,208 @@
+"""The log as DataFrames: what a reader of an isolation level sees at one table version, and the last word on every key.
+
+```
+ offset        0 … start … first dirty … end …                   end = last stable offset (read_committed) or log end
+ section         gone    │ clean       │ dirty  │ not yet seen
+ rows of a key           │ at most one │ any    │
+```
+
+The last word needs one look at the dirty section: the newest offset of each of its keys. Then a row goes, wherever it stands, when a newer
+one of its key stands in the dirty section. The clean section is neither folded nor moved. A `View` says which rows are seen and where the
+sections meet; it comes from metadata, but for the last stable offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from pyspark.sql import functions as F
+
+from lastword.compaction.errors import UserError
+from lastword.compaction.producers import Control
+from lastword.compaction.read_positions import Extent, Position
+from lastword.storage.cleaning.judged import position
+from lastword.storage.delta.plan_values import by_partition
+from lastword.storage.files.schema import RECORD_COLUMNS, TRANSACTION
+from lastword.storage.log.producer_states import has_producers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from lastword.storage.delta.snapshot import LogSnapshot
+    from lastword.storage.log.topic_log import TopicLog
+
+#: Kafka's isolation.level.
+ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+#: The columns of a last word.
+LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
+#: The column that `flagged_aborted` adds.
+ABORTED: Final = "__aborted"
+#: What an entry costs in the memory of every task when keys, or positions, are sent to it; and the share of the heap that they may take.
+_KEY_BYTES: Final = 128
+_POSITION_BYTES: Final = 64
+_BROADCAST_SHARE: Final = 6
+#: Up to so many rows one task finds the newest words faster than a shuffle does.
+_ONE_TASK_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a reader of `isolation` sees of the log at a snapshot: offsets `start[p]` to `end[p]` (exclusive) of each partition p.
+
+    Nothing below the log start offset, at any version: deleted records never come back. Below `first_dirty[p]` a key has at most one data
+    record, and no data of an aborted transaction is left.
+    """
+
+    topic_id: str
+    snapshot: LogSnapshot
+    isolation: str
+    start: tuple[int, ...]
+    first_dirty: tuple[int, ...]
+    end: tuple[int, ...]
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return len(self.start)
+
+    @property
+    def position(self) -> Position:
+        """Where a reader goes on that knows all that is seen here."""
+        version = self.snapshot.version
+        return Position(offsets=self.end, table_version=version, since_version=version, topic_id=self.topic_id)
+
+    @property
+    def extent(self) -> Extent:
+        """The log as a reader finds it; it reaches to the log end offsets, whatever is seen."""
+        ends = self.snapshot.log_end_offsets(self.partitions)
+        return Extent(topic_id=self.topic_id, table_version=self.snapshot.version, log_start_offsets=self.start, log_end_offsets=ends)
+
+    def records(self, begin: Sequence[int]) -> int:
+        """Return how many rows the files that reach past `begin` hold: at least as many as are seen from there on."""
+        files = self.snapshot.files
+        reached = (files.last_offset >= _of(begin, files.partition)) & (files.first_offset < _of(self.end, files.partition))
+        return int(files.record_count[reached].sum())
+
+    def first_slices(self, begin: Sequence[int]) -> list[int]:
+        """Return for each partition the first slice that may hold an offset from `begin` on."""
+        files = self.snapshot.files
+        found = np.full(self.partitions, np.iinfo(np.int64).max)
+        reached = files.last_offset >= _of(begin, files.partition)
+        np.minimum.at(found, files.partition[reached], files.slice[reached])
+        return [int(one) for one in found]
+
+
+def _of(values: Sequence[int], partition: NDArray[np.int64]) -> NDArray[np.int64]:
+    chosen: NDArray[np.int64] = np.asarray(values, dtype=np.int64)[partition]
+    return chosen
+
+
+def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation: str) -> View:
+    """Return what a reader of `isolation` sees at a snapshot; raise `UserError` for another isolation than `ISOLATIONS`."""
+    if isolation not in ISOLATIONS:
+        message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
+        raise UserError(message)
+    decisions = log.decisions_seen(snapshot)
+    ends = snapshot.log_end_offsets(decisions.partitions)
+    if isolation == "read_committed":
+        ends = log.last_stable_offsets(spark, snapshot, decisions)
+    start = decisions.log_start_offsets()
+    checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=snapshot.version) or 0 for one in range(decisions.partitions)]
+    dirty = [max(*bounds) for bounds in zip(start, checkpoints, strict=True)]
+    return View(
+        topic_id=decisions.topic_id, snapshot=snapshot, isolation=isolation, start=tuple(start), first_dirty=tuple(dirty), end=tuple(ends)
+    )
+
+
+def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequence[int] | None = None) -> DataFrame:
+    """Return the rows that a view shows, control rows included, from the offset vector `begin` on (default: all).
+
+    The rows are those of the view's table version, whenever they are read. `read_committed`: no record of an aborted transaction.
+    """
+    seen = _seen(_table(spark, log, view), view, view.start if begin is None else tuple(map(max, begin, view.start)))
+    return seen.select(*RECORD_COLUMNS)
+
+
+def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+
+
+def _seen(table: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
+    """Return the rows of the view's table version that it shows from `begin` on, all columns of the log and maybe others."""
+    rows = _from(table, view, begin)
+    if view.end != tuple(view.snapshot.log_end_offsets(view.partitions)):
+        ends = by_partition(view.end, F.col("partition"))
+        rows = rows.where((F.col("slice") < ends) & (F.col("offset") < ends))
+    undecided = tuple(map(max, begin, view.first_dirty))
+    if view.isolation == "read_uncommitted" or not has_producers(view.snapshot, undecided):
+        return rows
+    # Markers are looked for past the last stable offset too: that of an earlier record may lie there. None lies before its record.
+    data = flagged_aborted(rows, _from(table, view, undecided))
+    return data.where(F.col(ABORTED).isNull() | F.col("control").isNotNull())
+
+
+def flagged_aborted(rows: DataFrame, markers: DataFrame) -> DataFrame:
+    """Return rows with the column `ABORTED`: true for those of a transaction that a marker aborted, null for all others."""
+    ends = markers.where(F.col("producer_id").isNotNull() & F.col("txn_first_offset").isNotNull())
+    aborted = ends.where(F.col("control") == Control.ABORT.value).select(*TRANSACTION).distinct()
+    return rows.join(F.broadcast(aborted.withColumn(ABORTED, F.lit(True))), list(TRANSACTION), "left")
+
+
+def data_records(rows: DataFrame) -> DataFrame:
+    """Leave out the control rows: markers, and EMPTY rows that only hold a place."""
+    return rows.where(F.col("control").isNull())
+
+
+def latest_records(
+    spark: SparkSession, log: TopicLog, view: View, *, partitions: Sequence[int] | None = None, keys: Sequence[bytes] | None = None
+) -> DataFrame:
+    """Return the last record of every (partition, key) that a view shows, tombstones left out; of some partitions or keys alone.
+
+    Columns: `LATEST_COLUMNS`. Identity is (partition, key), as in Kafka; keyless rows have no last word. The clean section is read once
+    and never shuffled while the dirty one is small enough to send its keys to every task; otherwise keys and offsets alone are.
+    """
+    # Every step of a DataFrame is analysed when it is taken: few steps, as a small answer takes little more than that.
+    asked = F.col("control").isNull() & F.col("key").isNotNull()
+    if partitions is not None:
+        asked &= F.col("partition").isin(list(partitions))
+    if keys is not None:
+        asked &= F.col("key").isin(list(keys))
+    living = asked & F.col("value").isNotNull()
+    place = ("partition", "key", "offset")
+    heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() // _BROADCAST_SHARE  # type: ignore[union-attr]  # noqa: SLF001
+    dirty = view.records(view.first_dirty)
+    table = _table(spark, log, view)
+    everything = _seen(table, view, view.start)
+    if not dirty:
+        last = everything.where(living)
+    elif dirty * _KEY_BYTES <= heap:
+        words = _seen(table, view, view.first_dirty).where(asked).select(*place)
+        newer = _newest(words.coalesce(1) if dirty <= _ONE_TASK_ROWS else words)
+        same = (F.col("partition") == F.col("__partition")) & (F.col("key") == F.col("__key"))
+        last = everything.where(living).join(F.broadcast(newer), same & (F.col("offset") < F.col("__offset")), "left_anti")
+    else:
+        newest = _newest(everything.where(asked).select(*place)).select(position("__partition", "__offset").alias("__position"))
+        if view.records(view.start) * _POSITION_BYTES <= heap:
+            newest = F.broadcast(newest)
+        last = everything.where(living).withColumn("__position", position()).join(newest, "__position", "left_semi")
+    return last.select(*LATEST_COLUMNS)
+
+
+def _newest(rows: DataFrame) -> DataFrame:
+    """Return the newest offset of each key, under names that no column of the log has."""
+    named = (F.col("partition").alias("__partition"), F.col("key").alias("__key"))
+    return rows.groupBy(*named).agg(F.max("offset").alias("__offset"))
+
+
+def _from(rows: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
+    """Return the rows from an offset vector on; files before it are not read, as their Delta partition says so."""
+    if not any(begin):
+        return rows
+    partition = F.col("partition")
+    reached: Column = F.col("slice") >= by_partition(view.first_slices(begin), partition)
+    return rows.where(reached & (F.col("offset") >= by_partition(begin, partition)))

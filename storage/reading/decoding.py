@@ -1,0 +1,86 @@
+"""Values as what they mean: JSON, Avro or text instead of bytes, decoded by Spark's own expressions when a reader asks for it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lastword.compaction.errors import UserError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: What a value can be read as.
+VALUE_FORMATS: Final = ("json", "avro", "utf8")
+#: Spark's parse modes: a malformed value ends the read, or becomes null.
+DECODE_MODES: Final = ("FAILFAST", "PERMISSIVE")
+
+
+def decoded(rows: DataFrame, value_format: str | None, schema: T.StructType | str | None, *, mode: str = "FAILFAST") -> DataFrame:
+    """Return rows with `value` decoded; unchanged when `value_format` is None. A tombstone's value stays null.
+
+    * `utf8`: a string.
+    * `json`: a struct of `schema` (a StructType, or SQL DDL such as `icao string, elevation double`); without a schema a VARIANT.
+    * `avro`: a struct, by the Avro schema (JSON text) that the values were written with; bare Avro binary, no registry header.
+
+    A malformed value ends the read (`mode="FAILFAST"`) or becomes null, or a struct of nulls (`"PERMISSIVE"`). Raises `UserError` naming
+    what is allowed for a format, schema or mode that is not.
+    """
+    if value_format is None:
+        if schema is not None:
+            message = f"schema = {schema}: a schema needs value_format; allowed is {', '.join(VALUE_FORMATS)}"
+            raise UserError(message)
+        return rows
+    if value_format not in VALUE_FORMATS:
+        message = f"value_format = {value_format!r}: allowed is {', '.join(VALUE_FORMATS)}"
+        raise UserError(message)
+    if mode not in DECODE_MODES:
+        message = f"mode = {mode!r}: allowed is {' or '.join(DECODE_MODES)}"
+        raise UserError(message)
+    return rows.withColumn("value", _decoded(F.col("value"), value_format, schema, mode))
+
+
+def _decoded(value: Column, value_format: str, schema: T.StructType | str | None, mode: str) -> Column:
+    match value_format:
+        case "json":
+            text = value.cast("string")
+            if schema is None:
+                return F.parse_json(text) if mode == "FAILFAST" else F.try_parse_json(text)
+            return F.from_json(text, _struct(schema), {"mode": mode})
+        case "avro":
+            options = F.create_map(F.lit("mode"), F.lit(mode))
+            return F.call_function("from_avro", value, F.lit(_avro(schema)), options)
+        case _:
+            if schema is not None:
+                message = f"schema = {schema}: utf8 has none; allowed is value_format json or avro with a schema"
+                raise UserError(message)
+            return value.cast("string")
+
+
+def _struct(schema: T.StructType | str) -> T.StructType:
+    if isinstance(schema, T.StructType):
+        return schema
+    try:
+        given = T.DataType.fromDDL(schema)
+    except PySparkException as error:
+        message = f"schema {schema!r} is not SQL DDL (icao string, elevation double): {error}"
+        raise UserError(message) from error
+    if not isinstance(given, T.StructType):
+        message = f"schema {schema!r}: allowed is a list of columns (icao string, elevation double)"
+        raise UserError(message)
+    return given
+
+
+def _avro(schema: object) -> str:
+    try:
+        if not isinstance(schema, str):
+            raise ValueError(schema)  # noqa: TRY004, TRY301  one message for whatever it is
+        json.loads(schema)
+    except ValueError:
+        message = f"schema = {schema!r}: avro needs the writer's schema as JSON text"
+        raise UserError(message) from None
+    return schema

@@ -1,0 +1,133 @@
+"""Which table version answers a question about the past, or why none does.
+
+```
+ asked: the last words as of offset 4                 offset   0   1   2   3   4   5
+ version 7, as appended                                        a   b   a   c   b   a
+ version 8, cleaned up to 3: checkpoint 3                          b   a   c   b   a      a=2, b=1, c=3: right
+ version 9, cleaned up to 6: checkpoint 6                                  c   b   a      c=3 alone: wrong
+```
+
+A version is right for an offset vector while no partition was cleaned past it. Each partition is asked of the newest such version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
+from lastword.compaction.moments import instant, moment_ms
+from lastword.compaction.read_positions import as_of_version_needed
+from lastword.storage.reading.dataframes import view_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.reading.dataframes import View
+
+
+def version_at(log: TopicLog, as_of: object) -> int:
+    """Return the table version that `as_of` names: a version itself, or the newest at a moment (datetime, or ISO 8601 text).
+
+    A datetime without a zone is UTC. Raises `HistoryCleaned` when the Delta log does not reach back so far, `UserError` when `as_of` is
+    neither.
+    """
+    newest = log.snapshot().version
+    if isinstance(as_of, int) and not isinstance(as_of, bool):
+        if not 0 <= as_of <= newest:
+            message = f"topic {log.name}: as_of = {as_of}: allowed are the table versions 0 to {newest}"
+            raise UserError(message)
+        return as_of
+    moment = _moment_ms(log, as_of)
+    commits = log.commit_times()
+    found = [version for version, time_ms in commits if time_ms <= moment]
+    if not found:
+        oldest = min(time_ms for _, time_ms in commits)
+        message = f"topic {log.name}: as_of = {as_of}: the history of the log begins at {instant(oldest)}"
+        raise HistoryCleaned(message)
+    return max(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A view of an old table version in which the records of some `partitions` below an offset vector are whole."""
+
+    view: View
+    partitions: tuple[int, ...]
+
+    def below(self, vector: Sequence[int]) -> View:
+        """Return the view of these partitions below a vector; of the others it shows nothing."""
+        return replace(self.view, end=tuple(vector[one] if one in self.partitions else 0 for one in range(self.view.partitions)))
+
+
+def witnesses(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolation: str, *, asked: str = "as_of") -> list[Witness]:
+    """Return views that together hold every partition as it was below `vector`, each of the newest version that does.
+
+    Raises `OffsetOutOfRange` for an offset that a reader of `isolation` cannot have reached yet, `HistoryCleaned` when records below it
+    have been deleted, or cleaned away in every version whose files are still there. `asked` names the request in messages.
+    """
+    now = view_of(log, spark, log.snapshot(), isolation)
+    decisions = log.decisions_seen(now.snapshot)
+    for partition, offset in enumerate(vector):
+        if offset > now.end[partition]:
+            what = "last stable offset" if isolation == "read_committed" else "log end offset"
+            message = f"topic {log.name}, partition {partition}: {asked} offset {offset}; allowed is up to {now.end[partition]} ({what})"
+            raise OffsetOutOfRange(message)
+        if offset < now.start[partition]:
+            message = (
+                f"topic {log.name}, partition {partition}: {asked} offset {offset} was deleted; the log starts at {now.start[partition]}"
+            )
+            raise HistoryCleaned(message)
+    by_version: dict[int, list[int]] = {}
+    for partition, offset in enumerate(vector):
+        cleanings = [(one.table_version or 0, one.offset or 0) for one in decisions.cleanings.get(partition, ()) if decisions.contains(one)]
+        by_version.setdefault(as_of_version_needed([offset], [cleanings], now.snapshot.version), []).append(partition)
+    found = []
+    for version, mine in by_version.items():
+        offsets = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
+        view = now if version == now.snapshot.version else _view_at(log, spark, version, isolation, f"{asked} offsets {{{offsets}}}")
+        found.append(Witness(view=view, partitions=tuple(mine)))
+    return found
+
+
+def view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str) -> View:
+    """Return the view of a table version; raise `HistoryCleaned` when VACUUM has taken files of it."""
+    if version == log.snapshot().version:
+        return view_of(log, spark, log.snapshot(), isolation)
+    return _view_at(log, spark, version, isolation, f"as_of table version {version}")
+
+
+def _view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str, asked: str) -> View:
+    """Return the view of an old version if every file of it is there: Spark would answer a count from metadata without looking."""
+    newest = set(log.snapshot().files.path.tolist())
+    try:
+        snapshot = log.snapshot_at(version)
+    except Exception as error:
+        message = f"topic {log.name}: {asked}: table version {version} cannot be read any more ({error})"
+        raise HistoryCleaned(message) from error
+    old = [path for path in snapshot.files.path.tolist() if path not in newest]
+    gone = log.missing_files(old)
+    if gone:
+        message = (
+            f"topic {log.name}: {asked}: cleaning has passed that point, and VACUUM took {len(gone)} of the {len(old)} files of table "
+            f"version {version} that held it"
+        )
+        raise HistoryCleaned(message)
+    return view_of(log, spark, snapshot, isolation)
+
+
+def _moment_ms(log: TopicLog, as_of: object) -> float:
+    try:
+        if isinstance(as_of, (str, datetime)):
+            return moment_ms(as_of)
+    except ValueError:
+        pass
+    message = (
+        f"topic {log.name}: as_of = {as_of!r}: allowed is a table version, a datetime (or its ISO 8601 text), or an offset for each "
+        "partition"
+    )
+    raise UserError(message)

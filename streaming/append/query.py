@@ -1,0 +1,318 @@
+"""The appender: a streaming query whose every micro-batch becomes one Delta commit, exactly once.
+
+```
+ micro-batch n ─► was n committed under this query's id? ─yes─► nothing
+                            │ no
+                            ▼
+                  TopicLog.append: dead letters, then one commit that carries {query id: n}
+```
+
+Spark repeats a micro-batch that it does not know to be done; the log knows. Spark's checkpoint is only the position in the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import StreamingQueryException
+
+from lastword.checkpoints.queries import check_query, check_query_name, stored_query_id
+from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
+from lastword.compaction.producers import Control
+from lastword.storage.append import transactions
+from lastword.storage.append.append import Habits, MicroBatch, append_rows
+from lastword.storage.append.validation import shape_of
+from lastword.storage.files.paths import filesystem_of
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.streaming import metrics
+from lastword.streaming.events import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from lastword.compaction.producers import ProducerStamp
+    from lastword.storage.append.append import AppendResult
+    from lastword.storage.append.validation import Shape
+    from lastword.storage.log.topic_log import TopicLog
+
+_BIND_SECONDS: Final = 60
+_INVALID: Final = ("dead-letter", "fail")
+_RUNNING: Final[dict[str, tuple[StreamingQuery, Appender]]] = {}
+_LOG: Final = logger("appender")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror:
+    """The source whose partitions and offsets a topic keeps.
+
+    `source` names it for people. `identity()` tells it from another source of the same name (a Kafka topic's id) and `partitions()`
+    counts its partitions; both are asked before every micro-batch, so that a recreated or widened source stops the query.
+    """
+
+    source: str
+    identity: Callable[[], str] = field(default=lambda: "")
+    partitions: Callable[[], int | None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """Which micro-batches make one transaction: `micro_batches` at a time, under one `transactional_id`."""
+
+    transactional_id: str
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a group of nothing."""
+        if self.micro_batches < 1:
+            subject = f"transactional.id {self.transactional_id}"
+            violation = Violation(key="micro_batches_per_transaction", value=str(self.micro_batches), allowed="1 or more")
+            raise InvalidConfiguration(subject, [violation])
+
+
+def start_append_query(
+    log: TopicLog,
+    rows: DataFrame,
+    *,
+    name: str,
+    trigger: Mapping[str, Any],
+    on_invalid: str,
+    mirror: Mirror | None,
+    clock_ms: Callable[[], int],
+    grouping: Grouping | None = None,
+) -> StreamingQuery:
+    """Start the query; see `lastword.topic.Topic.append_stream`."""
+    shape = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping)
+    if shape.has_offsets and mirror is None:
+        mirror = Mirror(source=f"query {name}")
+    decisions = log.decisions()
+    location = log.paths.query(name)
+    known_id = decisions.queries.get(name)
+    checkpoint = filesystem_of(location, log.storage_options)
+    check_query(name, topic=log.name, known_id=known_id, stored_id=stored_query_id(checkpoint), offsets_are_kept=mirror is not None)
+    appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms, grouping=grouping)
+    appender.claim_mirror()
+    writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
+    if trigger:
+        writer = writer.trigger(**trigger)
+    query = writer.option("checkpointLocation", location).start()
+    try:
+        appender.bind(query.id, rows.sparkSession)
+    except BaseException:
+        query.stop()
+        raise
+    _RUNNING[query.runId] = query, appender
+    if grouping is not None and grouping.micro_batches > 1 and trigger.get("availableNow"):
+        threading.Thread(target=_end_with, args=(query, appender), name=f"{name}-end", daemon=True).start()
+    return query
+
+
+def _checked_start(
+    log: TopicLog, rows: DataFrame, *, name: str, on_invalid: str, mirror: Mirror | None, grouping: Grouping | None
+) -> Shape:
+    """Return the shape of a stream that may be started; raise what is wrong with it."""
+    check_query_name(name)
+    if on_invalid not in _INVALID:
+        subject = f"query {name}"
+        raise InvalidConfiguration(subject, [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
+    if not rows.isStreaming:
+        message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
+        raise UserError(message)
+    shape = shape_of(rows.schema, topic=log.name)
+    if grouping is not None and (shape.has_offsets or shape.has_producers):
+        message = f"query {name}: rows of a transactional stream get their producer and offsets from it; leave those columns out"
+        raise UserError(message)
+    if mirror is not None and not shape.has_offsets:
+        message = f"query {name}: a mirror keeps its source's offsets, so its rows need the columns partition and offset"
+        raise UserError(message)
+    for running, other in list(_RUNNING.values()):
+        if running.isActive and (other.location, other.name) == (log.paths.root, name):
+            message = f"query {name} of topic {log.name} runs already (run {running.runId}); stop it first, or choose another name"
+            raise QueryRefused(message)
+    return shape
+
+
+def _end_with(query: StreamingQuery, appender: Appender) -> None:
+    """Commit the last, incomplete transaction of a query that came to its end by itself; one that was stopped goes on with it."""
+    with contextlib.suppress(StreamingQueryException):
+        query.awaitTermination()
+        if not appender.finishing:
+            appender.end_transaction()
+
+
+def stop_append_query(query: StreamingQuery) -> None:
+    """Stop an append query between two micro-batches: the one in hand is finished, none is begun.
+
+    `StreamingQuery.stop()` interrupts a micro-batch in hand instead. That loses nothing either, but does its work again at the next start.
+    """
+    _, appender = _RUNNING.pop(query.runId, (query, None))
+    if appender is not None:
+        appender.finish()
+    query.stop()
+
+
+def stop_append_queries(log: TopicLog) -> None:
+    """Stop every append query of a topic that runs in this process, between two micro-batches."""
+    for query, appender in list(_RUNNING.values()):
+        if appender.location == log.paths.root:
+            stop_append_query(query)
+
+
+class Appender:
+    """The foreachBatch function of one append query, and what it remembers between micro-batches."""
+
+    def __init__(
+        self,
+        log: TopicLog,
+        *,
+        name: str,
+        fail_on_invalid: bool,
+        mirror: Mirror | None,
+        clock_ms: Callable[[], int],
+        grouping: Grouping | None,
+    ) -> None:
+        """Belong to the query `name` of a topic; `bind` gives it the id that Spark drew."""
+        self._log = log
+        self._name = name
+        self._fail_on_invalid = fail_on_invalid
+        self._mirror = mirror
+        self._clock_ms = clock_ms
+        self._habits = Habits()
+        self._query_id: str | None = None
+        self._bound = threading.Event()
+        self._in_hand = threading.Lock()
+        self._grouping = grouping
+        self._stamp: ProducerStamp | None = None
+        self._spark: SparkSession | None = None
+        self._finishing = False
+
+    @property
+    def finishing(self) -> bool:
+        """Tell whether it was asked to stop."""
+        return self._finishing
+
+    @property
+    def name(self) -> str:
+        """The query's name."""
+        return self._name
+
+    @property
+    def location(self) -> str:
+        """The topic's folder."""
+        return self._log.paths.root
+
+    def bind(self, query_id: str, spark: SparkSession) -> None:
+        """Learn the query's id and make it known to the ledger, with its transactional.id; micro-batches wait for this."""
+        if self._grouping is not None:
+            self._spark = spark
+            self._stamp = transactions.begin(
+                self._log, spark, self._grouping.transactional_id, now_ms=self._clock_ms(), timeout_ms=None, query=self._name
+            )
+        if self._log.decisions().queries.get(self._name) != query_id:
+            decision = Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details={"query_id": query_id})
+            self._log.ledger.append([decision])
+        self._query_id = query_id
+        self._bound.set()
+
+    def append_micro_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Append one micro-batch; Spark calls this, and calls it again with the same number after a crash."""
+        if not self._bound.wait(_BIND_SECONDS) or self._query_id is None:
+            message = f"query {self._name}: its id did not become known within {_BIND_SECONDS} s"
+            raise CommitStateUnknown(message)
+        with self._in_hand:
+            if self._finishing:  # returning would tell Spark that the rows are in the log
+                message = f"query {self._name} is stopping: micro-batch {batch_id} comes again at the next start"
+                raise Aborted(message)
+            self._check_source()
+            micro_batch = MicroBatch(
+                query_id=self._query_id, query_name=self._name, batch_id=batch_id, fail_on_invalid=self._fail_on_invalid
+            )
+            began = time.monotonic()
+            result = self._append(batch, micro_batch)
+            metrics.count_append(
+                self._log.name,
+                seconds=time.monotonic() - began,
+                records=0 if result.replayed else result.record_count,
+                refused=sum(result.refused.values()),
+                duplicates=result.duplicates,
+            )
+            if self._grouping is not None and (batch_id + 1) % self._grouping.micro_batches == 0:
+                self.end_transaction()
+            self._report(batch_id, result)
+
+    def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
+        if self._stamp is None:
+            return append_rows(self._log, batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
+        return transactions.append(self._log, batch, self._stamp, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
+
+    def end_transaction(self) -> None:
+        """Commit the transaction in hand, if there is one."""
+        if self._stamp is not None and self._spark is not None:
+            transactions.end(self._log, self._spark, self._stamp, Control.COMMIT, now_ms=self._clock_ms())
+
+    def finish(self) -> None:
+        """Wait for the micro-batch in hand and let no other begin."""
+        self._finishing = True
+        with self._in_hand:
+            pass
+
+    def claim_mirror(self) -> None:
+        """Write into the ledger that the topic mirrors this query's source, or check that it is the one that it mirrors."""
+        if self._mirror is None:
+            return
+        decisions = self._log.decisions()
+        identity = self._mirror.identity()
+        if decisions.mirror is None:
+            if any(self._log.log_end_offsets()):
+                message = (
+                    f"topic {self._log.name} holds records of its own, so it cannot keep the offsets of {self._mirror.source}; mirror it "
+                    "into an empty topic"
+                )
+                raise QueryRefused(message)
+            details = {"query": self._name, "source": self._mirror.source, "identity": identity}
+            self._log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=self._clock_ms(), details=details)])
+        self._check_source()
+
+    def _check_source(self) -> None:
+        if self._mirror is None:
+            return
+        decisions = self._log.decisions()
+        known = decisions.mirror or {}
+        identity = self._mirror.identity()
+        if known.get("query") != self._name or known.get("source") != self._mirror.source:
+            message = (
+                f"topic {self._log.name} mirrors {known.get('source')} (query {known.get('query')}); it cannot mirror "
+                f"{self._mirror.source} (query {self._name}) as well"
+            )
+            raise QueryRefused(message)
+        if known.get("identity") != identity:
+            message = (
+                f"{self._mirror.source} was deleted and created again (its id was {known.get('identity')}, now {identity}): its offsets "
+                f"begin anew, and topic {self._log.name} keeps offsets for ever. Mirror it into a new topic"
+            )
+            raise QueryRefused(message)
+        partitions = self._mirror.partitions()
+        if partitions is not None and partitions != decisions.partitions:
+            message = (
+                f"{self._mirror.source} has {partitions} partitions, topic {self._log.name} has {decisions.partitions}: a mirror needs the "
+                f"same number. Mirror it into a new topic with partitions={partitions}"
+            )
+            raise QueryRefused(message)
+
+    def _report(self, batch_id: int, result: AppendResult) -> None:
+        _LOG.info(
+            "micro-batch replayed" if result.replayed else "micro-batch appended",
+            topic=self._log.name,
+            query=self._name,
+            batch_id=batch_id,
+            table_version=result.table_version,
+            records=result.record_count,
+            refused=sum(result.refused.values()),
+            duplicates=result.duplicates,
+        )

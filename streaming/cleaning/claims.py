@@ -1,0 +1,143 @@
+"""Who works on which partition in this process, and what has been found uncleanable: one `Claims` for all handles of all log.dirs.
+
+```
+ handle A   round on fruit/0, fruit/1 ──────────►
+ handle B            purge of fruit: kept_away ─── waits ──►│ sweeps files │     what A writes is committed before B looks for orphans
+```
+
+A path names a topic, whichever handle opened it. Between processes the lock of the log.dir stands for this, or, on an object store, the
+compare-and-set of every commit and the age of the files that a purge may take.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from lastword.compaction.errors import CommitConflict
+from lastword.compaction.planning.cleaning_state import CleaningStates
+from lastword.compaction.planning.planner import Obstacle
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from lastword.storage.log.topic_log import TopicLog
+
+_LONGEST_ROUND_SECONDS: Final = 600
+_POLL_SECONDS: Final = 0.05
+
+
+class Claims:
+    """The states of the partitions that are not idle; shared by the threads of a process."""
+
+    def __init__(self) -> None:
+        """Begin with every partition idle."""
+        self._states = CleaningStates()
+        self._kept_away: set[str] = set()
+        self._awaited: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def obstacle(self, log: TopicLog, partition: int) -> Obstacle | None:
+        """Return what keeps a partition from being cleaned or shortened; None when nothing does."""
+        with self._lock:
+            return self._obstacle(log.paths.place, partition)
+
+    def _obstacle(self, root: str, partition: int) -> Obstacle | None:
+        return Obstacle.IN_PROGRESS if root in self._kept_away else self._states.obstacle((root, partition))
+
+    @contextmanager
+    def in_progress(self, log: TopicLog, partitions: Sequence[int]) -> Iterator[None]:
+        """Work on partitions of a topic; `CommitConflict` when another thread does."""
+        root, begun = log.paths.place, list[int]()
+        try:
+            with self._lock:
+                busy = [one for one in partitions if self._obstacle(root, one) is Obstacle.IN_PROGRESS]
+                if busy:
+                    message = f"topic {log.name}: another thread works on partitions {busy}"
+                    raise CommitConflict(message)
+                for one in partitions:
+                    self._states.begin((root, one))
+                    begun.append(one)
+            yield
+        finally:
+            with self._lock:
+                for one in begun:
+                    self._states.done((root, one))
+
+    def works_on(self, log: TopicLog) -> bool:
+        """Tell whether somebody works on a topic."""
+        with self._lock:
+            return bool(self._states.working_on(log.paths.place))
+
+    def is_awaited(self, log: TopicLog) -> bool:
+        """Tell whether somebody waits until a topic is idle."""
+        with self._lock:
+            return self._awaited[log.paths.place] > 0
+
+    def wait_idle(self, log: TopicLog, partitions: Collection[int] | None = None) -> None:
+        """Wait until no other thread works on a topic, or on some of its partitions; `CommitConflict` when that takes too long.
+
+        What works there keeps to no limit of bytes a second meanwhile.
+        """
+        end = time.monotonic() + _LONGEST_ROUND_SECONDS
+        with self._lock:
+            self._awaited[log.paths.place] += 1
+        try:
+            while True:
+                with self._lock:
+                    busy = self._states.working_on(log.paths.place)
+                if not (busy if partitions is None else busy & set(partitions)):
+                    return
+                if time.monotonic() >= end:
+                    message = f"topic {log.name}: another thread works on partitions {sorted(busy)}"
+                    raise CommitConflict(message)
+                time.sleep(_POLL_SECONDS)
+        finally:
+            with self._lock:
+                self._awaited[log.paths.place] -= 1
+
+    @contextmanager
+    def kept_away(self, log: TopicLog) -> Iterator[None]:
+        """Let nobody clean, retain or merge in a topic, after what is being done there; errors as `wait_idle`."""
+        with self._lock:
+            if log.paths.place in self._kept_away:
+                message = f"topic {log.name}: the cleaner is kept away already"
+                raise CommitConflict(message)
+            self._kept_away.add(log.paths.place)
+        try:
+            self.wait_idle(log)
+            yield
+        finally:
+            with self._lock:
+                self._kept_away.discard(log.paths.place)
+
+    # --- quarantine ---------------------------------------------------------------------------------------------------------------------
+
+    def uncleanable(self, log: TopicLog) -> dict[int, str]:
+        """Return the quarantined partitions of a topic, each with the reason."""
+        with self._lock:
+            found = [(place[1], reason) for place, reason in self._states.uncleanable.items() if place[0] == log.paths.place]
+        return dict(sorted(found))
+
+    def quarantine(self, log: TopicLog, partition: int, reason: str) -> None:
+        """Mark a partition uncleanable."""
+        with self._lock:
+            self._states.quarantine((log.paths.place, partition), reason)
+
+    def release(self, log: TopicLog, partitions: Collection[int]) -> None:
+        """Lift the quarantine of partitions after a cleaning that succeeded."""
+        with self._lock:
+            for one in partitions:
+                self._states.release((log.paths.place, one))
+
+    def forget(self, log: TopicLog) -> None:
+        """Drop what is known of a topic that is gone."""
+        with self._lock:
+            self._states.forget(log.paths.place)
+
+
+#: Those of this process.
+CLAIMS: Final = Claims()

@@ -1,0 +1,418 @@
+"""The cleaner: rounds of cleaning, retention and upkeep over topics, and who may touch which partition.
+
+```
+ tick ─► for each topic: look back ─► plan ─► clean ─► receipts   until nothing is eligible
+                                   └► retention ─► merge small files
+```
+
+A round that fails is repeated partition by partition, from plans anew: the one that fails again is quarantined (uncleanable, with its
+reason), the others go on. A plan that another swap overtook is planned again. What is paused, in progress or quarantined is left alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lastword.compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
+from lastword.compaction.planning.bounds import Healing
+from lastword.compaction.planning.offset_map import map_entries, map_slots
+from lastword.compaction.planning.planner import Obstacle, plan_cleaning
+from lastword.compaction.planning.throttle import Unlimited
+from lastword.storage.cleaning.cleaning import Cleaning
+from lastword.storage.cleaning.retention import merge_small_files, remove_segments
+from lastword.storage.delta.commit import past_conflicts
+from lastword.streaming import metrics
+from lastword.streaming.cleaning.claims import CLAIMS
+from lastword.streaming.cleaning.pacing import PacedTurn
+from lastword.streaming.events import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lastword.compaction.config.topic_config import ServiceConfig
+    from lastword.compaction.planning.bounds import PartitionLog
+    from lastword.compaction.planning.log_retention import Deletion
+    from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
+    from lastword.compaction.planning.receipt import CleaningReceipt
+    from lastword.compaction.planning.throttle import Pace
+    from lastword.storage.delta.snapshot import LogSnapshot
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.cleaning.claims import Claims
+    from lastword.streaming.cleaning.pacing import Pacing
+
+_MIB: Final = 2**20
+#: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
+_LONGEST_PACED_SECONDS: Final = 12 * 3600
+_LOG: Final = logger("cleaner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """A partition that could not be cleaned, and why."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
+class Cleaner:
+    """Cleans topics of one log.dir; shared by the threads of a process."""
+
+    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, claims: Claims = CLAIMS) -> None:
+        """Begin with nothing in hand; what others of this process work on, and what they have quarantined, holds here too (`claims`).
+
+        As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
+        them together, so that appends find a free core.
+        """
+        turns = config.log_cleaner_threads if parallelism is None else max(1, min(config.log_cleaner_threads, parallelism))
+        self.config, self.claims = config, claims
+        self._parallelism = None if parallelism is None else max(1, parallelism // turns)
+        self._healed: dict[tuple[str, int], tuple[int | None, int]] = {}
+        self._unreadable: set[tuple[str, int]] = set()
+        self._turns = threading.BoundedSemaphore(turns)
+        #: Set it, and no further round begins; the one in hand ends.
+        self.stopping = threading.Event()
+
+    # --- what is planned ----------------------------------------------------------------------------------------------------------------
+
+    def plan(
+        self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False, most_bytes: int | None = None
+    ) -> tuple[CleaningPlan, LogSnapshot]:
+        """Return what a round would do, and the snapshot that it was planned with; raise `SparkNeeded` if it needs a job and has none."""
+        log.look_back()
+        snapshot = log.snapshot()
+        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=force)
+        return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
+
+    def preview(self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
+        """Return the receipts that one round would write, without writing anything (the dry run)."""
+        plan, snapshot = self.plan(log, spark, now_ms=now_ms, force=force)
+        return Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
+
+    def uncleanable(self, log: TopicLog) -> list[Quarantined]:
+        """Return the quarantined partitions of a topic."""
+        found = self.claims.uncleanable(log)
+        return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
+
+    def _logs(self, log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+        """Return what planning knows of every partition, and say once of which nothing is known."""
+        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=again)
+        for one in logs:
+            place = log.paths.root, one.partition
+            if one.unreadable is None:
+                self._unreadable.discard(place)
+            elif place not in self._unreadable:
+                self._unreadable.add(place)
+                _report_uncleanable(one, one.unreadable, None)
+        return logs
+
+    def _plan(
+        self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
+    ) -> CleaningPlan:
+        paused = log.decisions().pauses
+
+        def barred(one: PartitionLog) -> Obstacle | None:
+            if one.partition in done:
+                return Obstacle.IN_PROGRESS
+            found = self.claims.obstacle(log, one.partition)
+            return Obstacle.PAUSED if one.partition in paused and found is not Obstacle.IN_PROGRESS else found
+
+        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
+
+    # --- cleaning -----------------------------------------------------------------------------------------------------------------------
+
+    def clean(
+        self,
+        log: TopicLog,
+        spark: SparkSession,
+        *,
+        clock_ms: Callable[[], int],
+        force: bool = False,
+        pacing: Pacing | None = None,
+        partitions: Collection[int] | None = None,
+    ) -> list[CleaningReceipt]:
+        """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
+
+        Each round is of the moment at which it begins (`clock_ms`), as each cleaning of Kafka's is: tombstones that a late one finds keep
+        their whole delete.retention.ms. One that waits for its turn begins, and is planned, after that. With a limit of bytes a second,
+        `pacing`, one round of it. Only `partitions`, when they are given: the others are left alone. What is left when `stopping` is set
+        stays as it is.
+        """
+        done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
+        receipts: list[CleaningReceipt] = []
+        while not self.stopping.is_set():
+            found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
+            receipts += found
+            if not tried or (pacing is not None and pacing.round_bytes is not None):
+                break
+            done |= tried
+        return receipts
+
+    def _round(
+        self, log: TopicLog, spark: SparkSession, *, clock_ms: Callable[[], int], force: bool, pacing: Pacing | None, done: set[int]
+    ) -> tuple[list[CleaningReceipt], set[int]]:
+        """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried.
+
+        When it fails, its partitions are cleaned one by one, each by a plan of its own: the round may have changed the log all the same.
+        """
+        most_bytes = None if pacing is None else pacing.round_bytes
+
+        def planned() -> tuple[CleaningPlan, LogSnapshot]:
+            log.look_back()
+            snapshot, now_ms = log.snapshot(), clock_ms()
+            logs = self._logs(log, spark, snapshot, now_ms=now_ms, again=force)
+            plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
+            return plan, snapshot
+
+        def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
+            plan, snapshot = planned()
+            if not plan.chosen:
+                self._report_plan(log, plan)
+                return [], set()
+            with self._turn() as waited:
+                if self.stopping.is_set():
+                    return [], set()
+                if waited:  # as long as rounds of others took: of another moment, and perhaps another log
+                    plan, snapshot = planned()
+                self._report_plan(log, plan)
+                chosen = {one.log.partition for one in plan.chosen}
+                try:
+                    return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
+                except CleaningAborted as error:
+                    _LOG.info("cleaning aborted", topic=log.name, why=str(error))
+                    return [], chosen & error.paused
+
+        receipts, chosen = past_conflicts(once)
+        if receipts is not None:
+            return receipts, chosen
+        receipts = []
+        for one in sorted(chosen):
+            if not self.stopping.is_set():
+                others = set(range(log.decisions().partitions)) - {one}
+                receipts += self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=others | done)[0]
+        return receipts, chosen
+
+    def _execute(
+        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+    ) -> list[CleaningReceipt] | None:
+        """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
+        with self.claims.in_progress(log, [one.log.partition for one in plan.chosen]):
+            try:
+                return self._run(log, spark, plan, snapshot, pacing)
+            except (CommitConflict, CommitStateUnknown, UnknownTopic, CleaningAborted):
+                raise
+            except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+                if len(plan.chosen) == 1:
+                    self._quarantine(log, plan, error)
+                    return []
+                _LOG.warning("round failed, partitions one by one", topic=log.name, error=first_line(error))
+                return None
+
+    def _run(
+        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+    ) -> list[CleaningReceipt]:
+        began = time.monotonic()
+        slots, pace = map_slots(self.config), self._pace(log, pacing)
+        receipts = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
+        metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
+        self.claims.release(log, [one.log.partition for one in plan.chosen])
+        for receipt in receipts:
+            report_cleaned(receipt)
+        return receipts
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Hold one of the turns, and tell whether it had to be waited for."""
+        waited = not self._turns.acquire(blocking=False)
+        if waited:
+            self._turns.acquire()
+        try:
+            yield waited
+        finally:
+            self._turns.release()
+
+    def _pace(self, log: TopicLog, pacing: Pacing | None) -> Pace:
+        """Return the pace of a round that has its turn: it hurries once somebody waits for it, or VACUUM could take what it has written."""
+        if pacing is None:
+            return Unlimited()
+        end = pacing.seconds() + _LONGEST_PACED_SECONDS
+        return PacedTurn(pacing, self._turns, lambda: self.claims.is_awaited(log) or pacing.seconds() > end)
+
+    def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
+        one = plan.chosen[0].log
+        self.claims.quarantine(log, one.partition, first_line(error))
+        _report_uncleanable(one, first_line(error), one.last_stable_offset)
+
+    # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
+
+    def apply_retention(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> dict[int, Deletion]:
+        """Take away the segments that log start, size and time allow to go; return what went by partition.
+
+        When that fails it is done partition by partition, and what went wrong with one of them is raised in the end.
+        """
+        found, failure = self._retained(log, spark, None, now_ms=now_ms)
+        if failure is not None:
+            each = [self._retained(log, spark, partition, now_ms=now_ms) for partition in range(log.decisions().partitions)]
+            found = {partition: one for mine, _ in each for partition, one in mine.items()}
+            failure = next((failed for _, failed in each if failed is not None), None)
+        self._report_deletions(log, found)
+        if failure is not None:
+            raise failure
+        return {partition: one for partition, one in found.items() if one.segments}
+
+    def _retained(
+        self, log: TopicLog, spark: SparkSession, only: int | None, *, now_ms: int
+    ) -> tuple[dict[int, Deletion], Exception | None]:
+        """Return what retention took from one partition, or from all that are idle, or what went wrong."""
+
+        def once() -> dict[int, Deletion]:
+            log.look_back()
+            snapshot = log.snapshot()
+            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+            logs = [one for one in logs if only in {None, one.partition}]
+            with self.claims.in_progress(log, [one.partition for one in logs]):
+                return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
+
+        try:
+            return past_conflicts(once), None
+        except (CommitConflict, CommitStateUnknown, UnknownTopic):
+            raise
+        except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+            return {}, error
+
+    @staticmethod
+    def _report_deletions(log: TopicLog, found: Mapping[int, Deletion]) -> None:
+        metrics.count_deletions(log.name, found)
+        for partition, one in found.items():
+            if one.future_timestamp_ms is not None:
+                _LOG.warning(
+                    "retention is blocked by a future timestamp", topic=log.name, partition=partition, until=one.future_timestamp_ms
+                )
+            if one.segments:
+                _LOG.info(
+                    "segments deleted",
+                    topic=log.name,
+                    partition=partition,
+                    segments=[(segment.base_offset, breach.value) for segment, breach in one.segments],
+                    log_start_offset=one.log_start_offset,
+                )
+
+    def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int, pacing: Pacing | None = None) -> int:
+        """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
+        if log.config().compacted:
+            return 0
+
+        def once() -> int:
+            with self._turns:  # first: what waits for its turn keeps nobody from its partitions
+                if self.stopping.is_set():
+                    return 0
+                snapshot = log.snapshot()
+                logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+                logs = [one for one in logs if one.unreadable is None]
+                with self.claims.in_progress(log, [one.partition for one in logs]):
+                    return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
+
+        return past_conflicts(once)
+
+    def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
+        """Leave out the partitions that are paused, quarantined or being worked on."""
+        paused = log.decisions().pauses
+        return [one for one in logs if one.partition not in paused and self.claims.obstacle(log, one.partition) is None]
+
+    def forget(self, log: TopicLog) -> None:
+        """Drop what is known of a topic that is gone."""
+        self.claims.forget(log)
+        self._healed = {place: seen for place, seen in self._healed.items() if place[0] != log.paths.root}
+        self._unreadable = {place for place in self._unreadable if place[0] != log.paths.root}
+        metrics.forget_topic(log.name)
+
+    def _is_news(self, log: TopicLog, plan: PartitionPlan) -> bool:
+        """Tell whether a checkpoint is not believed that was, or was another one, before; where retention passed it nothing is wrong."""
+        place, why = (log.paths.root, plan.log.partition), plan.range.healing
+        if why is None or (why is Healing.BELOW_LOG_START and plan.log.config.deletes):
+            self._healed.pop(place, None)
+            return False
+        seen = plan.log.checkpoint, plan.log.log_start_offset
+        known = self._healed.get(place) == seen
+        self._healed[place] = seen
+        return not known
+
+    def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:
+        overdue = [one for one in plan.partitions if one.overdue_ms > 0]
+        if overdue:
+            _LOG.info(
+                "partitions overdue",
+                topic=log.name,
+                partitions=len(overdue),
+                max_compaction_delay_ms=max(one.overdue_ms for one in overdue),
+            )
+        for one in plan.partitions:
+            if self._is_news(log, one):
+                _LOG.warning(
+                    "cleaner checkpoint reset",
+                    topic=log.name,
+                    partition=one.log.partition,
+                    checkpoint=one.log.checkpoint,
+                    why=one.range.healing.value if one.range.healing is not None else None,
+                    log_start_offset=one.log.log_start_offset,
+                    log_end_offset=one.log.log_end_offset,
+                )
+
+
+def _report_uncleanable(log: PartitionLog, reason: str, last_stable_offset: int | None) -> None:
+    """Write why a partition is left alone, and its bounds, of which the last stable offset may not be known."""
+    _LOG.error(
+        "partition is uncleanable",
+        topic=log.topic,
+        partition=log.partition,
+        reason=reason,
+        last_stable_offset=last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+    )
+
+
+def report_cleaned(receipt: CleaningReceipt) -> None:
+    """Write what Kafka's cleaner prints (LogCleaner.recordStats), under the same names."""
+    seconds = max(receipt.total_ms or 0, 1) / 1000
+    index_seconds = max(receipt.index_ms, 1) / 1000
+    clean_seconds = max(seconds - index_seconds, 0.001)
+    cleaned_mb = receipt.bytes_before / _MIB
+    _LOG.info(
+        "cleaned",
+        topic=receipt.topic,
+        partition=receipt.partition,
+        trigger=receipt.trigger,
+        dirty_section=[receipt.first_dirty_offset, receipt.end_offset],
+        dirty_ratio=round(receipt.cleanable_ratio, 4),
+        processed_mb=round(cleaned_mb, 3),
+        seconds=round(seconds, 3),
+        mb_per_second=round(cleaned_mb / seconds, 1),
+        indexed_mb=round(receipt.indexed_bytes / _MIB, 3),
+        index_seconds=round(index_seconds, 3),
+        index_percent=round(100 * index_seconds / seconds, 1),
+        buffer_utilization_percent=round(100 * receipt.map_utilization, 1),
+        clean_seconds=round(clean_seconds, 3),
+        start_size_mb=round(cleaned_mb, 3),
+        start_messages=receipt.records_before,
+        end_size_mb=round((receipt.bytes_after or 0) / _MIB, 3),
+        end_messages=receipt.records_after,
+        size_reduction_percent=_percent_less(receipt.bytes_after or 0, receipt.bytes_before),
+        fewer_messages_percent=_percent_less(receipt.records_after, receipt.records_before),
+        removed=dict(receipt.removed),
+        rounds_left=receipt.rounds_left,
+    )
+    if receipt.removed.get("keyless"):
+        _LOG.warning("invalid messages found", topic=receipt.topic, partition=receipt.partition, keyless=receipt.removed["keyless"])
+    if receipt.rounds_left:
+        _LOG.info("dirty range cut by the map budget", topic=receipt.topic, partition=receipt.partition, rounds_left=receipt.rounds_left)
+
+
+def _percent_less(after: int, before: int) -> float:
+    return round(100 * (1 - after / before), 1) if before else float("nan")

@@ -1,0 +1,85 @@
+"""How cleanings keep to `log.cleaner.io.max.bytes.per.second`: they wait before they read and write, all threads of a process together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lastword.compaction.planning.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_POLL_SECONDS: Final = 0.2
+
+
+@dataclass(slots=True)
+class Pacing:
+    """The limit, and what was read and written; nobody waits any more once `stop` is set. `seconds` is a clock that never goes back."""
+
+    bytes_per_second: float
+    stop: threading.Event
+    seconds: Callable[[], float] = time.monotonic
+    _throttle: Throttle = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing spent."""
+        self._throttle = Throttle(self.bytes_per_second)
+
+    @property
+    def round_bytes(self) -> int | None:
+        """The most bytes of segments that one round should clean; None when there is no limit."""
+        return self._throttle.round_bytes
+
+    @property
+    def turn_bytes(self) -> int | None:
+        """The most bytes that a round should read and write at a time; None when there is no limit."""
+        return self._throttle.turn_bytes
+
+    def wait(self) -> None:
+        """Wait until what was spent is paid for."""
+        self.spend(0, lambda: False)
+
+    def spend(self, counted_bytes: int, hurried: Callable[[], bool]) -> None:
+        """Wait until what was spent is paid for, or as long as nobody is `hurried`; then count some bytes more."""
+        while True:
+            stay = not self.stop.is_set() and not hurried()
+            with self._lock:
+                now_ms = self.seconds() * 1000
+                wait_ms = self._throttle.wait_ms(now_ms) if stay else 0.0
+                if wait_ms <= 0:
+                    self._throttle.observe(counted_bytes, now_ms)
+                    return
+            self.stop.wait(min(wait_ms / 1000, _POLL_SECONDS))
+
+
+@dataclass(frozen=True, slots=True)
+class PacedTurn:
+    """The pace of one round (`throttle.Pace`) that has taken one of some `turns`, and leaves it to others while it waits.
+
+    It waits for nothing once it is `hurried`.
+    """
+
+    pacing: Pacing
+    turns: threading.Semaphore
+    hurried: Callable[[], bool]
+
+    @property
+    def turn_bytes(self) -> int | None:
+        """The most bytes that are read and written at a time."""
+        return self.pacing.turn_bytes
+
+    def spend(self, counted_bytes: int) -> None:
+        """Return when so many bytes may be read and written, and count them."""
+        self.turns.release()
+        try:
+            self.pacing.spend(counted_bytes, self.hurried)
+        finally:
+            self.turns.acquire()
+
+    def settle(self, counted_bytes: int) -> None:
+        """Count what was more, or less, than what had been expected; nobody waits."""
+        self.pacing.spend(counted_bytes, lambda: True)

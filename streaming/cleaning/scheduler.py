@@ -1,0 +1,284 @@
+"""What the cleaner query does at a tick: every topic is cleaned, shortened and kept tidy, several topics side by side.
+
+```
+ tick ─► plan every topic: which is the most urgent?
+         topic by topic in that order, `log.cleaner.threads` at a time; who has more to do stands in line again
+           look at transactions that hang          end them
+           one pass over what is eligible          throttled together
+           retention                               each tick; of topics without compact each log.retention.check.interval.ms
+           small files of closed segments          of topics without compact, then too, and on until they are joined
+           a checkpoint of the Delta log           after a hundred commits, so that hardly an append writes one
+           VACUUM, dead letters, producers, ledger each hour
+```
+
+No topic waits for another one to be clean: a tick begins nothing again after `log.cleaner.backoff.ms`, and the next one lists and orders
+the topics anew. A topic that fails is logged and counted, and the others go on; an unknown state of a commit stops the query.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lastword.compaction.config.keys import DAY_MS, HOUR_MS, SECOND_MS
+from lastword.compaction.errors import CommitConflict, CommitStateUnknown, LastwordError, UnknownTopic, first_line
+from lastword.compaction.planning.planner import LEAST_URGENT
+from lastword.storage.append import transactions
+from lastword.storage.log.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, expire_dead_letters, vacuum
+from lastword.streaming import metrics
+from lastword.streaming.cleaning.pacing import Pacing
+from lastword.streaming.events import logger
+from lastword.streaming.ticker import CLEANER_POOL, with_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from lastword.compaction.config.topic_config import ServiceConfig
+    from lastword.compaction.planning.planner import Urgency
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.cleaning.cleaner import Cleaner
+
+#: Kafka's transaction.abort.timed.out.transaction.cleanup.interval.ms.
+_HANGING_MS: Final = 10 * SECOND_MS
+#: How often a tick that waits for its rounds looks whether something is due that must not wait for them.
+_PROMPT_SECONDS: Final = 1.0
+_LOG: Final = logger("cleaner")
+
+
+@dataclass(slots=True)
+class Tended:
+    """What the cleaner has done since the service started."""
+
+    ticks: int = 0
+    rounds: int = 0
+    failures: int = 0
+    last_failure: str | None = None
+    last_tick_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Due:
+    """When something is done again for a topic, in milliseconds; `delay_ms` is how long a topic that is new here waits."""
+
+    delay_ms: int
+    hanging_ms: int = 0
+    retention_ms: int = 0
+    merge_ms: int = 0
+    upkeep_ms: int = 0
+    orphans_ms: int = 0
+    #: The table version of the newest checkpoint of the Delta log that is known here, or at which none could be written.
+    checkpoint_version: int = 0
+    compacted: bool = True
+
+    def is_pressing(self, now_ms: int) -> bool:
+        """Tell whether something is due that does not wait for rounds of cleaning; asks nobody."""
+        return self.hanging_ms <= now_ms or (not self.compacted and self.retention_ms <= now_ms)
+
+    def passed(self, what: str, now_ms: int, interval_ms: int) -> bool:
+        """Tell whether something is due, and see to it that it is due again after an interval; a clock put back puts nothing off."""
+        if 0 < getattr(self, what) - now_ms <= max(interval_ms, self.delay_ms):
+            return False
+        setattr(self, what, now_ms + interval_ms)
+        return True
+
+
+@dataclass(slots=True)
+class Tending:
+    """One cleaner for the topics of a log.dir, called tick by tick."""
+
+    spark: SparkSession
+    cleaner: Cleaner
+    config: ServiceConfig
+    topics: Callable[[], Sequence[TopicLog]]
+    clock_ms: Callable[[], int]
+    stop: threading.Event = field(default_factory=threading.Event)
+    tended: Tended = field(default_factory=Tended)
+    pacing: Pacing = field(init=False)
+    _in_hand: threading.Lock = field(default_factory=threading.Lock)
+    _due: dict[str, _Due] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing spent."""
+        self.pacing = Pacing(self.config.log_cleaner_io_max_bytes_per_second, self.stop)
+
+    def tick(self) -> None:
+        """Tend every topic once, and again while there is more to do, but no longer than a tick is; return soon after `stop` was set."""
+        with self._in_hand:
+            if not self.stop.is_set():
+                self._tick()
+
+    def finish(self) -> None:
+        """Wait for the tick in hand; `stop` is set, so that it ends after the swap in hand and no other begins."""
+        with self._in_hand:
+            pass
+
+    def _tick(self) -> None:
+        began = time.monotonic()
+        logs = list(self.topics())
+        self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due()) for log in logs}
+        with ThreadPoolExecutor(
+            self.config.log_cleaner_threads, "cleaner", initializer=with_pool, initargs=(self.spark, CLEANER_POOL)
+        ) as threads:
+            list(threads.map(self._keep_prompt, logs))
+            urgency = dict(zip(logs, threads.map(self._urgency, logs), strict=True))
+            tending = {threads.submit(self._tend, log): log for log in sorted(logs, key=urgency.__getitem__)}
+            while tending:
+                for one in wait(tending, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
+                    log, more = tending.pop(one), one.result()  # raises what leaves a commit in an unknown state
+                    if more and (time.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
+                        tending[threads.submit(self._tend, log)] = log
+                for log in logs:
+                    if self._due[log.paths.root].is_pressing(self.clock_ms()):
+                        self._keep_prompt(log)
+        self.tended.ticks += 1
+        self.tended.last_tick_ms = self.clock_ms()
+        metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
+
+    def _urgency(self, log: TopicLog) -> Urgency:
+        """Return where a topic stands in line now; one that cannot be planned is in nobody's way, and says so when it is tended."""
+        if self.stop.is_set():
+            return LEAST_URGENT
+        try:
+            return self.cleaner.plan(log, self.spark, now_ms=self.clock_ms())[0].urgency
+        except CommitStateUnknown:
+            raise
+        except Exception:  # noqa: BLE001  one topic must not hold up the others
+            return LEAST_URGENT
+
+    def _first_due(self) -> _Due:
+        delay_ms = self.config.log_initial_task_delay_ms
+        first_ms = self.clock_ms() + delay_ms
+        return _Due(delay_ms=delay_ms, retention_ms=first_ms, merge_ms=first_ms, upkeep_ms=first_ms)
+
+    def _keep_prompt(self, log: TopicLog) -> None:
+        """Do for a topic what must not wait until a round of cleaning ends, its own or another topic's; only what is due."""
+        self._guarded(log, self._promptly)
+
+    def _promptly(self, log: TopicLog) -> bool:
+        self._end_hanging_transactions(log)
+        due = self._due[log.paths.root]
+        due.compacted = log.config().compacted
+        if not due.compacted:
+            self._retain(log)
+        return False
+
+    def _tend(self, log: TopicLog) -> bool:
+        """Tend one topic; return whether there may be more to clean or to join."""
+        more = self._guarded(log, lambda log: self._clean(log) if log.config().compacted else self._merge(log))
+        self._guarded(log, self._retain)
+        self._guarded(log, self._checkpoint)
+        self._guarded(log, self._keep_tidy)
+        return more
+
+    def _guarded(self, log: TopicLog, do: Callable[[TopicLog], object]) -> bool:
+        """Do something for a topic and return what it says. What goes wrong is logged; raises `CommitStateUnknown`."""
+        if self.stop.is_set():
+            return False
+        try:
+            return bool(do(log))
+        except UnknownTopic:
+            self.cleaner.forget(log)
+        except Exception as error:  # one topic must not hold up the others
+            metrics.TENDING_FAILURES.labels(log.name).inc()
+            with self._lock:
+                self.tended.failures += 1
+                self.tended.last_failure = str(error)
+            shown = str(error) if isinstance(error, LastwordError) else first_line(error)
+            _LOG.error("topic could not be tended", topic=log.name, error=shown)
+            if isinstance(error, CommitStateUnknown):
+                raise
+        return False
+
+    def _end_hanging_transactions(self, log: TopicLog) -> None:
+        """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
+        now_ms, due = self.clock_ms(), self._due[log.paths.root]
+        if not due.passed("hanging_ms", now_ms, _HANGING_MS) or log.decisions().mirror is not None:
+            return  # a mirror's transactions are ended by the markers of its source
+        for one in log.seen_transactions(self.spark):
+            if one.hangs(now_ms):
+                transactions.end_for_others(log, self.spark, one, now_ms=now_ms)
+                metrics.HANGING_ENDED.labels(log.name).inc()
+                _LOG.warning(
+                    "hanging transaction ended",
+                    topic=log.name,
+                    producer_id=one.producer_id,
+                    transactional_id=one.transactional_id,
+                    partitions=sorted(one.first_offsets),
+                    timeout_ms=one.timeout_ms,
+                )
+
+    def _clean(self, log: TopicLog) -> bool:
+        """Clean what is eligible, or, throttled, one round of it; return whether that changed anything."""
+        if not log.config().compacted:
+            return False
+        self.pacing.wait()  # before it is planned, so that the plan is no old one
+        receipts = self.cleaner.clean(log, self.spark, clock_ms=self.clock_ms, pacing=self.pacing)
+        if not receipts:
+            return False
+        with self._lock:
+            self.tended.rounds += 1
+        return any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts)
+
+    def _retain(self, log: TopicLog) -> None:
+        """Let retention take what it takes; what a round of the topic holds at this moment would be left out, so that it stays due then."""
+        now_ms, due = self.clock_ms(), self._due[log.paths.root]
+        compacted = log.config().compacted
+        if self.cleaner.claims.works_on(log):
+            return
+        if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
+            return
+        self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
+
+    def _merge(self, log: TopicLog) -> bool:
+        """Join small files, about a segment of each partition; return whether there were any: then it is due again at once.
+
+        That ends: a segment that was written has one slice, and a closed one gets no more.
+        """
+        now_ms, due = self.clock_ms(), self._due[log.paths.root]
+        if self.stop.is_set() or not due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
+            return False
+        if not self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing):
+            return False
+        due.merge_ms = 0
+        return True
+
+    def _checkpoint(self, log: TopicLog) -> None:
+        """Write a checkpoint of the Delta log if it is due; who deletes the topic waits until it is written, as for a round."""
+        due, version = self._due[log.paths.root], log.snapshot().version
+        if 0 <= version - due.checkpoint_version < CHECKPOINT_COMMITS:
+            return
+        with suppress(CommitConflict), self.cleaner.claims.in_progress(log, range(log.decisions().partitions)):  # at the next tick
+            due.checkpoint_version = version  # where none can be written it is tried again after as many commits
+            due.checkpoint_version = checkpoint(log, self.spark)
+
+    def _keep_tidy(self, log: TopicLog) -> None:
+        now_ms, due = self.clock_ms(), self._due[log.paths.root]
+        if self.stop.is_set() or not due.passed("upkeep_ms", now_ms, HOUR_MS):
+            return
+        id_expiration_ms = self.config.transactional_id_expiration_ms
+        self._guarded(log, lambda log: self._expire_dead_letters(log, now_ms))
+        self._guarded(log, lambda log: self._vacuum(log, now_ms))
+        self._guarded(log, lambda log: log.forget_producers(now_ms=now_ms))
+        self._guarded(log, lambda log: compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=id_expiration_ms))
+
+    def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
+        with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
+            expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
+
+    def _vacuum(self, log: TopicLog, now_ms: int) -> None:
+        due = self._due[log.paths.root]
+        orphans = due.passed("orphans_ms", now_ms, DAY_MS)
+        try:
+            with metrics.VACUUM_SECONDS.labels(log.name).time():
+                vacuum(log, self.spark, now_ms=now_ms, orphans=orphans)
+        except Exception:
+            due.orphans_ms = 0 if orphans else due.orphans_ms
+            raise
+        metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)

@@ -1,0 +1,155 @@
+"""The verbs of cleaning on the command line, alone and beside a running service."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword import LogDir, clock
+from lastword.compaction.errors import LogDirLocked, UserError
+from lastword.service import requests
+from lastword.service.service import Service
+from lastword.service.settings import Settings
+from lastword.text import size
+from tests.lastword.cli.test_cli import Shell
+from tests.pictures import HOUR_MS, history, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+
+
+@pytest.fixture
+def lastword(spark: SparkSession, logs: LogDir) -> Shell:
+    """Return the command line of an empty log.dir."""
+    return Shell(logs)
+
+
+def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
+    """What would go, what went, what holds the rest back."""
+    topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
+    topic.append(rows(spark, "a=1 a=2 b=∅", partition=0).unionByName(rows(spark, "c=1", partition=1)))
+    topic.roll(0)
+    first, second = lastword.json("explain", "fruit")
+    assert (first["eligible"], first["trigger"]) == (True, "above min.cleanable.dirty.ratio")
+    assert (second["obstacle"], second["bound_detail"]) == ("nothing cleanable", "active segment begins at offset 0")
+    assert "eligible:" in lastword("explain", "fruit")
+    [dry] = lastword.json("clean", "fruit", "--dry-run")
+    assert (dry["removed"], dry["records_before"], dry["records_after"]) == ({"superseded": 1}, 3, 2)
+    assert len(history(topic)) == 3, "the dry run wrote nothing"
+    assert lastword("pause", "fruit", "--partition", "0") == "partition 0: paused 1 time\n"
+    assert "nothing to clean" in lastword("clean", "fruit")
+    assert lastword("resume", "fruit") == "partition 0: goes on\n"
+    shown = lastword("clean", "fruit")
+    assert "superseded 1" in shown
+    assert "3 → 2" in shown
+    assert "−33.3 %" in shown
+    [receipt] = lastword.json("receipts", "fruit", "--partition", "0")
+    assert (receipt["removed"], receipt["end_offset"]) == ({"superseded": 1}, 3)
+    assert lastword.json("explain", "fruit")[0]["eligible_at_ms"] == receipt["now_ms"] + 24 * HOUR_MS
+    assert "held back: nothing" in lastword("explain", "fruit")
+    starts = lastword("delete-records", "fruit", "0:2", "1:-1").splitlines()
+    assert starts == ["partition 0: the log starts at offset 2", "partition 1: the log starts at offset 1"]
+    assert "PARTITION:OFFSET" in lastword.error(UserError, "delete-records", "fruit", "zero")
+    assert "allowed is 0 to 3" in lastword.error(UserError, "delete-records", "fruit", "0:9")
+    assert "nothing to delete" in lastword("retention", "fruit")
+    lastword("topics", "alter", "fruit", "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=0")
+    assert lastword.json("retention", "fruit")[0]["log_start_offset"] == 3
+    assert "every invariant holds" in lastword("verify", "fruit")
+
+
+def test_a_dry_run_says_rows_and_bytes_to_go_by_reason(
+    spark: SparkSession, logs: LogDir, lastword: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three clean records and one of three dirty ones; the receipt keeps the estimate."""
+    topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
+    for picture in ("a=1 b=1 c=1", "a=2 b=2 a=3"):
+        topic.append(rows(spark, picture, partition=0))
+        topic.roll(0)
+        if picture.startswith("a=1"):
+            assert lastword.json("clean", "fruit")[0]["removed_bytes"] == {}
+    clean, dirty = (one.size_bytes / one.record_count for one in topic.describe().partitions[0].segments)
+    about = round(2 * clean + dirty)
+    [dry] = lastword.json("clean", "fruit", "--dry-run")
+    assert (dry["removed"], dry["removed_bytes"], dry["rounds_left"]) == ({"superseded": 3}, {"superseded": about}, 0)
+    shown = lastword("clean", "fruit", "--dry-run")
+    assert "superseded 3" in shown
+    assert f"≈ {size(about)}" in shown
+    assert "first round" not in shown
+
+    topic.append(rows(spark, "d=1 e=1 d=2", partition=1))
+    topic.roll(1)
+    monkeypatch.setattr("lastword.streaming.cleaning.cleaner.map_entries", lambda _: 2)
+    shown = lastword("clean", "fruit", "--dry-run")
+    assert "1 more round" in " ".join(shown.split())
+    not_all = "only the first round is shown: the map budget leaves more to clean in partitions 0, 1"
+    assert not_all in " ".join(shown.split())
+    topic.alter_config({"min.cleanable.dirty.ratio": 1})
+    assert "nothing to clean" in lastword("clean", "fruit", "--dry-run")
+    assert not_all in " ".join(lastword("clean", "fruit", "--dry-run", "--force").split())
+    topic.alter_config(_EAGER)
+    monkeypatch.undo()
+    assert f"≈ {size(about)}" in lastword("clean", "fruit")
+    assert [one["removed_bytes"] for one in lastword.json("receipts", "fruit", "--partition", "0")] == [{}, {"superseded": about}]
+
+
+def test_commands_work_with_the_settings_of_the_service(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
+    """After it as beside it: retention takes what the service would take, explain says what it would say."""
+    broker = {"log.retention.ms": -1, "log.cleaner.min.cleanable.ratio": 0.25}
+    Service(Settings.model_validate({"log_dir": logs.location, "broker": broker, "topics": {"fruit": {}}}))
+    lastword("topics", "create", "nuts", "--config", "cleanup.policy=compact")
+    for name in ("fruit", "nuts"):
+        logs.topic(name).append(rows(spark, "a=1", timestamp_ms=1_000))
+        logs.topic(name).roll()
+    assert "nothing to delete" in lastword("retention", "fruit")
+    assert lastword("delete-records", "fruit", "0:0") == "partition 0: the log starts at offset 0\n"
+    assert [one["threshold"] for one in lastword.json("explain", "nuts")] == [0.25]
+
+
+def test_beside_a_running_service_a_verb_becomes_a_request(
+    spark: SparkSession, logs: LogDir, lastword: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Carried out and answered; refused with the service's own message; withdrawn when nobody answers; nonsense stops nothing."""
+    topic = logs.create_topic("fruit", config=_EAGER)
+    topic.append(rows(spark, "a=1 a=2"))
+    topic.roll()
+    folder = Path(logs.location) / ".requests"
+    hold = LogDir.hold_lock
+
+    def held(self: LogDir, *given: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            message = "log.dir is held by process 1"
+            raise LogDirLocked(message)
+        hold(self, *given)
+
+    monkeypatch.setattr(LogDir, "hold_lock", held)
+    refused = lastword.error(LogDirLocked, "clean", "fruit", "--timeout", "0.3")
+    assert refused == "no answer came within 0.3 s; the request is withdrawn and nothing was done\nlog.dir is held by process 1"
+    assert list(folder.iterdir()) == []
+
+    over = threading.Event()
+
+    def service() -> None:
+        while not over.wait(0.05):
+            requests.serve(logs, clock.now_ms)
+
+    running = threading.Thread(target=service)
+    running.start()
+    try:
+        folder.joinpath("x.request.json").write_text('{"request": {"verb": "drop everything"}}')
+        [receipt] = lastword.json("clean", "fruit")
+        assert (receipt["removed"], history(topic)) == ({"superseded": 1}, ["1 a=2"])
+        assert "offset 7; allowed is 0 to 2" in lastword.error(UserError, "delete-records", "fruit", "0:7")
+        assert lastword("topics", "delete", "fruit") == "deleted topic fruit\n"
+        assert logs.topics() == []
+    finally:
+        over.set()
+        running.join()
+    answer = json.loads((folder / "x.answer.json").read_text())
+    assert answer["message"].startswith("the service cannot take the request: ")
+    assert answer["mistake"]

@@ -1,0 +1,333 @@
+"""The service as a whole: appends and cleaning side by side, changed while they run, killed while they work."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword import LogDir, clock
+from lastword.compaction.errors import CommitStateUnknown, LogDirUnreachable, UserError
+from lastword.service import requests
+from lastword.service.requests import DeleteTopic
+from lastword.service.service import Service
+from lastword.service.settings import Settings
+from lastword.streaming.append.query import Appender
+from tests.kill_app import EAGER, PARTITIONS, TOPIC
+from tests.pictures import history, latest, rows
+from tests.streaming.append.test_exactly_once import application, next_start, write_input
+from tests.waiting import PATIENCE_SECONDS, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+
+
+def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No source: the cleaner alone, at a tick of 100 ms; paused, resumed, with another policy; a query that dies is started again."""
+    settings = {
+        "log_dir": str(tmp_path / "logs"),
+        "broker": {
+            "log.cleaner.backoff.ms": 100,
+            "log.cleaner.threads": 2,
+            "log.initial.task.delay.ms": 0,
+            "log.retention.check.interval.ms": 200,
+        },
+        "topics": {
+            "compacted": {"partitions": 2, "config": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}},
+            "deleted": {"config": {"cleanup.policy": "delete", "retention.ms": "1h"}},
+        },
+    }
+    service = Service(Settings.model_validate(settings))
+    running = threading.Thread(target=service.run)
+    running.start()
+    try:
+        topic, old = service.logs.topic("compacted"), service.logs.topic("deleted")
+        old.append(rows(spark, "a=1", timestamp_ms=1_000))
+        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.roll()
+        until(lambda: history(topic, 0) == ["1 a=2"])
+        until(lambda: old.records().count() == 0)
+
+        topic.pause(1)
+        topic.append(rows(spark, "b=1 b=2", partition=1).unionByName(rows(spark, "a=3", partition=0)))
+        topic.roll()
+        until(lambda: history(topic, 0) == ["2 a=3"])
+        assert len(history(topic, 1)) == 2
+        topic.resume(1)
+        until(lambda: history(topic, 1) == ["1 b=2"])
+
+        tick, times = type(service.tending)._tick, itertools.count()  # noqa: SLF001  what a running query calls by its name
+
+        def dying(tending: Any) -> None:
+            if next(times) == 0:
+                message = "whether the swap was written cannot be found out"
+                raise CommitStateUnknown(message)
+            tick(tending)
+
+        monkeypatch.setattr(type(service.tending), "_tick", dying)
+        until(lambda: service.dead_cleaners == 1)
+        topic.append(rows(spark, "a=4", partition=0))
+        topic.roll()
+        until(lambda: history(topic, 0) == ["3 a=4"])
+        assert service.tending.tended.failures == 0
+        service.logs.delete_topic("compacted")
+        until(lambda: len(service.tending.topics()) == 1)
+    finally:
+        service.stop()
+        running.join(PATIENCE_SECONDS)
+    assert not running.is_alive()
+
+
+def test_a_topic_that_cannot_be_read_holds_up_no_other_and_a_log_dir_that_goes_away_ends_the_service(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A spoilt ledger is that topic's trouble; without the log.dir there is nothing left to do."""
+    folder = tmp_path / "logs"
+    settings = {"log_dir": str(folder), "broker": {"log.cleaner.backoff.ms": 100}, "topics": {"good": {"config": _EAGER}, "spoilt": {}}}
+    service = Service(Settings.model_validate(settings))
+    for file in (folder / "spoilt" / "ledger").glob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+    service = Service(Settings.model_validate(settings))
+    ended: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            service.run()
+        except UserError as error:
+            ended.append(error)
+
+    running = threading.Thread(target=run)
+    running.start()
+    try:
+        topic = service.logs.topic("good")
+        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.roll()
+        until(lambda: history(topic, 0) == ["1 a=2"])
+        until(lambda: [one.name for one in service.watcher.standing.topics if one.error is not None] == ["spoilt"])
+        assert service.watcher.standing.offline is None
+        assert service.dead_cleaners == 0
+        folder.rename(tmp_path / "elsewhere")
+        running.join(PATIENCE_SECONDS)
+        assert not running.is_alive()
+        assert isinstance(ended[0], LogDirUnreachable)
+        assert f"log.dir {folder} is not there any more" in str(ended[0])
+    finally:
+        service.stop()
+        running.join(PATIENCE_SECONDS)
+
+
+def test_a_service_goes_on_when_the_topics_of_all_its_sources_are_deleted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other topics still need it; nobody is told that the sources do not run. Of one a micro-batch begins while it is stopped."""
+    settings = {
+        "log_dir": str(tmp_path / "logs"),
+        "broker": {"log.cleaner.backoff.ms": 100},
+        "topics": {"idle": {}, "busy": {}, "kept": {"config": _EAGER}},
+        "sources": [
+            {"name": "idle", "topic": "idle", "format": "rate", "trigger": "1 hour"},
+            {"name": "busy", "topic": "busy", "format": "rate"},
+        ],
+    }
+    service = Service(Settings.model_validate(settings))
+    service.watcher.interval_seconds = 0.2
+    finish = Appender.finish
+
+    def finish_late(appender: Appender) -> None:
+        finish(appender)
+        if appender.name == "busy" and not service._stop.is_set():  # noqa: SLF001  where this test failed the service stops
+            until(lambda: any(one.message for one in service.watcher.standing.queries))
+
+    monkeypatch.setattr(Appender, "finish", finish_late)
+    running = threading.Thread(target=service.run)
+    running.start()
+    try:
+        until(lambda: [one.progressed_ms is not None for one in service.watcher.standing.queries] == [True, True])
+        for name in ("idle", "busy"):
+            assert requests.ask(service.logs.location, DeleteTopic(topic=name), PATIENCE_SECONDS).ok
+        topic = service.logs.topic("kept")
+        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.roll()
+        until(lambda: history(topic, 0) == ["1 a=2"] or not running.is_alive())
+        assert running.is_alive()
+        until(lambda: not service.watcher.standing.queries)
+    finally:
+        service.stop()
+        running.join(PATIENCE_SECONDS)
+    assert not running.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("triggers", "cleaning", "outlives"),
+    [
+        ((), True, True),
+        (("available-now",), True, False),
+        (("available-now", "5 seconds"), True, True),
+        (("",), True, True),
+        (("",), False, False),
+    ],
+)
+def test_a_service_outlives_its_sources_unless_all_have_an_end_or_it_does_not_clean(
+    spark: SparkSession, tmp_path: Path, triggers: tuple[str, ...], *, cleaning: bool, outlives: bool
+) -> None:
+    """A query without an end does not end by itself: its topic was deleted. `append --follow` has nothing else to do then."""
+    sources = [{"name": f"made-up-{one}", "topic": "fruit", "format": "rate", "trigger": trigger} for one, trigger in enumerate(triggers)]
+    service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "sources": sources}), cleaning=cleaning)
+    assert service._outlives_sources() == outlives  # noqa: SLF001  without a query
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_sigterm_while_the_session_starts_stops_the_service_once_it_has_started(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No source is started. What PySpark starts, a process with a preexec_fn, ignores the signal; what is started later does not."""
+
+    def is_ignored_by_a_child() -> bool:
+        program = "import signal; print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)"
+        command = [sys.executable, "-c", program]
+        return subprocess.check_output(command, preexec_fn=lambda: None, text=True) == "True\n"  # noqa: S603  as PySpark does
+
+    ignored = []
+
+    def starting(**_: object) -> SparkSession:
+        ignored.append(is_ignored_by_a_child())
+        os.kill(os.getpid(), signal.SIGTERM)
+        return spark
+
+    monkeypatch.setattr("lastword.service.service.spark_session", starting)
+    before = signal.getsignal(signal.SIGTERM)
+    source = {"name": "made-up", "topic": "fruit", "format": "rate"}
+    service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "topics": {"fruit": {}}, "sources": [source]}))
+    assert (ignored, is_ignored_by_a_child(), signal.getsignal(signal.SIGTERM)) == ([True], False, before)
+    running = threading.Thread(target=service.run)
+    running.start()
+    try:
+        running.join(PATIENCE_SECONDS)
+        assert not running.is_alive()
+    finally:
+        service.stop()
+        running.join(PATIENCE_SECONDS)
+    assert service.logs.topic("fruit").log.decisions().queries == {}
+
+
+def test_a_cleaner_that_dies_again_and_again_is_started_later_each_time_and_soon_once_it_had_ticked_for_long(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Five minutes at the most, however often; all deaths are counted."""
+    service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs")}))
+    dead: Any = SimpleNamespace(exception=lambda: None)
+
+    def delays(deaths: int) -> list[float]:
+        return [service._count_dead_cleaner(dead) for _ in range(deaths)]  # noqa: SLF001  eleven hundred queries would take an hour
+
+    assert delays(11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert set(delays(1_100)) == {300}
+    service.tending.tended.last_tick_ms = clock.now_ms() + 200_000
+    assert delays(1) == [300]
+    service.tending.tended.last_tick_ms = clock.now_ms() + 400_000
+    assert delays(1) == [1]
+    service.tending.tended.last_tick_ms = clock.now_ms()
+    assert delays(2) == [2, 4]
+    assert service.dead_cleaners == 1_115
+
+
+_KILLS = [("CLEANING_PLANNED", 1, "group"), ("SWAPPING", 1, "group"), ("SWAP_COMMITTED", 1, "python"), ("RECEIPT_WRITTEN", 1, "group")]
+#: From here on each of them hits at least once: it is drawn five times.
+_ENOUGH_KILLS = 40
+
+
+def _survivors(spark: SparkSession, log_dir: Path) -> list[list[str]]:
+    """Close and clean what is left, and return what is in the log then, without horizons: when a tombstone was stamped is chance."""
+    logs = LogDir(spark, str(log_dir))
+    topic = logs.topic(TOPIC)
+    topic.roll()
+    while topic.clean(force=True):
+        pass
+    report = topic.verify()
+    assert report.ok, report.problems
+    assert [one.end_offset for one in topic.receipts()]
+    return [[line.split(" @")[0] for line in history(topic, partition)] for partition in range(PARTITIONS)]
+
+
+def _prepared(spark: SparkSession, log_dir: Path) -> dict[str, str]:
+    """Make the topic with a clean section and a dirty one, so that the first tick has a swap to make; return what it holds."""
+    topic = LogDir(spark, str(log_dir)).create_topic(TOPIC, partitions=PARTITIONS, config=EAGER)
+    topic.append(rows(spark, "a=1 b=1 c=1 d=1 a=2"))
+    topic.roll()
+    topic.clean(force=True)
+    topic.append(rows(spark, "b=2 e=1 e=2 d=2"))
+    topic.roll()
+    return latest(topic)
+
+
+def _storm(spark: SparkSession, tmp_path: Path, files: int, kills: list[tuple[str, int, str]], seed: int) -> list[str]:
+    """Run one input twice, with and without kills, and compare the logs; return the points of the kills that hit."""
+    fold = write_input(tmp_path / "input", files, seed)
+    fold |= _prepared(spark, tmp_path / "prepared")
+    for folder in ("logs", "calm"):  # this process holds the lock of the one it wrote
+        shutil.copytree(tmp_path / "prepared", tmp_path / folder)
+    hits = [
+        point
+        for point, nth, whom in kills
+        if application(tmp_path / "logs", tmp_path / "input", point, nth, whom, "cleaning") == -signal.SIGKILL
+    ]
+    for folder in ("logs", "calm"):
+        next_start(tmp_path / folder, tmp_path / "input", cleaning=True)
+    assert latest(LogDir(spark, str(tmp_path / "logs")).topic(TOPIC)) == fold
+    assert _survivors(spark, tmp_path / "logs") == _survivors(spark, tmp_path / "calm")
+    return hits
+
+
+def test_killed_around_the_swap_the_log_equals_the_uninterrupted_one(spark: SparkSession, tmp_path: Path) -> None:
+    """SIGKILL after its commit with the JVM left behind; every point is crashed in one JVM, and killed in `make torture`."""
+    kills = _KILLS[2:3]
+    assert _storm(spark, tmp_path, 2, kills, seed=1) == [point for point, _, _ in kills]
+
+
+@pytest.mark.torture
+def test_sigterm_in_the_middle_of_a_swap_lets_it_finish_and_exits_0(spark: SparkSession, tmp_path: Path) -> None:
+    """Its receipt is written, and no other round begins: `test_rounds` in a process of its own."""
+    write_input(tmp_path / "input", 6, seed=2)
+    _prepared(spark, tmp_path / "prepared")
+    shutil.copytree(tmp_path / "prepared", tmp_path / "logs")  # this process holds the lock of the one it wrote
+    before = len(LogDir(spark, str(tmp_path / "prepared")).topic(TOPIC).receipts())
+    assert application(tmp_path / "logs", tmp_path / "input", "SWAPPING", 1, "terminate", "cleaning") == 0
+    topic = LogDir(spark, str(tmp_path / "logs")).topic(TOPIC)
+    receipts = topic.receipts()[before:]
+    assert len({one.table_version for one in receipts}) == 1
+    assert all(one.total_ms is not None for one in receipts), "written by the cleaning, not found afterwards"
+    assert topic.verify().ok
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3_600)
+def test_killed_fifty_times_during_appends_and_cleaning(spark: SparkSession, tmp_path: Path) -> None:
+    """By turns at a random time and at one of `_KILLS`, each of which hits, from a printed seed; LASTWORD_KILLS says how often."""
+    seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"LASTWORD_SEED={seed}")  # noqa: T201
+    draw = random.Random(seed)
+    count = int(os.environ.get("LASTWORD_KILLS", "50"))
+    kills = []
+    for number in range(count):
+        point, _, whom = _KILLS[number // 2 % len(_KILLS)] if number % 2 else ("TIME", 0, draw.choice(("group", "python")))
+        kills.append((point, draw.randint(0, 4_000) if point == "TIME" else draw.randint(1, 2), whom))
+    hits = _storm(spark, tmp_path, 3 * count, kills, seed)
+    print(f"hits: {Counter(hits)}")  # noqa: T201
+    assert len(hits) >= 0.8 * count
+    assert count < _ENOUGH_KILLS or set(hits) == {"TIME", *(point for point, _, _ in _KILLS)}

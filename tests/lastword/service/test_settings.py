@@ -1,0 +1,298 @@
+"""The service's configuration file: Kafka's names as they are, and everything that is wrong with it said at once."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from lastword.compaction.config.keys import SERVICE_KEYS, TOPIC_KEYS
+from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
+from lastword.compaction.errors import InvalidConfiguration, UserError
+from lastword.service import settings
+from lastword.service.settings import load_settings
+from lastword.streaming.append.sources import FileSource, KafkaSource, RateSource
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_FULL = """
+log.dir = "s3://bucket/logs"
+log.retention.hours = 168
+log.retention.check.interval.ms = "1min"
+log.cleaner.threads = 2
+"log.cleaner.dedupe.buffer.size" = "64MiB"
+message.max.bytes = 2000
+
+[topic.airports]
+partitions = 4
+cleanup.policy = "compact"
+min.cleanable.dirty.ratio = 0.2
+"segment.bytes" = "128MiB"
+
+[topic.airports.delete.retention]
+ms = "12h"
+
+[topic."orders.v1"]
+cleanup.policy = ["compact", "delete"]
+
+[topic.plain]
+
+[[source]]
+name = "airports-files"
+topic = "airports"
+format = "json"
+path = "incoming/*.json"
+key = ["icao"]
+tombstone = "op = 'd'"
+drop = ["op"]
+timestamp = "at"
+schema = "icao string, op string, at bigint"
+trigger = "available-now"
+on.invalid = "fail"
+max.files.per.trigger = 10
+[source.options]
+multiLine = true
+mode = "PERMISSIVE"
+
+[[source]]
+name = "orders"
+topic = "orders.v1"
+format = "kafka"
+bootstrap.servers = "localhost:9092"
+subscribe = "orders"
+mirror = false
+starting.offsets = "latest"
+options.kafka.security.protocol = "SSL"
+options."failOnDataLoss" = false
+
+[[source]]
+name = "trial"
+topic = "plain"
+format = "rate"
+rows.per.second = 5
+
+[spark]
+"spark.driver.memory" = "2g"
+spark.sql.shuffle.partitions = 8
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no setting of the machine win over the files of these tests."""
+    monkeypatch.delenv("LASTWORD_LOG_DIR", raising=False)
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "lastword.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _violations(path: Path) -> dict[str, str]:
+    """Return what is allowed for everything that is wrong with a file."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(path)
+    assert caught.value.subject == str(path)
+    return {violation.key: violation.allowed for violation in caught.value.violations}
+
+
+def test_kafka_s_dotted_names_may_be_written_as_they_are(tmp_path: Path) -> None:
+    """TOML nests them, in the file's head, in topics, in sources and under [spark]; quoted ones are the same."""
+    found = load_settings(_file(tmp_path, _FULL))
+    assert found.log_dir == "s3://bucket/logs"
+    assert found.broker == {
+        "log.retention.hours": 168,
+        "log.retention.check.interval.ms": "1min",
+        "log.cleaner.threads": 2,
+        "log.cleaner.dedupe.buffer.size": "64MiB",
+        "message.max.bytes": 2000,
+    }
+    assert {name: (topic.partitions, topic.config) for name, topic in found.topics.items()} == {
+        "airports": (
+            4,
+            {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.2, "segment.bytes": "128MiB", "delete.retention.ms": "12h"},
+        ),
+        "orders.v1": (1, {"cleanup.policy": ["compact", "delete"]}),
+        "plain": (1, {}),
+    }
+    assert found.spark == {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "8"}
+
+
+def test_each_source_has_the_settings_of_its_format(tmp_path: Path) -> None:
+    """Options for Spark's reader keep their names, dots and capitals, and are texts."""
+    files, kafka, rate = load_settings(_file(tmp_path, _FULL)).sources
+    assert isinstance(files, FileSource)
+    assert (files.name, files.topic, files.format, files.key, files.drop) == ("airports-files", "airports", "json", ["icao"], ["op"])
+    assert (files.trigger, files.on_invalid, files.max_files_per_trigger) == ("available-now", "fail", 10)
+    assert (files.schema_ddl, files.timestamp) == ("icao string, op string, at bigint", "at")
+    assert files.options == {"multiLine": "True", "mode": "PERMISSIVE"}
+    assert isinstance(kafka, KafkaSource)
+    assert (kafka.bootstrap_servers, kafka.subscribe, kafka.mirror, kafka.starting_offsets) == ("localhost:9092", "orders", False, "latest")
+    assert (kafka.isolation_level, kafka.on_invalid) == ("read_committed", "dead-letter")
+    assert kafka.options == {"kafka.security.protocol": "SSL", "failOnDataLoss": "False"}
+    assert isinstance(rate, RateSource)
+    assert (rate.rows_per_second, rate.keys) == (5, 1_000)
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    """A log.dir `data`, and nothing to do."""
+    found = load_settings(_file(tmp_path, ""))
+    assert (found.log_dir, found.broker, found.topics, found.sources, found.spark) == ("data", {}, {}, [], {})
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LASTWORD_LOG_DIR; an empty one is none."""
+    path = _file(tmp_path, _FULL)
+    monkeypatch.setenv("LASTWORD_LOG_DIR", "elsewhere")
+    assert load_settings(path).log_dir == "elsewhere"
+    monkeypatch.setenv("LASTWORD_LOG_DIR", "")
+    assert load_settings(path).log_dir == "s3://bucket/logs"
+
+
+def test_the_example_of_the_documentation_loads(tmp_path: Path) -> None:
+    """The one in the docstring of `lastword.service.settings`."""
+    example = (settings.__doc__ or "").split("```toml\n")[1].split("```")[0]
+    found = load_settings(_file(tmp_path, example))
+    assert (found.log_dir, found.broker) == ("data", {"log.retention.hours": 168})
+    assert [(name, topic.partitions, topic.config) for name, topic in found.topics.items()] == [
+        ("airports", 4, {"cleanup.policy": "compact"})
+    ]
+    assert [source.name for source in found.sources] == ["airports-files"]
+    assert found.spark == {"spark.driver.memory": "2g"}
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    """In the head, in two topics and in three sources; misspelt keys get the nearest right one."""
+    text = """
+log.retention.hour = 1
+log.cleaner.threads = 0
+
+[topic.airports]
+partitions = 0
+cleanup.polcy = "compact"
+
+[topic.prices]
+segment.bytes = 5
+
+[[source]]
+name = "files"
+topic = "airports"
+format = "json"
+key = []
+paht = "incoming"
+
+[[source]]
+name = "mirror"
+topic = "prices"
+format = "kafak"
+
+[[source]]
+topic = "prices"
+format = "rate"
+rows.per.second = 0
+"""
+    allowed = _violations(_file(tmp_path, text))
+    assert allowed["log.retention.hour"] == "unknown; did you mean log.retention.hours?"
+    assert "at least 1" in allowed["log.cleaner.threads"]
+    assert allowed["cleanup.polcy"] == "unknown; did you mean cleanup.policy?"
+    assert "at least 1024" in allowed["segment.bytes"]
+    assert "greater than or equal to 1" in allowed["topics.airports.partitions"]
+    wrong = {key.removeprefix("sources."): text for key, text in allowed.items() if key.startswith("sources.")}
+    assert set(wrong) == {"0.json.path", "0.json.key", "0.json.paht", "1", "2.rate.name", "2.rate.rows.per.second"}
+    assert "'json', 'csv', 'parquet', 'kafka', 'rate'" in wrong["1"]
+    assert len(allowed) == 11
+
+
+def test_a_message_does_not_show_the_options_of_a_source(tmp_path: Path) -> None:
+    """There may be a password among them."""
+    text = '[[source]]\nname = "a"\ntopic = "b"\nformat = "kafka"\noptions.kafka.sasl.jaas.config = "secret"\n'
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(_file(tmp_path, text))
+    assert "sources.0.kafka.bootstrap.servers" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "allowed"),
+    [
+        ('[source]\nname = "files"\n', "source", "write [[source]], once for each source"),
+        ('source = ["files"]\n', "source", "write [[source]], once for each source"),
+        ("[topic]\npartitions = 4\n", "topic", "write [topic.NAME] for each topic"),
+        ('topic = "airports"\n', "topic", "write [topic.NAME] for each topic"),
+        ('spark = "local"\n', "spark", "write [spark], and Spark's settings below it"),
+    ],
+)
+def test_a_part_of_the_wrong_shape_is_a_violation(tmp_path: Path, text: str, key: str, allowed: str) -> None:
+    """[source] for [[source]] is an easy mistake; what else is wrong is said too."""
+    found = _violations(_file(tmp_path, "log.cleaner.threads = 0\n" + text))
+    assert found[key] == allowed
+    assert set(found) == {key, "log.cleaner.threads"}
+
+
+def test_two_sources_of_one_name_for_one_topic_are_refused(tmp_path: Path) -> None:
+    """They would share a checkpoint; for another topic the name is free."""
+    source = '[[source]]\nname = "trial"\ntopic = "{}"\nformat = "rate"\n'
+    assert len(load_settings(_file(tmp_path, source.format("a") + source.format("b"))).sources) == 2
+    found = _violations(_file(tmp_path, source.format("a") + source.format("b") + source.format("a")))
+    assert found == {"source.name": "another source of topic a has this name, and the position in a source belongs to the name"}
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """Missing, a folder, no TOML, not even text."""
+    with pytest.raises(UserError, match=r"cannot read .*none\.toml: No such file"):
+        load_settings(tmp_path / "none.toml")
+    with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
+        load_settings(tmp_path)
+    with pytest.raises(UserError, match=r"lastword\.toml is not TOML: .*line 2"):
+        load_settings(_file(tmp_path, 'log.dir = "data"\nlog.cleaner.threads = = 1\n'))
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"log.dir = '\xff'")
+    with pytest.raises(UserError, match="is not TOML"):
+        load_settings(binary)
+
+
+def test_the_annotated_configuration_of_the_project_loads() -> None:
+    """conf/lastword.toml is what a user copies."""
+    settings = load_settings(Path(__file__).parents[3] / "conf" / "lastword.toml")
+    assert [source.name for source in settings.sources] == ["airports-files"]
+    assert settings.topics["airports"].partitions == 4
+    assert settings.http.listen == "127.0.0.1:9464"
+
+
+def test_the_annotated_configuration_names_every_setting_with_its_default() -> None:
+    """Every `# key = value` of the two files, read as if it stood there, is the default; and no setting is left out."""
+    conf = Path(__file__).parents[3] / "conf"
+    for name, keys in (("topics.toml", TOPIC_KEYS), ("lastword.toml", SERVICE_KEYS)):
+        text = (conf / name).read_text().split("[[source]]")[0].rpartition("# [topic.NAME]")[2]
+        shown = dict(re.findall(r"^# ([a-z.]+) = ([^#\n]+?)[ \t]*(?:#.*)?$", text, re.MULTILINE))
+        assert set(keys) <= set(shown), set(keys) - set(shown)
+        found = tomllib.loads("".join(f'"{key}" = {shown[key]}\n' for key in keys))
+        if keys is TOPIC_KEYS:
+            assert parse_topic_config(found) == parse_topic_config({})
+        else:
+            assert parse_service_config(found)[0] == parse_service_config({})[0]
+
+
+def test_topics_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    """Beside the service's file; once each, and nothing but topics there."""
+    (tmp_path / "topics.toml").write_text("[topic.pears]\npartitions = 3\n")
+    assert load_settings(_file(tmp_path, "[topic.plums]\n")).topics.keys() == {"plums", "pears"}
+    found = _violations(_file(tmp_path, "[topic.pears]\n"))
+    assert found == {"topic.pears": "declare a topic once: here or in topics.toml"}
+    (tmp_path / "topics.toml").write_text('log.dir = "x"\ntopic = 3\n')
+    assert set(_violations(_file(tmp_path, "[topic.pears]\n"))) == {"topics.toml: log", "topic"}
+
+
+def test_where_http_is_answered_is_checked_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HOST:PORT, or nothing."""
+    assert load_settings(_file(tmp_path, '[http]\nlisten = "[::1]:0"\n')).http.listen == "[::1]:0"
+    for wrong in ("9464", "localhost", "a:70000", ":1"):
+        assert "allowed is HOST:PORT" in _violations(_file(tmp_path, f'[http]\nlisten = "{wrong}"\n'))["http.listen"]
+    monkeypatch.setenv("LASTWORD_HTTP_LISTEN", "")
+    assert load_settings(_file(tmp_path, "")).http.listen == ""

@@ -1,0 +1,444 @@
+"""Erasing a key: a receipt says that no file holds it any more, and every test decodes all files again by itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from lastword import clock
+from lastword.compaction.errors import Aborted, CommitConflict, PurgeIncomplete, UserError
+from lastword.service import requests
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.files.schema import HEADERS_TYPE
+from lastword.storage.key_search import KeySearch, WantedKey
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.target import Target
+from lastword.topics.purging import PurgeReceipt, before_as_ms
+from tests.lastword.cli.test_cli import Shell
+from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, log, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+_ONCE = {"availableNow": True}
+_KEY = "grape-4711"
+
+
+def holders(*folders: str | Path, key: bytes = _KEY.encode()) -> list[str]:
+    """Return every Parquet file below some folders that holds a key in any column, and every other file that holds its bytes.
+
+    Independent of what is tested: whole files, decoded value by value.
+    """
+    found = []
+    for path in sorted(one for folder in folders for one in Path(folder).rglob("*") if one.is_file()):
+        if path.suffix != ".parquet":
+            found += [str(path)] if key in path.read_bytes() else []
+        elif key in repr(pq.ParquetFile(path).read().to_pylist()).encode():
+            found.append(str(path))
+    return found
+
+
+def closed(topic: Topic, spark: SparkSession, *pictures: str, partition: int = 0, now_ms: int = T0) -> None:
+    """Append each picture as a segment of its own."""
+    for picture in pictures:
+        topic.append(rows(spark, picture, partition=partition, timestamp_ms=now_ms), now_ms=now_ms)
+        topic.roll(partition, now_ms=now_ms)
+
+
+def read_up_to(topic: Topic, name: str, *offsets: int) -> None:
+    """Register a reader that has read so far."""
+    position = {"offsets": list(offsets), "table_version": 1, "since_version": 1, "expiration_ms": DAY_MS}
+    topic.log.ledger.append([Decision(kind=Kind.READER, time_ms=T0, name=name, details=position)])
+
+
+def refuse(topic: Topic, spark: SparkSession, folder: Path, letters: list[tuple[str | None, str, int]]) -> None:
+    """Let a stream bring rows (key, value, partition), those of partition 9 and without a key to be refused."""
+    schema = "key string, value string, partition int"
+    spark.createDataFrame(letters, schema).coalesce(1).write.mode("append").parquet(str(folder))
+    query = topic.append_stream(spark.readStream.schema(schema).parquet(str(folder)), name="letters", trigger=_ONCE)
+    assert query.awaitTermination(60)
+
+
+def test_a_search_decodes_what_a_search_for_bytes_does_not_find(tmp_path: Path) -> None:
+    """Dictionaries and plain pages, every codec, keys as text and as bytes, records that are to stay, what cannot be decoded."""
+    many = [f"key-{number % 700}" for number in range(70_000)]
+    tables = {
+        f"{codec}-{dictionary}.parquet": (codec, dictionary) for codec in ("zstd", "snappy", "gzip", "none") for dictionary in (True, False)
+    }
+    for name, (codec, dictionary) in tables.items():
+        kind = pa.string() if dictionary else pa.binary()
+        keys = pa.array([one.encode() for one in many], pa.binary()).cast(kind)
+        table = pa.table({"key": keys, "partition": pa.array([3] * 70_000, pa.int32()), "offset": pa.array(range(70_000), pa.int64())})
+        pq.write_table(table, tmp_path / name, compression=codec, use_dictionary=dictionary, row_group_size=20_000)
+    assert b"key-699" not in (tmp_path / "zstd-True.parquet").read_bytes().rpartition(b"PAR1")[0][:-4096], "or the search proves nothing"
+    search = KeySearch(str(tmp_path), {}, WantedKey(key=b"key-699"))
+    assert {one.path: one.rows for one in search.look()} == dict.fromkeys(tables, 100)
+    kept = frozenset((3, offset) for offset in range(699, 70_000, 700))
+    assert KeySearch(str(tmp_path), {}, WantedKey(key=b"key-699", kept=kept)).look() == []
+    assert [one.rows for one in KeySearch(str(tmp_path), {}, WantedKey(key=b"key-699", kept=kept - {(3, 699)})).look()] == [1] * 8
+    absent = KeySearch(str(tmp_path), {}, WantedKey(key=b"key-70"))
+    assert (len(absent.look()), absent.decoded) == (8, 0), "key-70 is there"
+    absent = KeySearch(str(tmp_path), {}, WantedKey(key=b"key-7000"))
+    assert (absent.look(), absent.decoded) == ([], 8)
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "zstd-True.parquet").read_bytes()[:500])
+    [cut] = absent.look()
+    assert (cut.path, cut.rows, absent.decoded) == ("cut.parquet", None, 8)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "named"),
+    [
+        (b"lime", '{"fruit": "lime"}', True),
+        (b"lime", '{"fruit": "limes"}', False),
+        (b"a.c", "abc", False),
+        (b"a.c", "/a.c?", True),
+        (b'say "hi"', '{"key": "say \\"hi\\""}', True),
+        ("crème".encode(), '{"key": "cr\\u00e8me"}', True),
+        ("crème".encode(), "une crème brûlée", True),
+        (b"\\E(", "x \\E( y", True),
+        (b"\xff\xfe", "ÿþ", False),
+        (b"", "anything", False),
+    ],
+)
+def test_a_text_names_a_key_as_a_word_of_its_own(key: bytes, text: str, named: bool) -> None:  # noqa: FBT001  a table of cases
+    """Also as JSON writes it; nothing of the key is a regular expression."""
+    pattern = WantedKey(key=key).pattern
+
+    assert (pattern is not None and re.search(pattern.encode(), text.encode()) is not None) == named
+
+
+def test_a_key_goes_from_everywhere_and_nothing_else_does(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """Two partitions, aborted records, old versions, targets of three kinds, one of them behind, dead letters, readers."""
+    topic = logs.create_topic("fruit", partitions=3, config=_EAGER, now_ms=T0)
+    closed(topic, spark, f"{_KEY}=1 lime=1", f"{_KEY}=2 kiwi=1")
+    closed(topic, spark, f"{_KEY}=7 plum=1", partition=2)
+    behind = tmp_path / "behind"
+    topic.materialize(str(behind), trigger=_ONCE).awaitTermination()
+    topic.clean(T0, force=True)
+    writer = topic.transaction("loader", now_ms=T0)
+    writer.append(rows(spark, f"{_KEY}=aborted fig=aborted", partition=1), now_ms=T0)
+    writer.abort(now_ms=T0)
+    closed(topic, spark, f"{_KEY}=3 lime=2")
+    texts, past = tmp_path / "texts", tmp_path / "past"
+    for target, how in ((texts, {"key_format": "utf8", "value_format": "utf8"}), (past, {"history": True})):
+        topic.materialize(str(target), trigger=_ONCE, **how).awaitTermination()
+    closed(topic, spark, f"{_KEY}=4")
+    topic.materialize(str(past), trigger=_ONCE, history=True).awaitTermination()
+    refused = [(_KEY, "x", 9), ("lime", "x", 9), (None, f'{{"fruit": "{_KEY}"}}', 0), (None, f'{{"fruit": "{_KEY}8"}}', 0)]
+    refuse(topic, spark, tmp_path / "incoming", refused)
+    read_up_to(topic, "slow", 9, 9, 0)
+    read_up_to(topic, "quick", 99, 99, 99)
+    assert sorted(topic.log.decisions().targets) == sorted(map(str, (behind, texts, past)))
+    searched = {
+        name: KeySearch(str(place), {}, WantedKey(key=_KEY.encode())) for name, place in (("log", topic.log.paths.log), ("past", past))
+    }
+    found = {name: len(search.look()) for name, search in searched.items()}
+    current = len(topic.records().where(f"key = '{_KEY}'").inputFiles())
+    assert (found["log"] > current, found["past"] >= 1) == (True, True), "files of old versions are among them"
+    before, position = latest(topic), topic.bootstrap().position
+
+    receipt = topic.purge(_KEY, now_ms=T0)
+
+    assert [*holders(logs.location, behind, past, key=_KEY.encode() + b"'")] == []
+    assert [path for path in holders(logs.location, texts) if "dead_letters" not in path and "_delta_log" not in path] == []
+    assert (receipt.tombstones, receipt.records_removed) == ({0: 7, 2: 2}, 5)
+    assert receipt.target_rows_removed == {str(behind): 2, str(texts): 2, str(past): 3}
+    assert (receipt.dead_letters_removed, receipt.readers, receipt.kept) == (2, ("slow",), {})
+    assert (receipt.table_version, receipt.absent_targets) == (topic.describe().table_version, ())
+    assert receipt.files_removed > current
+    assert latest(topic) == {key: value for key, value in before.items() if key != _KEY}
+    assert history(topic, 2) == ["1 plum=1", "2 EMPTY"]
+    assert (
+        sorted(row["reason"] for row in topic.dead_letters().collect()) == ["no key", "unknown partition"]
+        or topic.dead_letters().count() == 2
+    )
+    assert PurgeReceipt.from_details(json.loads(json.dumps(receipt.to_details()))) == receipt
+    told = [path for path in receipt.statistics if "dead_letters" not in path]
+    assert told, "a target with keys as text has the least of them in its Delta log"
+    assert all(str(texts) in path for path in told)
+    assert (receipt.statistics_until_ms or 0) > clock.now_ms()
+    assert "purged_tombstone" in {reason for one in topic.receipts() for reason in one.removed}
+
+    closed(topic, spark, "melon=1")
+    topic.materialize(str(behind), trigger=_ONCE).awaitTermination()
+    found_words = {bytes(row["key"]).decode() for row in spark.read.format("delta").load(str(behind)).collect()}
+    assert found_words == {*latest(topic)}, "what was erased there is not missed"
+    with pytest.raises(StreamingQueryException, match="tombstones up to offset 7 were removed before they were read"):
+        topic.tail(position).writeStream.foreachBatch(lambda *_: None).trigger(**_ONCE).start().awaitTermination()
+
+
+_POINTS = (
+    CrashPoint.PURGE_TOMBSTONE_WRITTEN,
+    CrashPoint.PURGE_DECIDED,
+    CrashPoint.SWAP_COMMITTED,
+    CrashPoint.PURGE_CLEANED,
+    CrashPoint.PURGE_ERASED,
+    CrashPoint.PURGE_SWEPT,
+)
+
+
+def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, logs: LogDir) -> None:
+    """No round of cleaning looks at them; retention, which was kept away when the records were deleted, takes them first."""
+    topic = logs.create_topic("deleted", config={"cleanup.policy": "compact"})
+    closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
+    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+        topic.delete_records({0: 2}, now_ms=T0)
+    topic.purge(_KEY, now_ms=T0)
+    assert holders(topic.log.paths.log) == []
+    assert latest(topic) == {"b": "1"}
+
+
+def test_a_purge_that_a_stopping_service_cuts_short_goes_on_with_the_next(spark: SparkSession, logs: LogDir) -> None:
+    """The tombstone stands, no round begins any more, and no receipt says that the key is gone."""
+    topic = logs.create_topic("stopping", config={"cleanup.policy": "compact"})
+    closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
+    logs.cleaner.stopping.set()
+    with pytest.raises(Aborted, match="the service stops; to purge again goes on from there"):
+        topic.purge(_KEY, now_ms=T0)
+    assert (latest(topic), holders(topic.log.paths.log) != []) == ({"a": "1", "b": "1"}, True)
+    logs.cleaner.stopping.clear()
+    receipt = topic.purge(_KEY, now_ms=T0)
+    assert (receipt.tombstones, receipt.records_removed) == ({0: 3}, 2), "the tombstone of before, and the record"
+    assert (holders(logs.location), latest(topic)) == ([], {"a": "1", "b": "1"})
+
+
+def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
+    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each goes on from where the one before crashed and gets as far as the next point; readers see the last word or none all the while."""
+    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    target = str(tmp_path / "target")
+    closed(topic, spark, f"{_KEY}=1 lime=1")
+    topic.materialize(target, trigger=_ONCE).awaitTermination()
+    closed(topic, spark, f"{_KEY}=2")
+    for point in _POINTS:
+
+        def crash(reached: CrashPoint, point: CrashPoint = point) -> None:
+            if reached is point:
+                message = f"crashed: {point.value}"
+                raise SystemExit(message)  # what no handler of errors catches
+
+        with monkeypatch.context() as patch:
+            patch.setattr(crash_points, "reached", crash)
+            with pytest.raises(SystemExit, match="crashed"):
+                topic.purge(_KEY, now_ms=T0)
+        topic = logs.topic("fruit")
+        assert latest(topic) == {"lime": "1"}, point
+        assert (holders(logs.location, target) == []) == (point is CrashPoint.PURGE_SWEPT), point
+    receipt = topic.purge(_KEY, now_ms=T0)
+    assert (holders(logs.location, target), latest(topic), receipt.files_searched >= 2) == ([], {"lime": "1"}, True)
+    decided = [(row.offset, row.details) for row in topic.log.ledger.rows() if row.kind is Kind.PURGE]
+    assert decided == [(3, {})], "once, and without the key"
+    assert topic.log.decisions().cleaner_checkpoint(0) == 4, "the receipt of the swap was taken from the swap"
+
+
+def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
+    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, or finds its files gone, and the next start goes on; a query that was between two steps does not notice."""
+    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    closed(topic, spark, "lime=1")
+    target = str(tmp_path / "target")
+    topic.materialize(target, trigger=_ONCE).awaitTermination()
+    mine = Target(target, topic_id=topic.log.decisions().topic_id)
+    standing = mine.standing()
+    assert standing is not None
+
+    def purge_at(point: CrashPoint) -> None:
+        waiting = [point]
+
+        def reached(here: CrashPoint) -> None:
+            if here in waiting:
+                waiting.clear()
+                topic.purge(_KEY, now_ms=T0)
+
+        monkeypatch.setattr(crash_points, "reached", reached)
+
+    closed(topic, spark, f"{_KEY}=1")
+    purge_at(CrashPoint.STEP_PLANNED)
+    with pytest.raises(StreamingQueryException, match=r"another writer came before step 1|FILE_NOT_EXIST"):
+        topic.materialize(target, trigger=_ONCE).awaitTermination()
+    late = spark.createDataFrame([(0, bytearray(_KEY.encode()), 1)], "partition int, key binary, offset bigint")
+    late = late.selectExpr(
+        "*", "key AS value", "CAST(NULL AS TIMESTAMP) AS timestamp", f"CAST(NULL AS {HEADERS_TYPE}) AS headers", "true AS live"
+    )
+    with pytest.raises(CommitConflict, match="another writer came before step 1"):
+        mine.step(late, standing, topic.bootstrap().position)
+    assert holders(logs.location, target) == []
+    closed(topic, spark, f"{_KEY}=2 fig=1")
+    purge_at(CrashPoint.STEP_TAKEN)
+    query = topic.materialize(target)
+    try:
+        query.processAllAvailable()
+        closed(topic, spark, "kiwi=1")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert {bytes(row["key"]) for row in spark.read.format("delta").load(target).collect()} == {b"lime", b"fig", b"kiwi"}
+    assert holders(logs.location, target) == []
+
+
+def test_what_holds_a_purge_back_is_named_and_there_is_no_receipt(spark: SparkSession, logs: LogDir) -> None:
+    """An open transaction with its producer, min.compaction.lag.ms with its end, a pause; the tombstone holds all the same."""
+    topic = logs.create_topic("held", config=_EAGER, now_ms=T0)
+    closed(topic, spark, f"{_KEY}=1 lime=1")
+    writer = topic.transaction("loader", now_ms=T0)
+    writer.append(rows(spark, f"fig=1 {_KEY}=2"), now_ms=T0)
+    with pytest.raises(PurgeIncomplete, match=r"partition 0: .* open transaction of producer 0 \(loader\).* since offset 2") as held:
+        topic.purge(_KEY, now_ms=T0)
+    assert _KEY not in str(held.value)
+    assert latest(topic) == {_KEY: "1", "lime": "1"}, "the tombstone lies past the last stable offset"
+    writer.commit(now_ms=T0)
+    assert latest(topic) == {"lime": "1", "fig": "1"}
+    topic.alter_config({"min.compaction.lag.ms": "1h"})
+    with pytest.raises(PurgeIncomplete, match="younger than 3600000 ms, until 2023-11-14T23:13:20"):
+        topic.purge(_KEY, now_ms=T0 + 1)
+    later = T0 + HOUR_MS + 1
+    topic.pause(0)
+    with pytest.raises(PurgeIncomplete, match="paused; lastword resume"):
+        topic.purge(_KEY, now_ms=later)
+    topic.resume(0)
+    receipt = topic.purge(_KEY, now_ms=later)
+    assert (receipt.tombstones, receipt.records_removed) == ({0: 4}, 3)
+    assert (holders(logs.location), latest(topic)) == ([], {"lime": "1", "fig": "1"})
+
+
+def test_before_keeps_a_newest_record_that_is_not_older(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """In one partition the newest is young and stays alone; in the other all are old and go; dead letters by the time of their refusal."""
+    topic = logs.create_topic("dated", partitions=2, config=_EAGER, now_ms=T0)
+    for partition, days in ((0, (0, 3)), (1, (0, 1))):
+        for day in days:
+            closed(topic, spark, f"{_KEY}={day}", partition=partition, now_ms=T0 + day * DAY_MS)
+    past = str(tmp_path / "past")
+    topic.materialize(past, trigger=_ONCE, history=True).awaitTermination()
+    refuse(topic, spark, tmp_path / "incoming", [(_KEY, "x", 9)])
+    receipt = topic.purge(_KEY, before=T0 + 2 * DAY_MS, now_ms=T0 + 4 * DAY_MS)
+    assert (receipt.tombstones, receipt.kept, receipt.records_removed) == ({1: 2}, {0: 1}, 3)
+    assert (receipt.dead_letters_removed, receipt.target_rows_removed) == (0, {past: 1})
+    assert (log(topic, 0), log(topic, 1)) == ([f"1 {_KEY}=3"], [])
+    assert spark.read.format("delta").load(past).select("partition", "offset").collect() == [(0, 1)]
+    files = [one for one in holders(logs.location, past) if "dead_letters" not in one]
+    offsets = {row["offset"] for one in files for row in pq.ParquetFile(one).read().to_pylist() if row["key"] == _KEY.encode()}
+    assert offsets == {1}, "old files that hold nothing else of the key may stay"
+    assert topic.purge(_KEY, now_ms=T0 + 4 * DAY_MS).dead_letters_removed == 1
+    assert holders(logs.location, past) == []
+
+
+def test_hostile_keys_and_absent_ones(spark: SparkSession, logs: LogDir) -> None:
+    """Quotes, wildcards, bytes that are no text, the empty key, a long one: each goes alone; for what is not there a receipt of nothing."""
+    keys = [b"", b"'; DROP TABLE log --%_\\E\n\"", b"\xff\x00\xfe", b"x" * 100_000]
+    topic = logs.create_topic("hostile", config=_EAGER, now_ms=T0)
+    frame = spark.createDataFrame([(bytearray(key), bytearray(b"v")) for key in keys * 2], "key binary, value binary")
+    topic.append(frame, now_ms=T0)
+    for number, key in enumerate(keys):
+        receipt = topic.purge(key, now_ms=T0)
+        assert (receipt.records_removed, receipt.tombstones) == (1 if number else 2, {0: 8 + number}), "the first cleaning took the doubles"
+        left = {bytes(row["key"]) for row in topic.records().collect()}
+        assert left == set(keys[number + 1 :])
+    assert holders(logs.location, key=b"DROP TABLE") == []
+    receipt = topic.purge("never there", now_ms=T0)
+    assert (receipt.records_removed, receipt.tombstones, receipt.files_removed, receipt.readers) == (0, {}, 0, ())
+    assert receipt.files_searched >= 1
+
+
+def test_what_remains_is_named(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """A file of the newest version that cannot be decoded, a table of somebody else in a target's place, a bootstrap that was cut short."""
+    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    closed(topic, spark, "lime=1", f"{_KEY}=1")
+    for name in ("theirs", "unborn", "gone"):
+        topic.log.ledger.append([Decision(kind=Kind.TARGET, time_ms=T0, name=str(tmp_path / name), details={"history": False})])
+    rows(spark, f"{_KEY}=1").write.format("delta").save(str(tmp_path / "theirs"))
+    rows(spark, f"{_KEY}=1").coalesce(1).write.parquet(str(tmp_path / "unborn"))
+    with pytest.raises(PurgeIncomplete) as incomplete:
+        topic.purge(_KEY, now_ms=T0)
+    found = sorted(re.sub(r"^.*/(\w+)/[^/]*\.parquet", r"\1", one) for one in incomplete.value.remains)
+    assert [one.partition(":")[0] for one in found] == ["theirs", "unborn"]
+    assert "the table is no target of this topic" in found[0]
+    assert "no table is there" in found[1]
+    for name in ("theirs", "unborn"):
+        for path in (tmp_path / name).rglob("*"):
+            if path.is_file():
+                path.unlink()
+    receipt = topic.purge(_KEY, now_ms=T0)
+    assert receipt.absent_targets == tuple(sorted(str(tmp_path / name) for name in ("theirs", "unborn", "gone")))
+
+
+def test_a_file_that_cannot_be_decoded_is_nobody_s_to_delete_unless_a_crash_left_it(spark: SparkSession, logs: LogDir) -> None:
+    """An old file may be there for time travel alone; half a file that no commit names was never more."""
+    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    closed(topic, spark, f"{_KEY}=1 lime=1")
+    [old] = (Path(topic.log.paths.log, str(path)) for path in topic.log.snapshot().files.path)
+    closed(topic, spark, f"{_KEY}=2")
+    topic.clean(T0, force=True)
+    whole, half = old.read_bytes(), old.with_name("half.parquet")
+    old.write_bytes(whole[:-1])
+    half.write_bytes(whole[:100])
+    with pytest.raises(PurgeIncomplete) as incomplete:
+        topic.purge(_KEY, now_ms=T0)
+    [remains] = incomplete.value.remains
+    assert remains.startswith(f"{topic.log.paths.log}/partition=0/segment=0/slice=0/")
+    assert "older table versions name it" in remains
+    assert [old.exists(), half.exists()] == [True, False]
+    old.write_bytes(whole)
+    topic.purge(_KEY, now_ms=T0)
+    assert not old.exists()
+    assert holders(topic.log.paths.root) == []
+
+
+def test_a_topic_that_cannot_erase_says_what_to_do(spark: SparkSession, logs: LogDir) -> None:
+    """A mirror keeps another's offsets; without compaction nothing supersedes; a moment has to be one."""
+    topic = logs.create_topic("plain", now_ms=T0)
+    with pytest.raises(UserError, match=r"cleanup\.policy=compact,delete, and purge again"):
+        topic.purge("a", now_ms=T0)
+    topic.alter_config({"cleanup.policy": "compact"})
+    topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=T0, details={"source": "kafka:fruit", "query": "mirror"})])
+    with pytest.raises(UserError, match="topic plain mirrors kafka:fruit"):
+        topic.purge("a", now_ms=T0)
+    with pytest.raises(UserError, match="before = soon: allowed is a date or a moment"):
+        topic.purge("a", before="soon", now_ms=T0)
+    assert [before_as_ms(one) for one in ("1970-01-02", "1970-01-01T01:00:00Z", 7, None)] == [DAY_MS, HOUR_MS, 7, None]
+
+
+def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """A receipt for people and for pipes; exit code 1 with what remains; as a request, of which nothing is left with the key in it."""
+    lastword = Shell(logs)
+    topic = logs.create_topic("fruit", config=_EAGER)
+    topic.append(rows(spark, f"{_KEY}=1 {_KEY}=2 lime=1 kiwi=1"))
+    shown = lastword("purge", "fruit", "--key", _KEY)
+    assert "fruit: the key is erased; " in shown
+    assert "partition 0: superseded by the tombstone at offset 4, which is gone too" in shown
+    assert "removed: 2 records, 0 dead letters, " in shown
+    assert "no older table version shows it" in shown
+    [found] = lastword.json("purge", "fruit", "--key-base64", base64.b64encode(b"lime").decode())
+    assert (found["receipt"]["records_removed"], found["remains"]) == (1, [])
+    assert "name the key" in lastword.error(UserError, "purge", "fruit")
+    assert "not base64" in lastword.error(UserError, "purge", "fruit", "--key-base64", "?")
+    assert "ISO 8601" in lastword.error(UserError, "purge", "fruit", "--key", "a", "--before", "soon")
+    topic.pause(0)
+    done = lastword.run("purge", "fruit", "--key", "kiwi")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "the key is not erased yet:" in done.stderr
+    assert "paused; lastword resume" in done.stderr
+    topic.resume(0)
+    folder = Path(logs.location) / ".requests"
+    folder.mkdir(exist_ok=True)
+    request = requests.Purge(topic="fruit", key_base64=base64.b64encode(b"kiwi").decode())
+    letter = {"asked_at_ms": clock.now_ms(), "timeout_ms": 60_000, "request": request.model_dump()}
+    (folder / "one.request.json").write_text(json.dumps(letter))
+    assert requests.serve(logs, clock.now_ms) == 1
+    [path] = folder.iterdir()
+    answer = json.loads(path.read_text())
+    assert (answer["ok"], answer["result"]["receipt"]["records_removed"]) == (True, 2), "with the tombstone that was there already"
+    assert holders(logs.location, key=b"kiwi") == holders(logs.location, key=base64.b64encode(b"kiwi")) == []

@@ -1,0 +1,382 @@
+"""Retention on a real log: segments that go whole, log starts that hold, files and decisions that do not pile up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from lastword import LogDir, clock
+from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.delta.history import commits_since
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log import topic_log, upkeep
+from lastword.storage.log.upkeep import compact_ledger, expire_dead_letters, vacuum
+from tests.pictures import DAY_MS, HOUR_MS, T0, history, log, rows, segments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lastword import Topic
+    from lastword.storage.delta.history import Commit
+
+_DELETE = {"cleanup.policy": "delete", "retention.ms": "1h"}
+
+
+def _segments(topic: Topic, spark: SparkSession, *stamps: int, partition: int = 0) -> None:
+    """Append two records into a segment of its own for each record time."""
+    for number, stamp in enumerate(stamps):
+        topic.append(rows(spark, f"k{number}=1 k{number}=2", partition=partition, timestamp_ms=stamp), now_ms=T0)
+        topic.roll(partition, now_ms=T0)
+
+
+def _offsets(topic: Topic, partition: int = 0) -> list[int]:
+    return [int(line.split()[0]) for line in log(topic, partition)]
+
+
+def test_old_segments_go_whole_from_the_oldest_and_a_future_one_blocks(spark: SparkSession, logs: LogDir) -> None:
+    """By time, strictly older; by size, never below retention.bytes; both at once in Kafka's order; one topic for each."""
+    by_time = logs.create_topic("by-time", partitions=3, config=_DELETE)
+    _segments(by_time, spark, T0 - 2, T0 - 1, T0 + 1)
+    _segments(by_time, spark, T0 + 5 * HOUR_MS, T0 - 1, partition=1)
+    assert by_time.apply_retention(T0 + HOUR_MS - 2) == {}
+    gone = by_time.apply_retention(T0 + HOUR_MS)
+    assert {partition: [one.base_offset for one, _ in deletion.segments] for partition, deletion in gone.items()} == {0: [0, 2]}
+    assert (_offsets(by_time), _offsets(by_time, 1)) == ([4, 5], [0, 1, 2, 3])
+    assert [one.log_start_offset for one in by_time.describe().partitions] == [4, 0, 0]
+    assert by_time.apply_retention(T0 + DAY_MS).keys() == {0, 1}
+    assert (_offsets(by_time), _offsets(by_time, 1)) == ([], [])
+    assert by_time.append(rows(spark, "a=1", partition=0), now_ms=T0 + DAY_MS).ranges[0].first_offset == 6, "no offset is given twice"
+    assert (segments(by_time)[-1], _offsets(by_time)) == ((6, 6, 6), [6])
+    assert list(by_time.apply_retention(T0 + DAY_MS + 1)) == [0], "an EMPTY row that no longer keeps the log end"
+    assert by_time.apply_retention(T0 + 2 * HOUR_MS) == {}, "one that does is not deletable"
+    assert [one.record_count for one in by_time.describe().partitions] == [1, 1, 0]
+
+    by_size = logs.create_topic("by-size", config={"cleanup.policy": "delete", "retention.ms": -1})
+    _segments(by_size, spark, T0, T0, T0)
+    sizes = [one.size_bytes for one in by_size.describe().partitions[0].segments]
+    by_size.alter_config({"retention.bytes": sum(sizes) - sizes[0]})
+    by_size.apply_retention(T0)
+    assert _offsets(by_size) == [2, 3, 4, 5], "what is left is exactly retention.bytes"
+    by_size.alter_config({"retention.bytes": sizes[1] + sizes[2] - 1})
+    by_size.apply_retention(T0)
+    assert _offsets(by_size) == [2, 3, 4, 5], "one more would leave less"
+
+
+def test_compact_delete_does_both_and_a_closed_old_segment_goes_cleaned_or_not(spark: SparkSession, logs: LogDir) -> None:
+    """The seed's 72 hours."""
+    topic = logs.create_topic(
+        "both", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "72h", "min.cleanable.dirty.ratio": 0}
+    )
+    for partition in range(2):
+        _segments(topic, spark, T0, T0 + HOUR_MS, partition=partition)
+    topic.pause(1)
+    topic.clean(T0)
+    topic.resume(1)
+    assert (_offsets(topic), _offsets(topic, 1)) == ([1, 3], [0, 1, 2, 3])
+    topic.apply_retention(T0 + 72 * HOUR_MS + 1)
+    assert (_offsets(topic), _offsets(topic, 1)) == ([1, 3], [2, 3]), "cleaned into one segment, partition 0 is an hour younger"
+    topic.apply_retention(T0 + 73 * HOUR_MS + 1)
+    assert (_offsets(topic), _offsets(topic, 1)) == ([], [])
+
+
+def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for readers of older versions, not by a crash between decision and commit, not by a cleaning."""
+    topic = logs.create_topic("purged", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    topic.append(rows(spark, "a=1 b=1 a=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "a=3 c=1"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    before = topic.log.snapshot().version
+    for offset in (-2, 6):
+        with pytest.raises(OffsetOutOfRange, match=f"offset {offset}; allowed is 0 to 5, or -1 for the log end"):
+            topic.delete_records({0: offset})
+    with pytest.raises(UserError, match="no partition 1: allowed is 0 to 0"):
+        topic.delete_records({1: 0})
+    assert topic.delete_records({0: 2}, now_ms=T0) == {0: 2}
+    assert (log(topic), topic.records(as_of=before).count()) == (["2 a=2", "3 a=3", "4 c=1"], 3)
+
+    def dying(point: CrashPoint) -> None:
+        if point is CrashPoint.LOG_START_DECIDED:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "reached", dying)
+        with pytest.raises(KeyboardInterrupt):
+            topic.delete_records({0: 3}, now_ms=T0)
+    assert log(topic) == ["3 a=3", "4 c=1"], "the decision holds"
+    topic = LogDir(spark, logs.location).topic("purged")
+    assert list(topic.apply_retention(T0)) == [0]
+    assert segments(topic) == [(3, 3, 4)]
+    topic.clean(T0)
+    assert history(topic) == ["3 a=3", "4 c=1"]
+    assert topic.delete_records({0: -1}, now_ms=T0) == {0: 5}
+    assert (log(topic), topic.append(rows(spark, "d=1")).ranges[0].first_offset) == ([], 5)
+    assert topic.delete_records({0: 1}, now_ms=T0) == {0: 5}, "the log start never falls"
+
+
+def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_first(spark: SparkSession, logs: LogDir) -> None:
+    """A crash after the decision, or a round in hand: the segment below the log start waits for retention, which takes it whole.
+
+    ```
+     clean     0 a=1 b=1     log start 2
+     clean     2 c=1 d=1
+     dirty     4 c=2                          cleaned: 3 d=1 4 c=2 in one segment, and not a=1 b=1 with them
+    ```
+    """
+    topic = logs.create_topic("left-to-retention", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for text in ("a=1 b=1", "c=1 d=1"):
+        topic.append(rows(spark, text), now_ms=T0)
+        topic.roll(now_ms=T0)
+    topic.alter_config({"segment.bytes": 1_024})
+    topic.clean(T0)
+    topic.alter_config({"segment.bytes": None})
+    topic.append(rows(spark, "c=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+        topic.delete_records({0: 2}, now_ms=T0)
+    topic.clean(T0)
+    files = topic.log.snapshot().files
+    assert sorted(zip(files.first_offset.tolist(), files.last_offset.tolist(), strict=True)) == [(0, 1), (3, 4)]
+    assert list(topic.apply_retention(T0)) == [0]
+    assert (history(topic), topic.log.snapshot().files.first_offset.tolist()) == (["3 d=1", "4 c=2"], [3])
+    assert topic.verify().problems == ()
+
+
+def test_a_restore_takes_a_log_start_back_before_retention_goes_by_it(spark: SparkSession, logs: LogDir) -> None:
+    """Also on a log of which nothing was ever cleaned or removed; and its segments, which end below that log start, stay."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    version = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    topic.append(rows(spark, "kiwi=1"), now_ms=T0)
+    topic.delete_records({0: 1}, now_ms=T0)
+    assert history(topic) == ["1 kiwi=1"]
+    spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+    assert history(topic) == ["0 lime=1"]
+
+    assert topic.apply_retention(T0) == {}
+    topic.append(rows(spark, "plum=1"), now_ms=T0)
+    assert topic.apply_retention(T0) == {}
+    assert history(topic) == ["0 lime=1", "1 plum=1"]
+    assert topic.verify().ok
+
+
+def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_that_it_made_void(spark: SparkSession, logs: LogDir) -> None:
+    """The old log start is higher than the log end now."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    version = topic.append(rows(spark, "lime=1 kiwi=1 fig=1"), now_ms=T0).table_version
+    topic.append(rows(spark, "plum=1"), now_ms=T0)
+    assert topic.delete_records({0: -1}, now_ms=T0) == {0: 4}
+    spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+    assert topic.delete_records({0: 2}, now_ms=T0) == {0: 2}
+    assert history(topic) == ["2 fig=1"]
+
+
+def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_stays(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was numbered into the active segment, at the log end; the row that keeps the log end stays in that segment, before it.
+
+    ```
+     planned   segment 0: 0 1 2      + 3 4 into segment 0, slice 3
+     deleted   segment 0:     2                         log start 3
+     then      segment 0:     2 3 4
+    ```
+    """
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact,delete", "retention.ms": -1})
+    topic.append(rows(spark, "grape=1 lime=1 kiwi=1"), now_ms=T0)
+    beside = LogDir(spark, logs.location).topic("fruit")
+
+    def delete(now: CrashPoint) -> None:
+        if now is CrashPoint.APPEND_PLANNED:
+            monkeypatch.undo()
+            assert beside.delete_records({0: -1}, now_ms=T0) == {0: 3}
+
+    monkeypatch.setattr(crash_points, "reached", delete)
+    topic.append(rows(spark, "fig=1 fig=2"), now_ms=T0)
+    topic.apply_retention(T0)
+    assert history(topic) == ["3 fig=1", "4 fig=2"]
+    assert topic.append(rows(spark, "plum=1"), now_ms=T0).ranges[0].first_offset == 5
+    topic.roll(now_ms=T0)
+    topic.clean(T0, force=True)
+    assert history(topic) == ["4 fig=2", "5 plum=1"]
+    assert topic.verify().ok
+
+
+def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision holds at once; segments go with the next retention, or hours of a throttled round would be for nothing."""
+    topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
+    topic.append(rows(spark, "lime=1", partition=1), now_ms=T0)
+    topic.roll(now_ms=T0)
+    version = topic.log.snapshot().version
+    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+        assert topic.delete_records({1: -1}, now_ms=T0) == {1: 1}
+        assert (topic.log.snapshot().version, history(topic, 1)) == (version, [])
+    assert list(topic.apply_retention(T0)) == [1]
+
+
+def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has written it into the ledger when the snapshot is taken."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    version = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "kiwi=1"), now_ms=T0)
+    topic.log.ledger.append([Decision(kind=Kind.START, time_ms=T0, partition=0, offset=1, table_version=topic.log.snapshot().version)])
+    look_back = topic.log.look_back
+
+    def overtaken() -> None:
+        look_back()
+        monkeypatch.setattr(topic.log, "look_back", look_back)
+        spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+
+    monkeypatch.setattr(topic.log, "look_back", overtaken)
+    assert topic.apply_retention(T0) == {}
+    assert history(topic) == ["0 lime=1"]
+
+
+def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a log that is never cleaned, too: whoever opens it anew begins where somebody has looked."""
+    monkeypatch.setattr(topic_log, "_LOOKED_VERSIONS", 3)
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    read: list[int] = []
+
+    def counted(table: DeltaTable, since_version: int) -> list[Commit]:
+        found = commits_since(table, since_version)
+        read.extend(one.version for one in found)
+        return found
+
+    for _ in range(2):
+        topic.append(rows(spark, "lime=1"), now_ms=T0)
+    monkeypatch.setattr("lastword.storage.log.topic_log.commits_since", counted)
+    for _ in range(3):
+        topic.log.decisions_seen(topic.log.snapshot())
+    topic.log.look_back()
+    assert (read, topic.log.decisions().looked_at_version) == ([2, 1], 0)
+    newest = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    topic.log.look_back()
+    assert (read, topic.log.decisions().looked_at_version) == ([2, 1, 3, 3], newest)
+    LogDir(spark, logs.location).topic("fruit").log.look_back()
+    assert read == [2, 1, 3, 3]
+
+
+def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_record(spark: SparkSession, logs: LogDir) -> None:
+    """For topics that the cleaner does not touch; a Delta stream that tails the log sees none of it."""
+    topic = logs.create_topic("small", partitions=2, config={"cleanup.policy": "delete", "retention.ms": -1})
+    for number in range(6):
+        both = [rows(spark, f"a={number} a=∅", partition=partition, timestamp_ms=T0 + number) for partition in range(2)]
+        topic.append(both[0].unionByName(both[1]), now_ms=T0)
+    topic.roll(0, now_ms=T0)
+    full = topic.records().drop("partition").collect()
+    version = topic.log.snapshot().version
+    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 1
+    assert [len(one.segments[0].slices) for one in topic.describe().partitions] == [1, 6]
+    assert sorted(topic.records().drop("partition").collect()) == sorted(full)
+    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 0
+    topic.append(rows(spark, "z=1"), now_ms=T0)
+    tail = spark.readStream.format("delta").option("startingVersion", version + 1).load(topic.log.paths.log)
+    query = tail.writeStream.format("memory").queryName("tail").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [bytes(row["key"]) for row in spark.table("tail").collect()] == [b"z"]
+
+
+def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None:
+    """Files leave by VACUUM, refusals and decisions by their own retention; what the ledger says stays the same.
+
+    A pause that was resumed goes at once; receipts and rolls, which a RESTORE may make void, stay for 7 days.
+    """
+    topic = logs.create_topic("tidy", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for number in range(3):
+        topic.append(rows(spark, f"a={number} a=∅ b={number}"), now_ms=T0 + number * DAY_MS)
+        topic.roll(now_ms=T0)
+        topic.clean(T0 + number * DAY_MS)
+    topic.pause(0, now_ms=T0)
+    topic.resume(0, now_ms=T0)
+    today, shown = topic.log.decisions(), history(topic)
+    assert compact_ledger(topic.log, spark, now_ms=T0, id_expiration_ms=7 * DAY_MS, least_files=1) == 1, "the pause"
+    rows_before = len(topic.log.ledger.rows())
+    assert compact_ledger(topic.log, spark, now_ms=T0 + 30 * DAY_MS, id_expiration_ms=7 * DAY_MS, least_files=1) == 4
+    assert len(topic.log.ledger.rows()) == rows_before - 4
+    after = LogDir(spark, logs.location).topic("tidy").log.decisions()
+    for name in ("topic_id", "partitions", "overrides", "pauses"):
+        assert getattr(after, name) == getattr(today, name), name
+    assert after.closed_offset(0, 9) == today.closed_offset(0, 9) == 9
+    assert (after.cleaner_checkpoint(0), history(topic)) == (today.cleaner_checkpoint(0), shown)
+    anew = LogDir(spark, logs.location).topic("tidy").log
+    anew.look_back()
+    assert anew.decisions().cleaner_checkpoint(0) == today.cleaner_checkpoint(0), "receipts that went are not missed"
+    assert anew.decisions().cleanings == after.cleanings
+    topic.append(rows(spark, "c=1"), now_ms=T0)
+    assert topic.roll(now_ms=T0 + 30 * DAY_MS) == {0: 10}
+    assert topic.log.decisions().closed_offset(0, 10) == 10, "and goes on"
+
+    files = set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet"))
+    vacuum(topic.log, spark, now_ms=T0 + 30 * DAY_MS)
+    assert set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet")) == files, "nothing is a day old"
+
+    letters = spark.range(2).select(
+        F.timestamp_millis(F.lit(T0) + F.col("id") * F.lit(DAY_MS)).alias("refused_at"), F.lit("x").alias("source")
+    )
+    letters.write.format("delta").mode("append").save(topic.log.paths.dead_letters)
+    expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS, retention_ms=2 * DAY_MS)
+    assert topic.dead_letters().count() == 2
+    expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS + 1, retention_ms=2 * DAY_MS)
+    assert topic.dead_letters().count() == 1
+
+
+def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FULL takes files that no commit named, once they are a day old; it also stands in where LITE finds its commits gone."""
+    topic = logs.create_topic("gaps")
+    for text in ("a=1", "a=2", "a=3"):
+        topic.append(rows(spark, text, timestamp_ms=T0), now_ms=T0)
+    folder = Path(topic.log.paths.log)
+    (named,) = sorted(folder.glob("partition=0/**/*.parquet"))[:1]
+    old, young = named.with_name("part-00000-old.parquet"), named.with_name("part-00000-young.parquet")
+    for orphan in (old, young):
+        shutil.copyfile(named, orphan)
+    two_days_ago = time.time() - 2 * DAY_MS / 1000
+    os.utime(old, (two_days_ago, two_days_ago))
+    vacuum(topic.log, spark, now_ms=clock.now_ms())
+    assert old.exists(), "LITE knows of no such file"
+    spark.sparkContext.setJobGroup("listing", "VACUUM FULL")
+    vacuum(topic.log, spark, now_ms=clock.now_ms(), orphans=True)
+    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
+    seen = spark.sparkContext.statusTracker()
+    stages = [stage for job in seen.getJobIdsForGroup("listing") if (info := seen.getJobInfo(job)) for stage in info.stageIds]
+    tasks = [one.numTasks for stage in stages if (one := seen.getStageInfo(stage))]
+    assert max(tasks) <= 8, "one folder is not listed by 10,000 tasks, whatever master the session has"
+
+    shutil.copyfile(named, old)
+    os.utime(old, (two_days_ago, two_days_ago))
+    DeltaTable(topic.log.paths.log).create_checkpoint()
+    (folder / "_delta_log" / f"{0:020}.json").unlink()
+    for commit in (folder / "_delta_log").glob("*.json"):
+        os.utime(commit, (two_days_ago, two_days_ago))
+    vacuum(topic.log, spark, now_ms=clock.now_ms())
+    assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
+    assert history(topic) == ["0 a=1", "1 a=2", "2 a=3"]
+    monkeypatch.setattr(upkeep, "_vacuum_full", pytest.fail)
+    vacuum(topic.log, spark, now_ms=clock.now_ms())  # LITE goes on from there
+
+
+def test_a_mirror_deletes_nothing_of_its_own(spark: SparkSession, logs: LogDir) -> None:
+    """Its records are the source's."""
+    topic = logs.create_topic("mirror")
+    topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=T0, details={"query": "q", "source": "orders", "identity": "1"})])
+    with pytest.raises(UserError, match="mirrors orders: delete records there"):
+        topic.delete_records({0: 0})

@@ -1,0 +1,175 @@
+"""The commits of the log: whose they are, which version each one has, and how far a RESTORE went back."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastword.storage.delta.history import CommitMetadata, commits_since, find_token, newest_metadata
+from tests.pictures import T0, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir
+
+_ROWS = pa.table({"number": [1]})
+_SCALARS = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
+_RECEIPTS = st.lists(st.dictionaries(st.text(), _SCALARS | st.lists(_SCALARS, max_size=3), max_size=4), max_size=3)
+_METADATA = st.builds(
+    CommitMetadata,
+    token=st.text(),
+    kind=st.text(),
+    queries=st.dictionaries(st.text(), st.integers(min_value=0), max_size=4),
+    receipts=_RECEIPTS.map(tuple),
+)
+
+
+@given(_METADATA)
+def test_commit_metadata_comes_back_from_its_json(metadata: CommitMetadata) -> None:
+    """Whatever the token, the queries and the receipts are; one line of JSON."""
+    text = metadata.to_json()
+    assert CommitMetadata.from_json(text) == metadata
+    assert "\n" not in text
+
+
+_JSON = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+
+
+@given(st.none() | st.text() | _JSON.map(json.dumps))
+def test_a_commit_that_is_not_ours_has_no_metadata_of_ours(text: str | None) -> None:
+    """No text, no JSON, JSON of somebody else."""
+    assert CommitMetadata.from_json(text) is None
+
+
+def _commit(path: Path, metadata: CommitMetadata | None = None, text: str | None = None) -> None:
+    """Append to a throwaway table as one of ours does, or as somebody else."""
+    written = metadata.to_json() if metadata else text
+    properties = CommitProperties(custom_metadata={"userMetadata": written} if written is not None else {})
+    write_deltalake(path, _ROWS, mode="append", commit_properties=properties)
+
+
+def test_the_newest_metadata_lies_below_any_number_of_foreign_commits(tmp_path: Path) -> None:
+    """None in a table of others; then ours under 0, 1 and 25 of theirs; the newest of ours."""
+    for text in (None, "", "not JSON", '{"user": "somebody"}'):
+        _commit(tmp_path, text=text)
+    table = DeltaTable(tmp_path)
+    assert newest_metadata(table) is None
+    for token in ("a", "b"):
+        _commit(tmp_path, CommitMetadata(token=token, kind="append", queries={"q": ord(token)}))
+    for foreign in (0, 1, 24):
+        for _ in range(foreign):
+            _commit(tmp_path)
+        table.update_incremental()
+        newest = newest_metadata(table)
+        assert newest is not None
+        assert (newest.token, dict(newest.queries)) == ("b", {"q": ord("b")})
+    assert table.version() == 30
+
+
+def test_the_newest_metadata_is_that_of_the_loaded_version(tmp_path: Path) -> None:
+    """A snapshot of an old version does not see what came after it."""
+    for token in ("a", "b", "c"):
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    for version, token in enumerate(("a", "b", "c")):
+        newest = newest_metadata(DeltaTable(tmp_path, version=version))
+        assert newest is not None
+        assert newest.token == token
+
+
+def test_a_token_is_found_in_the_commits_after_a_version_and_nowhere_else(tmp_path: Path) -> None:
+    """Versions 0 to 4 carry a, nothing, b, c, nothing."""
+    for token in ("a", None, "b", "c", None):
+        _commit(tmp_path, CommitMetadata(token=token, kind="append") if token else None)
+    table = DeltaTable(tmp_path)
+    assert {token: find_token(table, token, 0) for token in "abcd"} == {"a": None, "b": 2, "c": 3, "d": None}
+    assert [find_token(table, "b", since) for since in range(5)] == [2, 2, None, None, None]
+    assert [find_token(table, "c", since) for since in range(6)] == [3, 3, 3, None, None, None]
+    earlier = DeltaTable(tmp_path, version=2)
+    assert {token: find_token(earlier, token, 0) for token in "abc"} == {"a": None, "b": 2, "c": None}, "and what came after it is not"
+
+
+@pytest.mark.parametrize(("gone", "newer"), [(0, 0), (0, 3), (2, 0), (2, 3), (1, 3)])
+def test_commits_have_their_versions_whatever_came_since_and_whatever_is_gone(tmp_path: Path, gone: int, newer: int) -> None:
+    """delta-rs numbers what came after the loaded version as if it had not come; the oldest commits leave the Delta log in the end.
+
+    ```
+     version     0 1 2 3 4 5   6 7 8
+     token       a b c d e f   g h i
+                 gone          newer
+    ```
+    """
+    tokens = "abcdefghi"
+    for token in tokens[:6]:
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    table = DeltaTable(tmp_path)
+    table.create_checkpoint()
+    for version in range(gone):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    for token in tokens[6 : 6 + newer]:
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    for since in range(-1, 6):
+        found = [(one.version, one.metadata.token if one.metadata else None) for one in commits_since(table, since)]
+        assert found == [(version, tokens[version]) for version in range(5, max(since, gone - 1), -1)]
+
+
+def _restored(table: DeltaTable, since: int) -> list[int]:
+    table.update_incremental()
+    return [one.restored_version for one in commits_since(table, since) if one.restored_version is not None]
+
+
+def test_a_restore_to_a_moment_went_back_to_the_newest_version_with_the_same_files(tmp_path: Path) -> None:
+    """Its commit names no version; those from before it need not be asked for. Nothing is known where the Delta log ends before.
+
+    ```
+     version   0    1    2    3    4 (to 1)   5    6 (to 4)   7 (to 2)
+     files     a    ab   abc  abcd ab         abe  ab         abc
+    ```
+    """
+    for token in "abcd":
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    table = DeltaTable(tmp_path)
+    moments = {one.version: one.time_ms for one in commits_since(table, -1)}
+
+    def restore(version: int) -> None:
+        table.restore(datetime.fromtimestamp(moments[version] / 1000, timezone.utc))
+
+    restore(1)
+    assert _restored(table, 3) == [1]
+    for token in "e":
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    table.update_incremental()
+    moments |= {one.version: one.time_ms for one in commits_since(table, 3)}
+    restore(4)
+    restore(2)
+    assert _restored(table, 6) == [2]
+    assert _restored(table, 5) == [2, 4]
+    assert _restored(table, -1) == [2, 4, 1]
+    table.create_checkpoint()
+    (tmp_path / "_delta_log" / f"{3:020}.json").unlink()
+    assert _restored(table, 6) == [-1]
+
+
+def test_delete_records_outlives_a_restore_to_a_later_moment(spark: SparkSession, logs: LogDir) -> None:
+    """The log start holds, as the version that it went back to holds it; commits from before that were not read again."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    topic.append(rows(spark, "grape=1 lime=1 kiwi=1"), now_ms=T0)
+    topic.delete_records({0: 1}, now_ms=T0)
+    kept = topic.append(rows(spark, "fig=1"), now_ms=T0).table_version
+    then = Path(topic.log.paths.log, "_delta_log", f"{kept:020}.json").stat().st_mtime
+    topic.append(rows(spark, "plum=1"), now_ms=T0)
+    topic.log.look_back()
+    moment = datetime.fromtimestamp(then, timezone.utc) + timedelta(milliseconds=2)  # Delta goes by its file's
+    spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO TIMESTAMP AS OF '{moment.isoformat(timespec='milliseconds')}'")
+    topic.log.look_back()
+    assert [one.restored_version for one in topic.log.decisions().restores] == [kept]
+    assert [row["offset"] for row in topic.records().orderBy("offset").collect()] == [1, 2, 3]
+    assert topic.verify().ok

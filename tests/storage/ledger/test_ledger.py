@@ -1,0 +1,230 @@
+"""What a ledger keeps when it is written again: what still holds; who is gone for long is forgotten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.read_positions import Position
+from lastword.compaction.readers import Reader
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lastword.storage.ledger.decisions import Decisions
+
+_DAY = DAY_MS
+
+
+@pytest.fixture(name="ledger")
+def _ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(str(tmp_path / "ledger"), "fruit")
+    ledger.create([Decision(kind=Kind.CREATE, time_ms=0, details={"topic_id": "id", "partitions": 1})])
+    return ledger
+
+
+def _decide(ledger: Ledger, kind: Kind, day: float, name: str | None = None, **details: Any) -> None:
+    ledger.append([Decision(kind=kind, time_ms=int(day * _DAY), name=name, details=details)])
+
+
+def _folded_alike(ledger: Ledger, fold: Callable[[Decisions], object]) -> object:
+    """Return what the decisions say, by this ledger and by one that is opened anew."""
+    found = fold(ledger.read())
+    assert found == fold(Ledger(ledger._uri, "fruit").read())  # noqa: SLF001  the same folder
+    return found
+
+
+def test_a_transactional_id_is_forgotten_when_nothing_was_begun_under_it_for_long(ledger: Ledger) -> None:
+    """Not one whose transaction is open, nor a streaming query's, nor who has the highest producer id: that is never given twice.
+
+    ```
+     day          0     1      2      3         10 ────► transactional.id.expiration.ms of 7 days
+     morning      id 0         epoch 1           goes: begun a second before day 3
+     open         id 1                           stays: its transaction is open
+     stream       id 2                           stays: a query's micro-batches go on under it
+     noon                             id 3       stays: begun at day 3
+     highest      id 4                           stays until somebody has a higher id
+    ```
+    """
+    for day, name, producer_id, epoch, query in (
+        (0, "morning", 0, 0, None),
+        (0, "open", 1, 0, None),
+        (0, "stream", 2, 0, "a-query"),
+        (0, "highest", 4, 0, None),
+        (2, "morning", 0, 1, None),
+        (3, "noon", 3, 0, None),
+    ):
+        _decide(ledger, Kind.PRODUCER, day, name, producer_id=producer_id, epoch=epoch, timeout_ms=None, query=query)
+    assert ledger.compact(before_ms=3 * _DAY, least_files=1, silent_ms=2 * _DAY, open_ids={"open"}) == 1, "the epoch before, no id"
+    assert ledger.compact(before_ms=3 * _DAY, least_files=1, silent_ms=3 * _DAY, open_ids={"open"}) == 1
+    assert _folded_alike(ledger, lambda today: set(today.producers)) == {"open", "stream", "noon", "highest"}
+    _decide(ledger, Kind.PRODUCER, 4, "next", producer_id=5, epoch=0, timeout_ms=None, query=None)
+    assert ledger.compact(before_ms=3 * _DAY, least_files=1, silent_ms=3 * _DAY) == 2
+    assert _folded_alike(ledger, lambda today: set(today.producers)) == {"stream", "noon", "next"}
+
+
+def test_a_short_expiration_forgets_what_was_decided_in_the_last_week_too(ledger: Ledger) -> None:
+    """All rows of the id go, young ones as well, or it would be known by them again."""
+    for day, producer_id, name in ((0, 0, "a"), (8, 0, "a"), (8, 1, "b")):
+        _decide(ledger, Kind.PRODUCER, day, name, producer_id=producer_id, epoch=int(day > 0), timeout_ms=None, query=None)
+    assert ledger.compact(before_ms=2 * _DAY, least_files=1, silent_ms=9 * _DAY) == 2
+    assert _folded_alike(ledger, lambda today: set(today.producers)) == {"b"}
+
+
+def test_a_reader_is_forgotten_a_week_after_it_expired_or_was_dropped(ledger: Ledger) -> None:
+    """Until then it is shown as expired. Of a reader that was dropped nothing stays that would bring it back."""
+
+    def seen(name: str, day: float, *, expires_after: float = 2) -> None:
+        position = Position(offsets=(5,), table_version=1, since_version=1)
+        reader = Reader(name=name, position=position, seen_ms=int(day * _DAY), expiration_ms=int(expires_after * _DAY))
+        _decide(ledger, Kind.READER, day, name, **reader.to_details())
+
+    def dropped(name: str, day: float) -> None:
+        _decide(ledger, Kind.READER, day, name, offsets=None)
+
+    seen("gone", 0)
+    seen("expired", 1.5)
+    seen("patient", 0, expires_after=100)
+    seen("dropped", 1)
+    dropped("dropped", 2)
+    seen("dropped by a slow clock", 9)
+    dropped("dropped by a slow clock", 2)
+    seen("dropped lately", 1)
+    dropped("dropped lately", 4)
+    assert ledger.compact(before_ms=3 * _DAY, least_files=1) == 7, "gone, and both rows of each that was dropped"
+    assert _folded_alike(ledger, lambda today: set(today.readers)) == {"expired", "patient"}
+
+
+def test_purges_that_wait_for_a_cleaning_stay_and_so_does_the_highest(ledger: Ledger) -> None:
+    """However old: a tombstone that may go at once would else wait for its horizon, and a table behind a purge not be fenced."""
+
+    def decide(kind: Kind, offset: int, version: int) -> None:
+        ledger.append([Decision(kind=kind, time_ms=0, partition=0, offset=offset, table_version=version, details={})])
+
+    decide(Kind.PURGE, 3, 1)
+    decide(Kind.PURGE, 7, 2)
+    decide(Kind.CLEAN, 5, 3)
+    decide(Kind.PURGE, 2, 4)
+    assert ledger.read().released_offsets(0) == [2, 7]
+    assert ledger.compact(before_ms=_DAY, least_files=1) == 1
+    assert _folded_alike(ledger, lambda today: today.released_offsets(0)) == [2, 7]
+    decide(Kind.CLEAN, 9, 5)
+    assert ledger.compact(before_ms=_DAY, least_files=1) == 2
+    assert [row.offset for row in ledger.rows() if row.kind is Kind.PURGE] == [7]
+    assert _folded_alike(ledger, lambda today: today.released_offsets(0)) == []
+
+
+def _placed(ledger: Ledger, kind: Kind, day: float, version: int, offset: int | None = None, **details: Any) -> None:
+    """Decide something about partition 0 at a table version."""
+    partition = None if kind is Kind.RESTORE else 0
+    decision = Decision(kind=kind, time_ms=int(day * _DAY), partition=partition, offset=offset, table_version=version, details=details)
+    ledger.append([decision])
+
+
+def test_what_a_restore_took_back_stays_void_whatever_restore_came_after(ledger: Ledger) -> None:
+    """Each of them is kept: the second one says nothing of what the first took back, which is young here, as a RESTORE may bear any time.
+
+    ```
+     table version   50             52             60
+                     log start 100  RESTORE to 49  RESTORE to 55      100 lies in what was taken back
+                     tombstone 7 may go
+    ```
+    """
+    _placed(ledger, Kind.START, 10, 50, 100)
+    _placed(ledger, Kind.PURGE, 10, 51, 7)
+    _placed(ledger, Kind.RESTORE, 0, 52, restored_version=49)
+    _placed(ledger, Kind.RESTORE, 0, 60, restored_version=55)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 0
+    assert _folded_alike(ledger, lambda today: (today.log_start_offset(0), today.released_offsets(0))) == (0, [])
+    assert _folded_alike(ledger, lambda today: [one.version for one in today.restores]) == [52, 60]
+
+
+def test_of_log_starts_and_rolls_the_highest_stays_not_the_last_that_was_written(ledger: Ledger) -> None:
+    """Two who decide at the same time may write theirs in either order."""
+    for kind in (Kind.START, Kind.ROLL):
+        _placed(ledger, kind, 1, 5, 300)
+        _placed(ledger, kind, 1, 5, 500)
+        _placed(ledger, kind, 1, 5, 100)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 4
+    assert _folded_alike(ledger, lambda today: (today.log_start_offset(0), today.closed_offset(0, 900))) == (500, 500)
+
+
+def test_what_is_young_takes_the_place_of_nothing_as_a_restore_may_yet_make_it_void(ledger: Ledger) -> None:
+    """A cleaning of the last days has passed two purges, and told of a higher tombstone; then it is taken back."""
+    _placed(ledger, Kind.CLEAN, 0, 1, 6, highest_removed_tombstone=5)
+    _placed(ledger, Kind.PURGE, 1, 2, 3)
+    _placed(ledger, Kind.PURGE, 1, 3, 7)
+    _placed(ledger, Kind.START, 1, 4, 2)
+    _placed(ledger, Kind.CLEAN, 10, 10, 9, highest_removed_tombstone=8)
+    _placed(ledger, Kind.START, 10, 10, 9)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 0
+    _placed(ledger, Kind.RESTORE, 11, 12, restored_version=9)
+    assert _folded_alike(ledger, lambda today: today.released_offsets(0)) == [3, 7]
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 2
+    assert _folded_alike(ledger, lambda today: today.newest_cleaning(0)).details["highest_removed_tombstone"] == 5  # type: ignore[attr-defined]
+
+
+def test_a_restore_that_is_undone_lets_old_decisions_hold_again_while_it_is_young(ledger: Ledger) -> None:
+    """The ledger is written again in between. What a RESTORE of long ago took back does not come again: its files are gone.
+
+    ```
+     table version   2              5             6                7             8
+                     log start 100  RESTORE to 1  log start 40     RESTORE to 4  written again
+     day             1              9             9                10            20
+    ```
+    """
+    _placed(ledger, Kind.START, 1, 2, 100)
+    _placed(ledger, Kind.RESTORE, 9, 5, restored_version=1)
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 0
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 0
+    _placed(ledger, Kind.START, 9, 6, 40)
+    _placed(ledger, Kind.RESTORE, 10, 7, restored_version=4)
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 100
+    assert ledger.compact(before_ms=20 * _DAY, least_files=1) == 1, "the log start of version 6"
+    assert _folded_alike(ledger, lambda today: today.log_start_offset(0)) == 100
+
+
+def test_of_what_no_restore_takes_back_the_newest_alone_stays_however_young(ledger: Ledger) -> None:
+    """A reader tells each few seconds where it is, a loader begins each second: the ledger is not the larger for it."""
+    for number in range(5):
+        position = Position(offsets=(number,), table_version=1, since_version=1)
+        reader = Reader(name="tail", position=position, seen_ms=number, expiration_ms=_DAY)
+        _decide(ledger, Kind.READER, 9, "tail", **reader.to_details())
+        _decide(ledger, Kind.PRODUCER, 9, "loader", producer_id=0, epoch=number, timeout_ms=None, query=None)
+        _decide(ledger, Kind.CONFIG, 9, **{"cleanup.policy": "compact", "segment.ms": str(number)})
+        ledger.append([Decision(kind=Kind.LOOKED, time_ms=9 * _DAY, table_version=number)])
+    assert ledger.compact(before_ms=_DAY, least_files=1) == 16
+    assert _folded_alike(ledger, lambda today: (today.readers["tail"].position.offsets, today.producers["loader"].epoch)) == ((4,), 4)
+    assert _folded_alike(ledger, lambda today: (today.overrides["segment.ms"], today.looked_at_version)) == ("4", 4)
+
+
+def test_what_is_decided_while_the_ledger_is_read_to_be_written_again_is_not_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id is silent for long and comes back at that moment, in another process: the ledger is left as it is, or written with that."""
+    for name, producer_id in (("nightly", 0), ("highest", 1)):
+        _decide(ledger, Kind.PRODUCER, 0, name, producer_id=producer_id, epoch=0, timeout_ms=None, query=None)
+    read, other = ledger._refresh, Ledger(ledger._uri, "fruit")  # noqa: SLF001
+
+    def come_back() -> None:
+        read()
+        if other.read().producers["nightly"].epoch == 0:
+            _decide(other, Kind.PRODUCER, 9, "nightly", producer_id=0, epoch=1, timeout_ms=None, query=None)
+
+    monkeypatch.setattr(ledger, "_refresh", come_back)
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1, silent_ms=5 * _DAY) == 0
+    assert _folded_alike(ledger, lambda today: today.producers["nightly"].epoch) == 1
+
+
+def test_the_newest_receipt_is_that_of_the_newest_swap_in_whichever_order_they_were_written(ledger: Ledger) -> None:
+    """One that a crash kept from the ledger is written when somebody misses it; of two for one swap the later one counts."""
+    _placed(ledger, Kind.CLEAN, 1, 10, 600, highest_removed_tombstone=7)
+    _placed(ledger, Kind.CLEAN, 1, 4, 200, highest_removed_tombstone=9)
+    _placed(ledger, Kind.CLEAN, 1, 4, 100, rounds_left=2)
+    assert _folded_alike(ledger, lambda today: (today.cleaner_checkpoint(0), today.rounds_left(0))) == (600, 0)
+    assert _folded_alike(ledger, lambda today: today.cleaner_checkpoint(0, as_of_version=9)) == 100
+    assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 1
+    assert _folded_alike(ledger, lambda today: [one.offset for one in today.cleanings[0]]) == [200, 600], "200 tells of a tombstone"

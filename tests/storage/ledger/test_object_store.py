@@ -1,0 +1,80 @@
+"""An S3 store, spoken to over HTTP: what the control plane does there without Spark. Spark's side needs 600 MB of jars and is not run."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from lastword import LogDir, arrow
+from lastword.compaction.errors import TopicExists, UnknownTopic
+from lastword.spark.object_store import storage_options
+from lastword.status.standing import Looker
+from lastword.storage.files.paths import filesystem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_S3A = "spark.hadoop.fs.s3a."
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    """A store with one bucket, and what reaches it: derived from Spark's settings."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    # A process of its own: delta-rs holds the interpreter's lock while it asks.
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
+        with attempt:
+            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=10).close()  # noqa: S310  loopback
+    yield storage_options(
+        {
+            f"{_S3A}access.key": "key",
+            f"{_S3A}secret.key": "secret",
+            f"{_S3A}endpoint": endpoint,
+            f"{_S3A}endpoint.region": "us-east-1",
+            f"{_S3A}path.style.access": "true",
+        }
+    )
+    server.kill()
+    server.wait()
+
+
+def test_topics_are_made_described_altered_and_deleted_on_an_object_store(options: dict[str, str]) -> None:
+    """Ledger, explain, standing and arrow too; two at once are one, by a conditional put."""
+    logs = LogDir(None, "s3a://bucket/topics", storage_options=options)
+    assert (logs.topics(), logs.is_local) == ([], False)
+    topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
+    with pytest.raises(TopicExists):
+        logs.create_topic("fruit")
+    topic.alter_config({"segment.bytes": "4MiB"})
+    again = LogDir(None, "s3a://bucket/topics", storage_options=options)
+    assert again.topics() == ["fruit"]
+    assert again.topic("fruit").describe().overrides == {"cleanup.policy": "compact", "segment.bytes": "4194304"}
+    assert [one.obstacle for one in again.topic("fruit").explain()] == ["nothing cleanable"] * 2
+    standing = Looker(topic.log, logs.cleaner).look(None, now_ms=1)
+    assert (standing.error, len(standing.partitions)) == (None, 2)
+    assert arrow.latest("s3a://bucket/topics/fruit", storage_options=options).num_rows == 0
+    logs.delete_topic("fruit")
+    with pytest.raises(UnknownTopic):
+        again.topic("fruit")
+
+
+def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, str]) -> None:
+    """What the caches do: a folder, a file, a rename, a listing."""
+    files = filesystem_of("s3a://bucket/caches", options)
+    files.create_dir("producers", recursive=True)
+    with files.open_output_stream("producers/state.json.new") as stream:
+        stream.write(b"{}")
+    files.move("producers/state.json.new", "producers/state.json")
+    with files.open_input_file("producers/state.json") as stream:
+        assert stream.read() == b"{}"

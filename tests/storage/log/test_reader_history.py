@@ -1,0 +1,107 @@
+"""What a reader is told of a log's history: tombstones that went, and RESTOREs, whether the ledger knows of them already or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from delta import DeltaTable as SparkDeltaTable
+from deltalake import DeltaTable
+
+from lastword.compaction.read_positions import RemovedTombstone, TakenBack
+from lastword.storage.delta import crash_points
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.reader_history import HistoryWatch, removed_tombstones, restores
+from tests.pictures import DAY_MS, T0, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+    from lastword.storage.delta.crash_points import CrashPoint
+
+
+def _topic_with_a_tombstone(spark: SparkSession, logs: LogDir) -> Topic:
+    """Make grape=1, grape=∅, lime=1 in a closed segment, then lime=2 in the next: 0 to 2, 3."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
+    topic.append(rows(spark, "grape=1 grape=∅ lime=1"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.append(rows(spark, "lime=2"), now_ms=T0)
+    return topic
+
+
+def test_a_removed_tombstone_is_told_from_the_cleaning_that_removed_it(spark: SparkSession, logs: LogDir) -> None:
+    """The first cleaning stamps the tombstone, the one after its horizon removes it; a reader that began later is told nothing."""
+    topic = _topic_with_a_tombstone(spark, logs)
+    began = topic.log.snapshot().version
+    topic.clean(T0, force=True)
+    topic.clean(T0 + 2 * DAY_MS)
+    table, decisions = DeltaTable(topic.log.paths.log), topic.log.decisions()
+
+    removed = [RemovedTombstone(table_version=table.version(), partition=0, offset=1)]
+    assert removed_tombstones(table, decisions, began) == removed
+    assert removed_tombstones(table, decisions, table.version()) == []
+    assert restores(table, decisions, 0) == []
+    assert list(HistoryWatch().look(table, decisions, began).tombstones) == removed
+
+
+def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The swap's own metadata says what was removed."""
+    topic = _topic_with_a_tombstone(spark, logs)
+    topic.clean(T0, force=True)
+
+    def crash(point: CrashPoint) -> None:
+        if point is crash_points.CrashPoint.SWAP_COMMITTED:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(crash_points, "reached", crash)
+    with pytest.raises(KeyboardInterrupt):
+        topic.clean(T0 + 2 * DAY_MS)
+    monkeypatch.undo()
+    table = DeltaTable(topic.log.paths.log)
+
+    assert removed_tombstones(table, topic.log.decisions(), 0) == [RemovedTombstone(table_version=table.version(), partition=0, offset=1)]
+
+
+def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_back(spark: SparkSession, logs: LogDir) -> None:
+    """The ledger need not know of it; a watch that looked before it is told too."""
+    topic = _topic_with_a_tombstone(spark, logs)
+    topic.clean(T0, force=True)
+    before = topic.log.snapshot().version
+    topic.clean(T0 + 2 * DAY_MS)
+    topic.append(rows(spark, "kiwi=1 kiwi=2"), now_ms=T0)
+    watch = HistoryWatch()
+    table = DeltaTable(topic.log.paths.log)
+    assert [one.offset for one in watch.look(table, topic.log.decisions(), 0).tombstones] == [1]
+
+    SparkDeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(before)
+    table.update_incremental()
+    taken_back = [TakenBack(table_version=table.version(), restored_version=before, log_end_offsets=(4,))]
+
+    for told in (watch.look(table, topic.log.decisions(), 0), HistoryWatch().look(table, topic.log.decisions(), 0)):
+        assert (list(told.tombstones), list(told.restores)) == ([], taken_back)
+    assert restores(table, topic.log.decisions(), 0) == taken_back
+    topic.log.look_back()
+    assert restores(table, topic.log.decisions(), 0) == taken_back
+    assert removed_tombstones(table, topic.log.decisions(), 0) == []
+
+
+def test_the_ledger_keeps_old_receipts_that_removed_a_higher_tombstone_than_every_later_one(tmp_path: Path) -> None:
+    """Months later a slow reader is told the same; receipts that tell nobody anything have gone."""
+    ledger = Ledger(str(tmp_path / "ledger"), "fruit")
+    ledger.create([Decision(kind=Kind.CREATE, time_ms=T0, details={"topic_id": "id", "partitions": 2})])
+
+    def receipt(version: int, partition: int, removed: int | None) -> Decision:
+        details = {"highest_removed_tombstone": removed}
+        return Decision(kind=Kind.CLEAN, time_ms=T0, partition=partition, offset=version, table_version=version, details=details)
+
+    for at, partition, removed in ((1, 0, 5), (2, 0, 9), (3, 0, 7), (4, 0, None), (5, 1, 3), (6, 0, None)):
+        ledger.append([receipt(at, partition, removed)])
+
+    assert ledger.compact(before_ms=T0 + 1, least_files=1) == 2
+    assert [row.table_version for row in ledger.rows() if row.kind is Kind.CLEAN] == [2, 3, 5, 6]

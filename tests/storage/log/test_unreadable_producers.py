@@ -1,0 +1,224 @@
+"""A spoilt file that holds rows of producers: nothing is known of its partition's transactions, and the other partitions go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword import LogDir
+from lastword.status.standing import Looker
+from lastword.storage.log import producer_states as producer_log
+from lastword.streaming.cleaning.scheduler import Tending
+from tests.pictures import DAY_MS, T0, history, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lastword import Topic
+
+_PRODUCED = (
+    "key string, value string, partition int, producer_id bigint, producer_epoch int, sequence int, transactional boolean, control string"
+)
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+
+
+def _written(spark: SparkSession, sequence: int, partitions: Sequence[int] = (0, 1, 2), *, transactional: bool = False) -> DataFrame:
+    """Return two values of one key in each partition, by one producer: `a=0 a=1`."""
+    found = [("a", str(one), partition, 7, 0, one, transactional, None) for partition in partitions for one in (sequence, sequence + 1)]
+    return spark.createDataFrame(found, _PRODUCED)
+
+
+def _sequences(topic: Topic, spark: SparkSession, of: Sequence[int] | None = None) -> dict[int, int | None]:
+    """Return the last sequence of producer 7 by partition."""
+    return {partition: one.last_sequence for (partition, _), one in topic.log.producer_states(spark, of=of).items()}
+
+
+class _Spoilt:
+    """The oldest file of partition 1, spoilt, and a process that knows nothing of the topic's producers yet, or what is in the cache."""
+
+    def __init__(self, spark: SparkSession, logs: LogDir, topic: Topic, *, cached: bool = False) -> None:
+        self.file = min(Path(topic.log.paths.log).glob("partition=1/**/*.parquet"), key=lambda one: one.stat().st_mtime_ns)
+        self._good = self.file.read_bytes()
+        self.file.write_bytes(b"PAR1" + b"\0" * (len(self._good) - 8) + b"PAR1")
+        self.file.with_name(f".{self.file.name}.crc").unlink(missing_ok=True)
+        self.cache = Path(topic.log.paths.producers) / "state.json"
+        if not cached:
+            self.cache.unlink(missing_ok=True)
+        self.logs = LogDir(spark, logs.location)
+        self.topic = self.logs.topic(topic.name)
+
+    def mend(self) -> None:
+        """Put back the copy."""
+        self.file.write_bytes(self._good)
+
+
+@pytest.fixture(autouse=True)
+def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr(producer_log, "RETRY_SECONDS", 1e9)
+
+
+def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_can_be_read(
+    spark: SparkSession, logs: LogDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By force it is tried again at once; nothing that is not whole is kept for other processes."""
+    topic = logs.create_topic("spoilt", partitions=3, config={**_EAGER, "producer.id.expiration.ms": 1_000})
+    topic.append(_written(spark, 0), now_ms=T0)
+    topic.roll(now_ms=T0)
+    spoilt = _Spoilt(spark, logs, topic)
+    topic = spoilt.topic
+    with caplog.at_level(logging.ERROR):
+        assert [sorted(one.partition for one in topic.clean(T0)) for _ in range(2)] == [[0, 2], []]
+    assert sum("partition is uncleanable" in one.getMessage() for one in caplog.records) == 1, "said once"
+    assert [history(topic, one) for one in (0, 2)] == [["1 a=1"], ["1 a=1"]]
+    for force in (False, True):
+        report = topic.explain(T0, force=force)[1]
+        assert (report.obstacle, report.eligible) == ("uncleanable after a failure", False)
+        assert spoilt.file.name in str(report.uncleanable_reason)
+        assert "not known" in report.bound_detail
+    assert 1 not in {one.partition for one in topic.clean(T0, force=True)}
+    with pytest.raises(Exception, match="READ_FILE"):
+        topic.append(_written(spark, 2, [0]), now_ms=T0)  # who may append is not known
+    assert [topic.log.forget_producers(now_ms=T0 + DAY_MS) for _ in range(2)] == [0, 0]
+    assert not spoilt.cache.exists()
+
+    spoilt.mend()
+    assert topic.clean(T0) == [], "not yet"
+    assert 1 in {one.partition for one in topic.clean(T0, force=True)}
+    assert history(topic, 1) == ["1 a=1"]
+    assert topic.log.producer_states(spark) == LogDir(spark, logs.location).topic("spoilt").log.producer_states(None), "from the cache"
+    topic.append(_written(spark, 2), now_ms=T0)
+
+
+def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(spark: SparkSession, logs: LogDir) -> None:
+    """A transaction that opens holds back its own partition, and is aborted there when it hangs; where the file is, once that is mended."""
+    topic = logs.create_topic("meanwhile", partitions=3, config={**_EAGER, "transaction.timeout.ms": 1_000})
+    topic.append(_written(spark, 0, transactional=True), now_ms=T0)
+    topic.roll(now_ms=T0)
+    topic.open_transactions()
+    spoilt = _Spoilt(spark, logs, topic)
+    other, topic = topic, spoilt.topic
+    assert topic.log.readable_states(spark)[1].keys() == {1}
+    other.append(_written(spark, 2, [0, 2], transactional=True), now_ms=T0)  # it has read the states before
+    reports = topic.explain(T0)
+    assert [one.last_stable_offset for one in reports] == [0, 0, 0]
+    assert ["producer 7" in one.bound_detail for one in reports] == [True, False, True]
+    assert _sequences(topic, spark, of=[0, 2]) == {0: 3, 2: 3}
+    cleaner = spoilt.logs.cleaner
+    seen = Looker(topic.log, cleaner).look(spark, now_ms=T0)
+    assert ([one.first_offsets for one in seen.transactions], seen.error) == ([{0: 0, 2: 0}], None)
+    assert [one.partition for one in seen.uncleanable] == [1]
+
+    now_ms = [T0 + DAY_MS]
+    tending = Tending(spark=spark, cleaner=cleaner, config=cleaner.config, topics=lambda: [topic.log], clock_ms=lambda: now_ms[0])
+    tending.tick()
+    assert topic.log.seen_transactions(spark) == []
+    assert [history(topic, one)[-1].split()[1] for one in (0, 2)] == ["ABORT", "ABORT"]
+    spoilt.mend()
+    assert _sequences(topic, spark) == {0: None, 1: 1, 2: None}, "fenced, by a new epoch"
+    assert [one.first_offsets for one in topic.open_transactions()] == [{1: 0}]
+    now_ms[0] += DAY_MS
+    tending.tick()
+    assert topic.open_transactions() == []
+    assert history(topic, 1)[-1].split()[1] == "ABORT"
+    assert (tending.tended.failures, tending.tended.last_failure) == (0, None)
+
+
+def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old file that nobody needs any more may be spoilt: from what was known of all partitions it goes on."""
+    topic = logs.create_topic("passing", partitions=3, config=_EAGER)
+    topic.append(_written(spark, 0), now_ms=T0)
+    assert _sequences(topic, spark) == {0: 1, 1: 1, 2: 1}
+    spoilt = _Spoilt(spark, logs, topic, cached=True)
+    topic.append(_written(spark, 2, [0, 1]), now_ms=T0)
+    read = producer_log.summaries
+    with monkeypatch.context() as patch:
+
+        def fails(_: Any) -> Any:
+            message = "[FAILED_READ_FILE.NO_HINT] the storage does not answer"
+            raise OSError(message)
+
+        patch.setattr(producer_log, "summaries", fails)
+        assert topic.log.readable_states(spark)[1].keys() == {0, 1}, "nobody has written to 2"
+        patch.setattr(producer_log, "summaries", read)
+        assert topic.log.readable_states(spark)[1].keys() == {0, 1}, "not tried yet"
+        patch.setattr(producer_log, "RETRY_SECONDS", 0)
+        assert topic.log.readable_states(spark, again=True)[1] == {}
+    assert _sequences(topic, spark) == {0: 3, 1: 3, 2: 1}
+
+    topic.append(_written(spark, 4, [1]), now_ms=T0)
+
+    def breaks(_: Any) -> Any:
+        message = "the session is gone"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(producer_log, "summaries", breaks)
+        with pytest.raises(RuntimeError, match="session is gone"):
+            topic.explain(T0)
+    assert _sequences(topic, spark) == {0: 3, 1: 5, 2: 1}
+    spoilt.mend()
+
+
+def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a minute; the other partitions are read as they grow meanwhile."""
+    topic = logs.create_topic("again", partitions=3, config=_EAGER)
+    topic.append(_written(spark, 0), now_ms=T0)
+    spoilt = _Spoilt(spark, logs, topic)
+    log = spoilt.topic.log
+    assert log.readable_states(spark)[1].keys() == {1}
+    spoilt.mend()
+    topic.append(_written(spark, 2), now_ms=T0)
+    states, unreadable = log.readable_states(spark)
+    assert unreadable.keys() == {1}
+    assert {place[0]: one.last_sequence for place, one in states.items()} == {0: 3, 2: 3}
+    monkeypatch.setattr(time, "monotonic", lambda: 2e9)
+    assert log.readable_states(spark)[1] == {}
+    assert _sequences(spoilt.topic, spark) == {0: 3, 1: 3, 2: 3}
+
+
+def test_a_log_start_behind_the_spoilt_file_is_a_way_out(spark: SparkSession, logs: LogDir) -> None:
+    """Nothing of the file is read to take it away."""
+    topic = logs.create_topic("lost", partitions=3, config=_EAGER)
+    for sequence, partitions in ((0, [0, 1, 2]), (2, [1])):
+        topic.append(_written(spark, sequence, partitions), now_ms=T0)
+        topic.roll(now_ms=T0)
+    topic = _Spoilt(spark, logs, topic).topic
+    described = topic.describe().partitions[1]
+    assert ([one.last_offset for one in described.segments], described.last_stable_offset) == ([1, 3], 0)
+    topic.delete_records({1: 2}, now_ms=T0)
+    assert topic.log.readable_states(spark, again=True)[1] == {}
+    assert sorted(one.partition for one in topic.clean(T0)) == [0, 1, 2]
+    assert history(topic, 1) == ["3 a=3"]
+    assert topic.verify().ok
+
+
+def test_retention_goes_on_beside_it_and_says_so_where_nothing_is_compacted(
+    spark: SparkSession, logs: LogDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last file of a partition has to be read, as its last row keeps the log end: the others lose what they are to lose."""
+    topic = logs.create_topic("deleted", partitions=3, config={"cleanup.policy": "delete", "retention.ms": "1h"})
+    topic.append(_written(spark, 0), now_ms=T0 - DAY_MS)
+    topic.roll(now_ms=T0 - DAY_MS)
+    topic.append(rows(spark, "b=1", partition=0), now_ms=T0)
+    spoilt = _Spoilt(spark, logs, topic)
+    topic = spoilt.topic
+    with caplog.at_level(logging.ERROR), pytest.raises(Exception, match="READ_FILE"):
+        topic.apply_retention(T0)
+    assert sum("partition is uncleanable" in one.getMessage() for one in caplog.records) == 1
+    assert [len(one.segments) for one in topic.describe().partitions] == [1, 1, 1]
+    assert (history(topic, 0), history(topic, 2)) == (["2 b=1"], [])
+    report = topic.explain(T0)[1]
+    assert report.obstacle == "cleanup.policy does not include compact"
+    assert spoilt.file.name in str(report.uncleanable_reason)
+    spoilt.mend()
+    topic.apply_retention(T0)
+    assert history(topic, 1) == []

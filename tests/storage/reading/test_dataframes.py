@@ -1,0 +1,215 @@
+"""What readers see: the last words now and in the past, decoded and narrowed, and what changed in between."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
+from tests.pictures import HOUR_MS, T0, rows, text, vacuum
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lastword import LogDir, Topic
+
+_COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1h"}
+
+
+@pytest.fixture
+def topic(logs: LogDir) -> Topic:
+    """Return a compacted topic of one partition whose cleaner waits for nothing."""
+    return logs.create_topic("fruit-prices", config=_COMPACT, now_ms=T0)
+
+
+def append(topic: Topic, spark: SparkSession, picture: str, *, roll: bool = True) -> None:
+    """Append what a picture draws, and close the segment."""
+    topic.append(rows(spark, picture), now_ms=T0)
+    if roll:
+        topic.roll(now_ms=T0)
+
+
+def words(table: DataFrame) -> str:
+    """Return a table of last words as a picture, by key."""
+    return " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in table.collect()))
+
+
+def test_the_past_is_asked_by_version_moment_or_offsets_before_and_after_cleaning(topic: Topic, spark: SparkSession) -> None:
+    """As of an offset vector the answer comes from the newest table version that cleaning has not spoilt for it."""
+    append(topic, spark, "a=1 b=1 a=2")
+    version = topic.log.snapshot().version
+    moment = datetime.fromtimestamp(dict(topic.log.commit_times())[version] / 1000, timezone.utc)
+    append(topic, spark, "c=1 b=∅ a=3")
+    append(topic, spark, "d=1", roll=False)
+
+    asked: list[Any] = [{0: 3}, version, moment, moment.isoformat(), {0: 5}, {0: 1}, {0: 7}, None]
+    right = ["a=2 b=1", "a=2 b=1", "a=2 b=1", "a=2 b=1", "a=2 c=1", "a=1", "a=3 c=1 d=1", "a=3 c=1 d=1"]
+    assert [words(topic.latest(as_of=one)) for one in asked] == right
+    topic.clean(now_ms=T0)
+    assert [words(topic.latest(as_of=one)) for one in asked] == right
+    topic.clean(now_ms=T0 + HOUR_MS)
+    assert [words(topic.latest(as_of=one)) for one in asked] == right
+    assert topic.records(as_of=version).count() == 3
+
+
+def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, spark: SparkSession) -> None:
+    """Cleaning has passed the point, and VACUUM has taken the files; or the records were deleted; or the point never was."""
+    append(topic, spark, "a=1 b=1 a=2")
+    append(topic, spark, "a=3", roll=False)
+    version = topic.log.snapshot().version
+    topic.clean(now_ms=T0)
+    vacuum(topic, spark)
+
+    with pytest.raises(HistoryCleaned, match=r"as_of offsets \{0: 2\}: cleaning has passed that point, and VACUUM took 1 of the"):
+        topic.latest(as_of={0: 2})
+    with pytest.raises(HistoryCleaned, match=rf"as_of table version {version}: cleaning has passed that point"):
+        topic.latest(as_of=version)
+    assert words(topic.latest(as_of={0: 3})) == "a=2 b=1"
+    with pytest.raises(OffsetOutOfRange, match=r"partition 0: as_of offset 9; allowed is up to 4 \(last stable offset\)"):
+        topic.latest(as_of={0: 9})
+    with pytest.raises(UserError, match=r"as_of = 99: allowed are the table versions 0 to"):
+        topic.latest(as_of=99)
+    with pytest.raises(HistoryCleaned, match="the history of the log begins at"):
+        topic.latest(as_of=datetime.now(timezone.utc) - timedelta(days=1))
+    with pytest.raises(UserError, match=r"as_of = 'noon': allowed is a table version, a datetime"):
+        topic.latest(as_of="noon")
+    topic.delete_records({0: 3}, now_ms=T0)
+    with pytest.raises(HistoryCleaned, match=r"partition 0: as_of offset 2 was deleted; the log starts at 3"):
+        topic.latest(as_of={0: 2})
+
+
+def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: Topic, spark: SparkSession) -> None:
+    """Nobody has looked back yet: a section that is dirty again must not be taken for clean."""
+    append(topic, spark, "a=1 b=1 a=2")
+    version = topic.log.snapshot().version
+    topic.clean(now_ms=T0)
+    DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
+    assert words(topic.latest()) == "a=2 b=1"
+    append(topic, spark, "a=3")
+    assert words(topic.latest()) == "a=3 b=1"
+    assert words(topic.latest(as_of={0: 2})) == "a=1 b=1"
+
+
+def test_the_clean_section_is_not_shuffled(topic: Topic, spark: SparkSession) -> None:
+    """A clean log is one scan; a small dirty section is sent to it."""
+    append(topic, spark, "a=1 b=1 a=2")
+    topic.clean(now_ms=T0)
+    plan = _plan(topic.latest())
+    assert ("Exchange" in plan, "Aggregate" in plan, "Join" in plan) == (False, False, False)
+
+    append(topic, spark, "b=2")
+    plan = _plan(topic.latest())
+    assert ("BroadcastHashJoin" in plan, "SortMergeJoin" in plan) == (True, False)
+    assert words(topic.latest()) == "a=2 b=2"
+
+
+def test_partitions_and_keys_narrow_what_is_read(logs: LogDir, spark: SparkSession) -> None:
+    """They reach the scan: Delta partitions are pruned, keys are looked for in Parquet's statistics."""
+    topic = logs.create_topic("two", partitions=2, config=_COMPACT, now_ms=T0)
+    topic.append(rows(spark, "a=1 b=1", partition=0), now_ms=T0)
+    topic.append(rows(spark, "a=2 c=1", partition=1), now_ms=T0)
+    assert words(topic.latest(partitions=[1])) == "a=2 c=1"
+    assert words(topic.latest(keys=["a", b"b"])) == "a=1 a=2 b=1"
+    assert words(topic.latest(partitions=[0], keys=["a"])) == "a=1"
+    assert "PushedFilters: [IsNull(control), IsNotNull(key), EqualTo(key" in _plan(topic.latest(keys=["a"]))
+    with pytest.raises(UserError, match="has no partition 2: allowed is 0 to 1"):
+        topic.latest(partitions=[2])
+
+
+def test_values_are_decoded_on_demand(topic: Topic, spark: SparkSession) -> None:
+    """JSON with and without a schema, Avro, text; what does not parse ends the read or is null."""
+    topic.append(spark.createDataFrame([("a", '{"price": 3}'), ("b", None)], "key string, value string"), now_ms=T0)
+    assert topic.latest(value_format="json", schema="price int").select("value.price").collect() == [(3,)]
+    assert topic.latest(value_format="json").selectExpr("variant_get(value, '$.price', 'int')").collect() == [(3,)]
+    assert topic.latest(value_format="utf8").select("value").collect() == [('{"price": 3}',)]
+
+    topic.append(spark.createDataFrame([("a", "three")], "key string, value string"), now_ms=T0)
+    with pytest.raises((PySparkException, Py4JJavaError), match="Malformed records are detected"):
+        topic.latest(value_format="json", schema="price int").collect()
+    assert topic.latest(value_format="json", schema="price int", mode="PERMISSIVE").select("value.price").collect() == [(None,)]
+
+    avro = json.dumps({"type": "record", "name": "price", "fields": [{"name": "price", "type": "int"}]})
+    written = spark.range(1).select(
+        F.lit("a").alias("key"), F.call_function("to_avro", F.struct(F.lit(7).alias("price")), F.lit(avro)).alias("value")
+    )
+    topic.append(written, now_ms=T0)
+    assert topic.latest(value_format="avro", schema=avro).select("value.price").collect() == [(7,)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"value_format": "xml"}, r"value_format = 'xml': allowed is json, avro, utf8"),
+        ({"schema": "a int"}, r"schema = a int: a schema needs value_format"),
+        ({"value_format": "json", "schema": "int int int"}, r"schema 'int int int' is not SQL DDL"),
+        ({"value_format": "avro"}, r"schema = None: avro needs the writer's schema as JSON text"),
+        ({"value_format": "utf8", "schema": "a int"}, r"utf8 has none"),
+        ({"value_format": "json", "mode": "DROPMALFORMED"}, r"mode = 'DROPMALFORMED': allowed is FAILFAST or PERMISSIVE"),
+        ({"isolation": "snapshot"}, r"isolation 'snapshot': allowed is read_committed or read_uncommitted"),
+    ],
+)
+def test_what_cannot_be_is_named_with_what_is_allowed(topic: Topic, given: dict[str, Any], told: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(UserError, match=told):
+        topic.latest(**given)
+
+
+def test_changes_carry_the_values_from_before(topic: Topic, spark: SparkSession) -> None:
+    """Insert, update, delete, and the insert after a delete; a tombstone for a key that is not there is no change."""
+    append(topic, spark, "a=1 b=1")
+    append(topic, spark, "a=2 b=∅ c=1 x=∅ a=3 b=2", roll=False)
+    every = [
+        "2 a=1 update_before", "2 a=2 update_after", "3 b=1 delete", "4 c=1 insert",
+        "6 a=2 update_before", "6 a=3 update_after", "7 b=2 insert",
+    ]  # fmt: skip
+    net = ["4 c=1 insert", "6 a=1 update_before", "6 a=3 update_after", "7 b=1 update_before", "7 b=2 update_after"]
+    assert told(topic.changes({0: 2}, {0: 8})) == every
+    assert told(topic.changes({0: 2}, {0: 8}, net=True)) == net
+    assert told(topic.changes({0: 2}, {0: 2})) == []
+    assert told(topic.changes({0: 0}, {0: 8}, net=True)) == ["4 c=1 insert", "6 a=3 insert", "7 b=2 insert"]
+    assert told(topic.changes({0: 2}, {0: 4}, net=True)) == ["1 b=1 delete", "2 a=1 update_before", "2 a=2 update_after"]
+
+    topic.roll(now_ms=T0)
+    topic.clean(now_ms=T0)
+    assert told(topic.changes({0: 2}, {0: 8})) == every
+    assert told(topic.changes({0: 2}, {0: 8}, net=True)) == net
+
+
+def test_changes_that_cleaning_took_are_refused(topic: Topic, spark: SparkSession) -> None:
+    """Every change needs every record; net changes need both ends, and get them as long as the old files are there."""
+    append(topic, spark, "a=1 b=1")
+    append(topic, spark, "a=2 a=3")
+    topic.clean(now_ms=T0)
+    append(topic, spark, "b=2")
+    with pytest.raises(
+        HistoryCleaned, match=r"changes to offsets \{0: 5\}: they were appended after records from offset 2 on had been cleaned"
+    ):
+        topic.changes({0: 2}, {0: 5})
+    net = ["3 a=1 update_before", "3 a=3 update_after", "4 b=1 update_before", "4 b=2 update_after"]
+    assert told(topic.changes({0: 2}, {0: 5}, net=True)) == net
+    vacuum(topic, spark)
+    with pytest.raises(HistoryCleaned, match="VACUUM took"):
+        topic.changes({0: 2}, {0: 5}, net=True)
+    assert told(topic.changes({0: 4}, {0: 5})) == ["4 b=1 update_before", "4 b=2 update_after"]
+    with pytest.raises(OffsetOutOfRange, match="changes from offset 5 to 4"):
+        topic.changes({0: 5}, {0: 4})
+
+
+def told(changes: DataFrame) -> list[str]:
+    """Return changes as `offset key=value change_type`, in the order of the log."""
+    found = changes.orderBy("offset", F.col("change_type") != "update_before").collect()
+    return [f"{row['offset']} {text(row['key'])}={text(row['value'])} {row['change_type']}" for row in found]
+
+
+def _plan(table: DataFrame) -> str:
+    plan: str = table._jdf.queryExecution().explainString(  # noqa: SLF001
+        table.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")  # type: ignore[union-attr]  # noqa: SLF001
+    )
+    return plan

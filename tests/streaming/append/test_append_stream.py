@@ -1,0 +1,260 @@
+"""Streaming appends: exactly once, in the order of arrival, and nothing of a bad input lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from lastword import clock
+from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
+from lastword.streaming.append.sources import FileSource, RateSource, open_source, trigger_of
+from lastword.streaming.cleaning import claims
+from tests.pictures import latest, log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+
+_COMPACT = {"cleanup.policy": "compact"}
+_SCHEMA = "fruit string, price double, op string"
+_NOW = {"availableNow": True}
+
+
+def _source(folder: Path, **settings: Any) -> FileSource:
+    return FileSource.model_validate(
+        {
+            "name": "files",
+            "topic": "fruit",
+            "format": "json",
+            "path": str(folder),
+            "key": ["fruit"],
+            "tombstone": "op = 'd'",
+            "drop": ["op"],
+        }
+        | {"schema": _SCHEMA}
+        | settings
+    )
+
+
+def _run(spark: SparkSession, topic: Topic, source: FileSource, **settings: Any) -> None:
+    opened = open_source(spark, source, topic.log, now_ms=clock.now_ms())
+    query = topic.append_stream(opened.rows, name=source.name, trigger=_NOW, on_invalid=source.on_invalid, **settings)
+    assert query.awaitTermination(60)
+
+
+def _arrive(folder: Path, name: str, lines: list[Any], second: int) -> None:
+    folder.mkdir(exist_ok=True)
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (folder / name).write_text(text + "\n")
+    os.utime(folder / name, (1_700_000_000 + second, 1_700_000_000 + second))
+
+
+def test_files_of_very_different_sizes_in_one_micro_batch_keep_their_order_of_arrival(
+    spark: SparkSession, logs: LogDir, tmp_path: Path
+) -> None:
+    """Spark packs files by size; offsets follow modification time, then the line in the file, all the same."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    folder = tmp_path / "incoming"
+    counter = 0
+    for second, (name, count) in enumerate([("m.json", 500), ("z.json", 20_000), ("a.json", 3)]):
+        _arrive(folder, name, [{"fruit": f"f{number % 50}", "price": counter + number} for number in range(count)], second)
+        counter += count
+    _run(spark, topic, _source(folder))
+    prices = [json.loads(bytes(row["value"]))["price"] for row in topic.records().orderBy("offset").select("value").collect()]
+    assert prices == list(range(counter))
+    assert topic.describe().table_version == 1
+
+
+def test_a_stream_goes_on_where_it_stopped_and_takes_each_file_once(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """Three starts under one name; a delete is a tombstone; the value is the rest as JSON, nulls included."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    folder = tmp_path / "incoming"
+    _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.5, "op": "u"}, {"fruit": "lime", "op": "u"}], 1)
+    _run(spark, topic, _source(folder))
+    _run(spark, topic, _source(folder))
+    _arrive(folder, "2.json", [{"fruit": "grape", "op": "d"}], 2)
+    _run(spark, topic, _source(folder))
+    assert log(topic) == ['0 grape={"price":1.5}', '1 lime={"price":null}', "2 grape=∅"]
+    assert latest(topic) == {"lime": '{"price":null}'}
+
+
+def test_bad_rows_become_dead_letters_with_their_reason_and_the_good_ones_are_in_the_log(
+    spark: SparkSession, logs: LogDir, tmp_path: Path
+) -> None:
+    """Keyless, malformed, wrong type, oversized and negative timestamp in one file; the next file comes after them as usual."""
+    topic = logs.create_topic("fruit", config={**_COMPACT, "max.message.bytes": 1_000})
+    folder = tmp_path / "incoming"
+    _arrive(
+        folder,
+        "1.json",
+        [
+            {"fruit": "grape", "note": "ok", "at": 5},
+            {"note": "no key", "at": 5},
+            '{"fruit": "lime", "note": ',
+            {"fruit": "lime", "note": "x" * 2_000, "at": 5},
+            {"fruit": "kiwi", "note": "early", "at": -7},
+            {"fruit": "plum", "note": "wrong type", "at": "yesterday"},
+            {"fruit": "fig", "note": "ok too", "at": 6},
+        ],
+        1,
+    )
+    source = _source(folder, schema="fruit string, note string, at bigint", timestamp="at", tombstone="", drop=[], value="note")
+    _run(spark, topic, source)
+    assert log(topic) == ["0 grape=ok", "1 fig=ok too"]
+    refused = {row["reason"]: row for row in topic.dead_letters().collect()}
+    assert sorted(refused) == ["keyless", "malformed", "negative_timestamp", "oversized"]
+    assert refused["negative_timestamp"]["detail"] == "timestamp -7 ms: allowed is 0 (1970-01-01) or later"
+    assert bytes(refused["keyless"]["value"]) == b"no key"
+    raws = [row["raw"] for row in topic.dead_letters().where("reason = 'malformed'").orderBy("raw").collect()]
+    assert raws == ['{"fruit": "lime", "note": ', '{"fruit": "plum", "note": "wrong type", "at": "yesterday"}']
+    assert refused["oversized"]["source"] == "files"
+    _arrive(folder, "2.json", [{"fruit": "grape", "note": "more"}], 2)
+    _run(spark, topic, source)
+    assert log(topic)[2:] == ["2 grape=more"]
+    assert topic.dead_letters().count() == 5
+
+
+def test_on_invalid_fail_stops_the_query_and_appends_nothing_of_the_micro_batch(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """The error names the reason; after the row is mended the query goes on."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    folder = tmp_path / "incoming"
+    _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.0}, {"price": 2.0}], 1)
+    source = _source(folder).model_copy(update={"on_invalid": "fail"})
+    with pytest.raises(StreamingQueryException, match="1 × keyless"):
+        _run(spark, topic, source)
+    assert topic.describe().record_count == 0
+    assert topic.dead_letters().count() == 0
+    topic.alter_config({"cleanup.policy": "delete"})
+    _run(spark, topic, source)
+    assert topic.describe().record_count == 2
+
+
+def test_a_stream_with_a_wrong_column_is_refused_before_it_starts(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """The schema of a stream is known; so are a missing key column, a bad condition and a source with nothing to infer from."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    (tmp_path / "incoming").mkdir()
+    stream = spark.readStream.format("rate").load().select(F.col("value").alias("key"), F.lit("x").alias("value"))
+    with pytest.raises(UserError, match="column key is bigint"):
+        topic.append_stream(stream, name="rate")
+    with pytest.raises(UserError, match="no column frut in"):
+        open_source(spark, _source(tmp_path / "incoming", key=["frut"]), topic.log, now_ms=0)
+    with pytest.raises(UserError, match="not a SQL condition"):
+        open_source(spark, _source(tmp_path / "incoming", tombstone="op = = 'd'"), topic.log, now_ms=0)
+    with pytest.raises(UserError, match="give `schema`"):
+        open_source(spark, _source(tmp_path / "incoming", schema=""), topic.log, now_ms=0)
+    with pytest.raises(UserError, match="use append for a batch"):
+        topic.append_stream(spark.range(1), name="batch")
+
+
+def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """Never doubles in silence: restore it, take a new name, or say that the rows shall come again."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    folder = tmp_path / "incoming"
+    _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.0}], 1)
+    _run(spark, topic, _source(folder))
+    shutil.rmtree(topic.log.paths.query("files"))
+    with pytest.raises(QueryRefused, match="lastword queries forget fruit files"):
+        _run(spark, topic, _source(folder))
+    assert len(log(topic)) == 1
+    topic.forget_query("files")
+    _run(spark, topic, _source(folder))
+    assert log(topic) == ['0 grape={"price":1.0}', '1 grape={"price":1.0}']
+
+
+def test_a_mirror_keeps_offsets_and_drops_what_it_brings_again(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """A stream with an offset column; its checkpoint may be deleted, nobody else may append."""
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    folder = tmp_path / "incoming"
+    schema = "key string, value string, partition int, offset bigint"
+    first = [{"key": "grape", "value": str(at), "partition": at % 2, "offset": 10 + at} for at in range(6)]
+    _arrive(folder, "1.json", first, 1)
+
+    def run() -> None:
+        topic.append_stream(spark.readStream.schema(schema).json(str(folder)), name="mirror", trigger=_NOW).awaitTermination(60)
+
+    run()
+    expected = ["10 grape=0", "12 grape=2", "14 grape=4"]
+    assert log(topic, 0) == expected
+    shutil.rmtree(topic.log.paths.query("mirror"))
+    _arrive(folder, "2.json", [{"key": "lime", "value": "new", "partition": 0, "offset": 20}], 2)
+    run()
+    assert log(topic, 0) == [*expected, "20 lime=new"]
+    assert topic.dead_letters().count() == 0
+    with pytest.raises(UserError, match="takes records from there alone"):
+        topic.append(spark.createDataFrame([("a", "b")], "key string, value string"))
+    other = logs.create_topic("other", config=_COMPACT)
+    other.append(spark.createDataFrame([("a", "b")], "key string, value string"))
+    with pytest.raises(QueryRefused, match="holds records of its own"):
+        other.append_stream(spark.readStream.schema(schema).json(str(folder)), name="mirror")
+
+
+def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
+    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One query; the change holds at the next micro-batch; another topic of the same name is another topic.
+
+    A deletion that cannot be, as a round takes too long, leaves the query running.
+    """
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    folder = tmp_path / "incoming"
+    _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.0}], 1)
+    opened = open_source(spark, _source(folder), topic.log, now_ms=0)
+    query = topic.append_stream(opened.rows, name="files", trigger=trigger_of("100 milliseconds"))
+    try:
+        query.processAllAvailable()
+        with pytest.raises(QueryRefused, match="query files of topic fruit runs already"):
+            topic.append_stream(opened.rows, name="files")
+        logs.topic("fruit").alter_config({"segment.bytes": "1KiB"})
+        for number in (2, 3):
+            _arrive(folder, f"{number}.json", [{"fruit": "grape", "price": 2.0}], number)
+            query.processAllAvailable()
+        assert [segment.label for segment in topic.describe().partitions[0].segments] == [0, 1, 2]
+        with monkeypatch.context() as impatient, logs.cleaner.claims.in_progress(topic.log, [0]):
+            impatient.setattr(claims, "_LONGEST_ROUND_SECONDS", 0.1)
+            with pytest.raises(CommitConflict, match="topic fruit"):
+                logs.delete_topic("fruit")
+        _arrive(folder, "4.json", [{"fruit": "grape", "price": 3.0}], 4)
+        query.processAllAvailable()
+        assert (query.isActive, topic.describe().record_count) == (True, 4)
+        logs.delete_topic("fruit")
+        logs.create_topic("fruit", config=_COMPACT)
+        assert (query.isActive, query.exception()) == (False, None)
+        with pytest.raises(UnknownTopic, match="was deleted and another one created under its name"):
+            topic.append(spark.createDataFrame([("a", "b")], "key string, value string"))
+        assert logs.topic("fruit").describe().record_count == 0
+    finally:
+        query.stop()
+
+
+def test_csv_parquet_and_rate_sources_and_a_schema_that_is_inferred_once(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+    """Two key columns make a JSON key; the schema of the first start holds for later files."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    folder = tmp_path / "csv"
+    _arrive(folder, "1.csv", ["fruit,kind,price", "grape,red,5"], 1)
+    settings = {"name": "csv", "format": "csv", "key": ["fruit", "kind"], "value": "price", "tombstone": "", "drop": [], "schema": ""}
+    _run(spark, topic, _source(folder, **settings))
+    _arrive(folder, "2.csv", ["fruit,kind,price", "lime,,7", "fig,blue,cheap"], 2)
+    _run(spark, topic, _source(folder, **settings))
+    assert log(topic) == ['0 {"fruit":"grape","kind":"red"}=5']
+    assert sorted(row["reason"] for row in topic.dead_letters().collect()) == ["keyless", "malformed"]
+    columns = "struct<fruit:string,price:double,op:string>"
+    spark.createDataFrame([("kiwi", 1.0, "u")], columns).write.parquet(str(tmp_path / "parquet"))
+    _run(spark, topic, _source(tmp_path / "parquet", name="parquet", format="parquet"))
+    assert log(topic)[1:] == ['1 kiwi={"price":1.0}']
+    rate = RateSource.model_validate({"name": "rate", "topic": "fruit", "format": "rate", "rows.per.second": 50, "keys": 5})
+    query = topic.append_stream(open_source(spark, rate, topic.log, now_ms=0).rows, name="rate")
+    try:
+        while topic.describe().record_count < 20 and query.isActive:
+            query.awaitTermination(1)
+    finally:
+        query.stop()
+    assert {key.split("-")[0] for key in latest(topic) if key.startswith("key-")} == {"key"}

@@ -1,0 +1,188 @@
+"""The limit of bytes a second in the middle of a round: it waits between its turns, hurries for those who wait, and ends when paused."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from lastword.storage.cleaning import swap
+from lastword.streaming.cleaning.pacing import PacedTurn, Pacing
+from tests.pictures import T0, history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+
+
+class Waits(threading.Event):
+    """A clock in seconds that moves when somebody waits for the service to stop; `then` is done at the first of it."""
+
+    def __init__(self) -> None:
+        """Begin at 0."""
+        super().__init__()
+        self.now = 0.0
+        self.then: Callable[[], object] = lambda: None
+
+    def seconds(self) -> float:
+        """Return what time it is."""
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Move the clock on."""
+        self.now += timeout or 0.0
+        self.then()
+        return self.is_set()
+
+
+@pytest.fixture
+def waits() -> Waits:
+    """A clock."""
+    return Waits()
+
+
+def test_what_is_spent_is_waited_for_by_the_next_who_spends(waits: Waits) -> None:
+    """500 bytes at 100 a second: the next begins after 5 s, and the one who only waits, 2 s later."""
+    limit = Pacing(100, waits, waits.seconds)
+    limit.spend(500, lambda: False)
+    assert waits.now == 0
+    limit.spend(200, lambda: False)
+    assert waits.now == pytest.approx(5)
+    limit.wait()
+    assert waits.now == pytest.approx(7)
+
+
+def test_who_is_hurried_or_told_to_stop_waits_no_longer_and_is_counted(waits: Waits) -> None:
+    """A purge waits for the round; then the service ends."""
+    limit = Pacing(100, waits, waits.seconds)
+    limit.spend(500, lambda: False)
+    limit.spend(100, lambda: waits.now >= 1)
+    assert waits.now == pytest.approx(1, abs=0.21)
+    waits.then = waits.set
+    limit.spend(300, lambda: False)
+    assert waits.now < 2
+    waits.clear()
+    waits.then = lambda: None
+    limit.wait()
+    assert waits.now == pytest.approx(9), "all three are paid for"
+
+
+def test_another_round_has_its_turn_while_one_waits(waits: Waits) -> None:
+    """With one cleaner thread; a round that goes on takes its turn back."""
+    turns = threading.BoundedSemaphore(1)
+    free: list[bool] = []
+
+    def take() -> None:
+        free.append(turns.acquire(blocking=False))
+        turns.release()
+
+    waits.then = take
+    with turns:
+        pace = PacedTurn(Pacing(100, waits, waits.seconds), turns, lambda: False)
+        pace.spend(100)
+        pace.spend(100)
+        assert set(free) == {True}
+        assert not turns.acquire(blocking=False)
+        pace.settle(-50)
+    assert pace.turn_bytes == 500
+
+
+# --- a round ------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Spent(Pacing):
+    """A limit at which everything is a turn by itself, and what was spent and settled; `then` is done before what is spent as `at`."""
+
+    bytes: list[int] = field(default_factory=list)
+    at: int = -1
+    then: Callable[[], object] = lambda: None
+
+    def spend(self, counted_bytes: int, hurried: Callable[[], bool]) -> None:
+        """Note it."""
+        if len(self.bytes) == self.at:
+            self.then()
+        self.bytes.append(counted_bytes)
+        super().spend(counted_bytes, hurried)
+
+
+@pytest.fixture
+def topic(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> Topic:
+    """Two partitions of three closed segments, 60 records each, of which every other is superseded; no slice is too small for a turn."""
+    made = logs.create_topic("paced", partitions=2, config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for number in range(3):
+        again = F.when(F.col("id") % 2 == 0, F.lit("")).otherwise(F.lit(f"{number}-"))
+        value = F.substring(F.sha2(F.concat_ws("-", "id", F.lit(number)), 256), 1, 32)
+        made.append(spark.range(120).select(F.concat(again, "id").alias("key"), value.alias("value")), now_ms=T0)
+        made.roll(now_ms=T0)
+    monkeypatch.setattr(swap, "_LEAST_BYTES", 1)
+    return made
+
+
+def test_a_round_spends_what_it_reads_before_it_reads_it_and_what_it_wrote_besides(spark: SparkSession, topic: Topic, waits: Waits) -> None:
+    """Both passes and what is written, a slice at a time, and one commit; the next round has nothing to do."""
+    limit = Spent(1, waits, waits.seconds)
+    before = topic.log.snapshot()
+    share = topic.log.compression(before).indexed
+    assert 0.1 < share < 0.9
+    words = {word.partition(" ")[2] for word in history(topic)}
+    receipts = topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit)  # noqa: SLF001
+    assert [one.partition for one in receipts] == [0], "one partition is more than a round may take"
+    [receipt] = receipts
+    mine = before.files.partition == 0
+    indexed, again = round(share * int(before.files.size_bytes[mine].sum())), int(before.files.size_bytes[mine].sum())
+    assert receipt.read_bytes == indexed + again
+    first, *turns, settled = limit.bytes
+    assert first == indexed
+    assert len(turns) == 3
+    assert again < sum(turns) < 2 * again
+    assert sum(limit.bytes) == indexed + again + (receipt.bytes_after or 0)
+    assert waits.now == pytest.approx(first + sum(turns[:-1]), rel=0.01), "who waits is the one who spends next"
+    assert topic.log.snapshot().version == before.version + 1
+    assert settled != 0
+    limit.wait()
+    [other] = topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit)  # noqa: SLF001
+    assert other.partition == 1
+    assert topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit) == []  # noqa: SLF001
+    assert {word.partition(" ")[2] for word in history(topic)} < words
+    assert topic.verify().ok
+
+
+def test_no_round_is_paced_for_so_long_that_vacuum_takes_what_it_wrote(spark: SparkSession, topic: Topic, waits: Waits) -> None:
+    """Half a day, at a limit at which it would take years."""
+    topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=Spent(1e-6, waits, waits.seconds))  # noqa: SLF001
+    assert waits.now == pytest.approx(12 * 3600, abs=1)
+
+
+def test_a_round_that_is_paused_between_its_turns_changes_nothing(spark: SparkSession, topic: Topic, waits: Waits) -> None:
+    """What it wrote is in no commit; resumed, it is cleaned whole."""
+    limit = Spent(1, waits, waits.seconds, at=2, then=lambda: topic.pause(0))
+    before, rows = topic.log.snapshot().version, history(topic)
+    assert topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit) == []  # noqa: SLF001
+    assert (len(limit.bytes), topic.log.snapshot().version, history(topic)) == (3, before, rows)
+    topic.resume(0)
+    assert sum(one.removed_count for one in topic.clean(T0)) == 120
+    assert topic.verify().ok
+
+
+def test_a_round_hurries_when_its_topic_is_to_be_deleted(spark: SparkSession, logs: LogDir, topic: Topic, waits: Waits) -> None:
+    """The deletion waits for the round, so the round waits for nothing any more; and finds its topic still there."""
+    deleting = threading.Thread(target=lambda: logs.delete_topic("paced"))
+    cleaner = topic._log_dir.cleaner  # noqa: SLF001
+
+    def delete() -> None:
+        deleting.start()
+        while not cleaner.claims.is_awaited(topic.log):
+            pass
+
+    limit = Spent(1, waits, waits.seconds, at=1, then=delete)
+    [receipt] = cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit)
+    deleting.join()
+    assert receipt.removed_count == 60
+    assert waits.now == 0

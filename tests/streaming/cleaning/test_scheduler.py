@@ -1,0 +1,236 @@
+"""When a topic is tended again, and by which settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from deltalake import DeltaTable
+
+import lastword.storage.log.upkeep
+import lastword.streaming.cleaning.scheduler
+from lastword.compaction.config.topic_config import parse_service_config
+from lastword.streaming.cleaning.cleaner import Cleaner
+from lastword.streaming.cleaning.scheduler import Tending, _Due
+from tests.pictures import DAY_MS, T0, history, rows
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+    from lastword.storage.log.topic_log import TopicLog
+
+
+def _tending(spark: SparkSession, topic: Topic) -> Tending:
+    """Return a cleaner that has seen nothing yet, at T0, for one topic, of which it keeps what it knows from tick to tick."""
+    config, _ = parse_service_config({"log.initial.task.delay.ms": 0, "log.cleaner.backoff.ms": 3_000})
+    return Tending(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=lambda: T0)
+
+
+def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back() -> None:
+    """A service may start a day ahead of the clock that it is given later."""
+    due = _Due(delay_ms=30, upkeep_ms=1_030)
+    assert [due.passed("upkeep_ms", now_ms, 100) for now_ms in (1_000, 1_029, 1_030, 1_031, 1_129, 1_130)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert [due.passed("upkeep_ms", now_ms, 100) for now_ms in (500, 599, 600)] == [True, False, True]
+
+
+def test_time_outs_press_and_so_does_retention_where_no_cleaning_comes_before_it() -> None:
+    """What presses is done while a round takes its time."""
+    due = _Due(delay_ms=0, hanging_ms=50, retention_ms=20)
+    assert [due.is_pressing(now_ms) for now_ms in (19, 20, 49, 50)] == [False, False, False, True]
+    due.compacted = False
+    assert [due.is_pressing(now_ms) for now_ms in (19, 20, 49, 50)] == [False, True, True, True]
+
+
+def _slices(topic: Topic) -> list[int]:
+    """Return of how many slices each segment of partition 0 is."""
+    return [len(one.slices) for one in topic.describe().partitions[0].segments]
+
+
+def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_long(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge takes what fills a segment; the next one waits for log.retention.check.interval.ms only when there was nothing to join.
+
+    ```
+     slices of segments   2 2     first merge   1 2     second   1 1     third   nothing to do
+    ```
+    """
+    topic = logs.create_topic("backlog", config={"cleanup.policy": "delete", "retention.ms": -1})
+    picture = rows(spark, "a=1", timestamp_ms=T0)
+    for _ in range(2):
+        for _ in range(2):
+            topic.append(picture, now_ms=T0)
+        topic.roll(now_ms=T0)
+    topic.alter_config({"cleanup.policy": "delete", "retention.ms": -1, "segment.bytes": "1KiB"})
+    assert _slices(topic) == [2, 2]
+    tending, merged, merge = _tending(spark, topic), [], Cleaner.merge
+    seconds, always = [0.0], [False]
+
+    def counted(*args: Any, **settings: Any) -> int:
+        merged.append(1 if always[0] else merge(*args, **settings))
+        seconds[0] += 1
+        return merged[-1]
+
+    monkeypatch.setattr(Cleaner, "merge", counted)
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    tending.tick()
+    tending.tick()
+    assert (merged, _slices(topic)) == ([1, 1, 0], [1, 1])
+
+    always[0] = True
+    tending.clock_ms = lambda: T0 + tending.config.log_retention_check_interval_ms
+    tending.tick()
+    assert merged[3:] == [1, 1, 1], "a second each, and a tick has three"
+    tending.tick()
+    assert len(merged) == 9, "it goes on in the next one"
+    assert tending.tended.failures == 0
+
+
+def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: LogDir) -> None:
+    """Merges of a backlog follow one another; each time they left no partition for retention, which then waited for its next interval."""
+    topic = logs.create_topic("backlog", config={"cleanup.policy": "delete", "retention.ms": 1})
+    topic.append(rows(spark, "a=1"), now_ms=T0 - DAY_MS)
+    topic.roll(now_ms=T0 - DAY_MS)
+    tending = _tending(spark, topic)
+    with tending.cleaner.claims.in_progress(topic.log, [0]):  # a merge
+        tending.tick()
+    assert history(topic) == ["0 a=1"]
+    tending.tick()
+    assert history(topic) == []
+
+
+def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is logged and counted, and due again in an hour; ledger and producers do not grow because files cannot be listed."""
+    topic = logs.create_topic("upkeep", config={"cleanup.policy": "compact"})
+    taken = []
+
+    def fails(*_: Any, **__: Any) -> None:
+        message = "no such file"
+        raise OSError(message)
+
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", fails)
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "compact_ledger", lambda *_, **__: taken.append("ledger"))
+    tending = _tending(spark, topic)
+    tending.tick()
+    assert (taken, tending.tended.failures, tending.tended.last_failure) == (["ledger"], 1, "no such file")
+
+
+def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: SparkSession, logs: LogDir) -> None:
+    """A lower ratio cleans, a policy with delete deletes; the service is not started again."""
+    topic = logs.create_topic("changed", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    topic.append(rows(spark, "a=1 a=2 b=1", timestamp_ms=T0 - DAY_MS), now_ms=T0)
+    topic.roll(now_ms=T0)
+    tending = _tending(spark, topic)
+    tending.tick()
+    assert history(topic) == ["0 a=1", "1 a=2", "2 b=1"]
+    topic.alter_config({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    tending.tick()
+    assert history(topic) == ["1 a=2", "2 b=1"]
+    topic.alter_config({"cleanup.policy": "compact,delete", "retention.ms": "1h"})
+    tending.tick()
+    assert history(topic) == []
+
+
+def _checkpoints(topic: Topic) -> list[int]:
+    """Return the versions at which the Delta log of a topic has a checkpoint."""
+    return sorted(int(one.name.split(".")[0]) for one in Path(topic.log.paths.log, "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_append_does(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that starts takes the newest one that it finds, whoever wrote it; so does one that tends a topic of the same name anew."""
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", lambda *_, **__: None)  # it commits, too
+    monkeypatch.setattr(lastword.storage.log.upkeep, "CHECKPOINT_COMMITS", 3)
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 3)
+    topic = logs.create_topic("appended", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    tending = _tending(spark, topic)
+    found = []
+    for _ in range(7):
+        topic.append(rows(spark, "a=1"), now_ms=T0)
+        tending.tick()
+        found.append(_checkpoints(topic))
+    assert found == [[], [], [3], [3], [3], [3, 6], [3, 6]]
+
+    later = _tending(spark, topic)
+    later.tick()
+    assert _checkpoints(topic) == [3, 6]
+    later._due[topic.log.paths.root].checkpoint_version = 100  # noqa: SLF001  of a topic that was deleted
+    for _ in range(2):
+        topic.append(rows(spark, "a=1"), now_ms=T0)
+    later.tick()
+    assert _checkpoints(topic) == [3, 6, 9]
+    assert DeltaTable(topic.log.paths.log).version() == 9
+    assert tending.tended.failures + later.tended.failures == 0
+
+
+def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be written into the folder of the next topic of that name. One that another thread works on gets its own later."""
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 1)
+    topic = logs.create_topic("deleted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    topic.append(rows(spark, "a=1"), now_ms=T0)
+    tending, found = _tending(spark, topic), list[bool]()
+
+    def written(log: TopicLog, _spark: SparkSession) -> int:
+        found.append(tending.cleaner.claims.works_on(log))
+        return log.snapshot().version
+
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "checkpoint", written)
+    with tending.cleaner.claims.kept_away(topic.log):
+        tending.tick()
+    assert found == []
+    tending.tick()
+    assert found == [True]
+    assert tending.tended.failures == 0
+
+
+def test_a_checkpoint_that_delta_does_not_write_is_a_failure_and_tried_again_after_as_many_commits(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta swallows what went wrong, so it is asked afterwards which checkpoint it has."""
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", lambda *_, **__: None)
+    for module in (lastword.storage.log.upkeep, lastword.streaming.cleaning.scheduler):
+        monkeypatch.setattr(module, "CHECKPOINT_COMMITS", 2)
+    topic = logs.create_topic("disk-full", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+    tending, failures = _tending(spark, topic), []
+
+    def without_space(log: TopicLog, _spark: SparkSession) -> int:
+        return lastword.storage.log.upkeep.checkpoint(log, cast("SparkSession", _FullDisk(log)))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lastword.streaming.cleaning.scheduler, "checkpoint", without_space)
+        for _ in range(3):
+            topic.append(rows(spark, "a=1"), now_ms=T0)
+            tending.tick()
+            failures.append(tending.tended.failures)
+    assert failures == [0, 1, 1]
+    assert tending.tended.last_failure == "topic disk-full: Delta wrote no checkpoint of its log at table version 2; the newest is of -1"
+    topic.append(rows(spark, "a=1"), now_ms=T0)
+    tending.tick()
+    assert (_checkpoints(topic), tending.tended.failures) == ([4], 1)
+
+
+class _FullDisk:
+    """What `lastword.storage.log.upkeep.checkpoint` asks of a session, for a log of which no checkpoint can be written."""
+
+    def __init__(self, log: TopicLog) -> None:
+        version = SimpleNamespace(version=lambda: -1)
+        snapshot = SimpleNamespace(version=lambda: log.snapshot().version, checkpointProvider=lambda: version)
+        delta_log = SimpleNamespace(update=lambda *_: snapshot, checkpoint=lambda *_: None)
+        delta = SimpleNamespace(DeltaLog=SimpleNamespace(forTable=lambda *_: delta_log))
+        apache = SimpleNamespace(spark=SimpleNamespace(sql=SimpleNamespace(delta=delta)))
+        option = SimpleNamespace(empty=lambda: None)
+        self._jvm = SimpleNamespace(org=SimpleNamespace(apache=apache), scala=SimpleNamespace(Option=option))
+        self._jsparkSession = None

@@ -1,0 +1,244 @@
+"""A table kept in step with a log: whatever happens when, it is what the log says at the position that stands in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from lastword.compaction.errors import CommitConflict, UserError
+from lastword.storage import target
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.target import Target
+from tests.pictures import T0, rows, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lastword import LogDir, Topic
+    from lastword.compaction.read_positions import Position
+
+_ONCE = {"availableNow": True}
+
+
+@pytest.fixture
+def topic(logs: LogDir) -> Topic:
+    """Return a compacted topic of two partitions whose cleaner waits for nothing."""
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1h"}
+    return logs.create_topic("fruit-prices", partitions=2, config=config, now_ms=T0)
+
+
+def append(topic: Topic, spark: SparkSession, picture: str) -> None:
+    """Append what a picture draws to partition 0, and close the segment."""
+    topic.append(rows(spark, picture, partition=0), now_ms=T0)
+    topic.roll(now_ms=T0)
+
+
+def catch_up(topic: Topic, location: str | Path, **options: Any) -> None:
+    """Materialise all that there is, and stop."""
+    topic.materialize(str(location), trigger=_ONCE, **options).awaitTermination()
+
+
+def words(spark: SparkSession, location: str | Path) -> str:
+    """Return a target as a picture, by key."""
+    found = spark.read.format("delta").load(str(location)).collect()
+    return " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in found))
+
+
+def is_right(topic: Topic, spark: SparkSession, location: str | Path) -> None:
+    """Check a target against the log at the position that stands in it, row by row."""
+    standing = Target(str(location), topic_id=topic.log.decisions().topic_id).standing()
+    assert standing is not None
+    expected = sorted(topic.latest(as_of=standing.position).collect())
+    assert (
+        sorted(
+            spark.read.format("delta").load(str(location)).select("partition", "key", "value", "headers", "timestamp", "offset").collect()
+        )
+        == expected
+    )
+
+
+@pytest.mark.parametrize("share", [0, 10**9], ids=["by MERGE", "written anew"])
+def test_a_target_follows_the_log_over_restarts_and_cleaning(
+    topic: Topic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
+) -> None:
+    """Bootstrap, then updates, inserts and deletes; a word that comes back; nothing new is no commit."""
+    monkeypatch.setattr(target, "_REWRITE_SHARE", share)
+    append(topic, spark, "grape=1 lime=1 grape=2")
+    catch_up(topic, tmp_path / "target")
+    assert words(spark, tmp_path / "target") == "grape=2 lime=1"
+
+    append(topic, spark, "lime=∅ kiwi=1 grape=3 kiwi=2 fig=∅")
+    catch_up(topic, tmp_path / "target")
+    assert words(spark, tmp_path / "target") == "grape=3 kiwi=2"
+    is_right(topic, spark, tmp_path / "target")
+
+    topic.clean(now_ms=T0)
+    append(topic, spark, "lime=9")
+    catch_up(topic, tmp_path / "target")
+    catch_up(topic, tmp_path / "target")
+    assert words(spark, tmp_path / "target") == "grape=3 kiwi=2 lime=9"
+    assert len(_steps(topic, tmp_path / "target")) == 3
+
+
+def test_columns_are_typed_by_a_schema(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """The fields of the value beside columns with an underscore; keys as text; a tombstone deletes."""
+    typed = {"key_format": "utf8", "value_format": "json", "schema": "price int, key string"}
+    topic.append(_json(spark, [("a", 1), ("b", 2)]), now_ms=T0)
+    catch_up(topic, tmp_path / "target", **typed)
+    topic.append(_json(spark, [("a", 3), ("c", 4)]), now_ms=T0)
+    topic.append(rows(spark, "b=∅"), now_ms=T0)
+    catch_up(topic, tmp_path / "target", **typed)
+    table = spark.read.format("delta").load(str(tmp_path / "target"))
+    assert table.columns == ["_partition", "_key", "_offset", "_timestamp", "_headers", "price", "key"]
+    assert sorted(table.select("_key", "price").collect()) == [("a", 3), ("c", 4)]
+    with pytest.raises(UserError, match="the fields _key have the names of columns that a target adds"):
+        catch_up(topic, tmp_path / "other", value_format="json", schema="_key string")
+
+
+def test_history_keeps_every_word_and_when_it_held(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """SCD type 2: a word holds from its record to the next of its key, over micro-batches; a tombstone ends it."""
+    for step, picture in enumerate(("a=1 b=1", "a=2 a=3 c=1 b=∅", "a=∅ b=5")):
+        topic.append(rows(spark, picture, partition=0, timestamp_ms=T0 + 1000 * step), now_ms=T0)
+        catch_up(topic, tmp_path / "target", history=True)
+    table = spark.read.format("delta").load(str(tmp_path / "target"))
+    seconds = [F.expr(f"(unix_millis({name}) - {T0}) DIV 1000") for name in ("_valid_from", "_valid_to")]
+    found = table.orderBy("offset").select("key", "value", *seconds, "_is_current").collect()
+    assert [(text(row[0]), text(row[1]), *row[2:]) for row in found] == [
+        ("a", "1", 0, 1, False),
+        ("b", "1", 0, 1, False),
+        ("a", "2", 1, 1, False),
+        ("a", "3", 1, 2, False),
+        ("c", "1", 1, None, True),
+        ("b", "5", 2, None, True),
+    ]
+
+
+_POINTS = [CrashPoint.TARGET_PLANNED, CrashPoint.TARGET_MADE, CrashPoint.STEP_PLANNED, CrashPoint.STEP_TAKEN]
+
+
+@pytest.mark.parametrize("point", _POINTS, ids=lambda point: point.name)
+def test_a_crash_at_any_point_loses_and_doubles_nothing(
+    topic: Topic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:
+    """Crash in the bootstrap or in a step, start again: the target is right at every moment that there is one."""
+    append(topic, spark, "a=1 b=1")
+    if point in {CrashPoint.STEP_PLANNED, CrashPoint.STEP_TAKEN}:
+        catch_up(topic, tmp_path / "target")
+        append(topic, spark, "a=2 b=∅ c=1")
+
+    def crash(reached: CrashPoint) -> None:
+        if reached is point:
+            message = f"crashed: {point.value}"
+            raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "reached", crash)
+        with pytest.raises((RuntimeError, StreamingQueryException), match="crashed"):
+            catch_up(topic, tmp_path / "target")
+    if (tmp_path / "target").exists():
+        is_right(topic, spark, tmp_path / "target")
+    append(topic, spark, "d=1")
+    catch_up(topic, tmp_path / "target")
+    is_right(topic, spark, tmp_path / "target")
+    assert "d=1" in words(spark, tmp_path / "target")
+
+
+def test_a_second_writer_cannot_take_the_same_step(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """Both come from the same position; one of them is refused, and the target has the step once."""
+    append(topic, spark, "a=1")
+    catch_up(topic, tmp_path / "target")
+    mine = Target(str(tmp_path / "target"), topic_id=topic.log.decisions().topic_id)
+    standing = mine.standing()
+    assert standing is not None
+    append(topic, spark, "a=2")
+    catch_up(topic, tmp_path / "target")
+    late = topic.bootstrap()
+    with pytest.raises(CommitConflict, match="another writer came before step 1"):
+        mine.step(late.rows.withColumn("live", F.lit(True)), standing, late.position)
+    is_right(topic, spark, tmp_path / "target")
+
+
+def test_a_rebuild_takes_the_place_of_a_target_that_was_overtaken(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """Records were deleted before the target had them: the query ends and says so; the rebuild is right again, in one commit."""
+    append(topic, spark, "a=1")
+    catch_up(topic, tmp_path / "target")
+    append(topic, spark, "b=1 c=1")
+    topic.delete_records({0: 2}, now_ms=T0)
+    with pytest.raises(StreamingQueryException, match="the records 1 to 1 were deleted; the log starts at 2"):
+        catch_up(topic, tmp_path / "target")
+    catch_up(topic, tmp_path / "target", rebuild=True)
+    assert words(spark, tmp_path / "target") == "c=1"
+    is_right(topic, spark, tmp_path / "target")
+
+
+def test_what_is_no_target_of_the_topic_is_refused(topic: Topic, logs: LogDir, spark: SparkSession, tmp_path: Path) -> None:
+    """Another table, another topic's target, one with history: nothing of them is touched."""
+    spark.range(3).write.format("delta").save(str(tmp_path / "theirs"))
+    with pytest.raises(UserError, match="this topic was not materialised into it"):
+        topic.materialize(str(tmp_path / "theirs"))
+    catch_up(topic, tmp_path / "target")
+    with pytest.raises(UserError, match="not materialised into it"):
+        topic.materialize(str(tmp_path / "target"), history=True)
+    with pytest.raises(UserError, match="not materialised into it"):
+        logs.create_topic("other").materialize(str(tmp_path / "target"))
+    with pytest.raises(UserError, match="a function as target needs checkpoint_location"):
+        topic.materialize(lambda *_: None)
+    assert spark.read.format("delta").load(str(tmp_path / "theirs")).count() == 3
+
+
+def test_a_sink_of_ones_own_gets_each_key_once_a_micro_batch_with_the_position(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """From the log start on; tombstones as rows that do not live; its progress is in the query checkpoint."""
+    given: list[tuple[list[str], tuple[int, ...]]] = []
+
+    def sink(newest: DataFrame, position: Position) -> None:
+        found = newest.orderBy("offset").collect()
+        given.append(([f"{text(row['key'])}={text(row['value']) if row['live'] else '∅'}" for row in found], position.offsets))
+
+    def run() -> None:
+        topic.materialize(sink, trigger=_ONCE, checkpoint_location=str(tmp_path / "checkpoint")).awaitTermination()
+
+    append(topic, spark, "a=1 b=1 a=2")
+    run()
+    append(topic, spark, "b=∅ a=3")
+    run()
+    run()
+    assert given == [(["b=1", "a=2"], (3, 0)), (["b=∅", "a=3"], (5, 0))]
+
+
+def _json(spark: SparkSession, prices: list[tuple[str, int]]) -> DataFrame:
+    frame = spark.createDataFrame(prices, "key string, price int")
+    return frame.select("key", F.to_json(F.struct("price", F.col("key"))).alias("value"))
+
+
+def _steps(topic: Topic, location: Path) -> range:
+    standing = Target(str(location), topic_id=topic.log.decisions().topic_id).standing()
+    assert standing is not None
+    return range(standing.steps + 1)
+
+
+def test_a_target_is_exact_at_every_step_also_where_the_log_was_cleaned_behind_it(
+    topic: Topic, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The record that supersedes one of a small step lies behind the step, and cleaning took the older one: no step ends in between."""
+    append(topic, spark, "a=1 b=1")
+    catch_up(topic, tmp_path / "target")
+    append(topic, spark, "a=2 b=2 a=3 c=1 b=∅")
+    topic.append(rows(spark, "d=1", partition=0), now_ms=T0)
+    topic.clean(now_ms=T0)
+    seen: list[str] = []
+
+    def watch(point: CrashPoint) -> None:
+        if point is CrashPoint.STEP_TAKEN:
+            is_right(topic, spark, tmp_path / "target")
+            seen.append(words(spark, tmp_path / "target"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crash_points, "reached", watch)
+        catch_up(topic, tmp_path / "target", max_offsets_per_trigger=1)
+    assert seen == ["a=3 c=1", "a=3 c=1 d=1"]
