@@ -6,12 +6,17 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, readers, status, transactions
+from benchmarks import append, arrow, cleaning, measure, readers, results, status, transactions
 
 _ALL = {
     "append": append.run,
     "transactions": transactions.run,
-    "cleaning": cleaning.run,
+    "rewrite": cleaning.against_rewrite,
+    "merge": cleaning.against_merge,
+    "incremental": cleaning.incremental,
+    "planning": cleaning.planning,
+    "throttle": cleaning.throttled,
+    "memory": cleaning.memory,
     "arrow": arrow.run,
     "readers": readers.run,
     "status": status.run,
@@ -19,12 +24,14 @@ _ALL = {
 
 
 def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:
-    """Print each benchmark's figures and its bound."""
+    """Print each benchmark's figures and its bound, and write them to benchmarks/RESULTS.md."""
     for name in names or list(_ALL):
         if name not in _ALL:
             message = f"no benchmark {name!r}; there are {', '.join(_ALL)}"
             raise typer.BadParameter(message)
+        cleaning.stop_session()
         _ALL[name]()
+        results.write(name, measure.taken())
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.measure import in_turns, report, timed
+from benchmarks.measure import headline, in_turns, report, timed
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.planning.planner import plan_cleaning
@@ -52,7 +52,7 @@ from lastword.storage.ledger.decisions import Decision, Kind, fold
 from lastword.storage.log.topic_log import partition_logs
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.pacing import Pacing
-from lastword.streaming.cleaning.scheduler import Tending
+from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,13 +75,8 @@ _MAP = "4MiB"
 _REWRITTEN = 4
 
 
-def run() -> None:
-    """Measure and print everything; minutes. The session of another benchmark is stopped first, and ours at the end."""
-    for one in (_stop_session, planning, against_rewrite, incremental, against_merge, throttled, memory, _stop_session):
-        one()
-
-
-def _stop_session() -> None:
+def stop_session() -> None:
+    """Stop the session of the benchmark before: each part starts with one of its own settings."""
     running = SparkSession.getActiveSession()
     if running is not None:
         running.stop()
@@ -117,7 +112,7 @@ def _again(spark: SparkSession, topic: Topic, version: int) -> None:
     Delta writes no checksum of it, as it does of an append: the first to list files by their partition counts them all (`partition < 0`).
     """
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     topic.describe()
     for nothing in ("offset < 0", "partition < 0"):
         spark.read.format("delta").load(topic.log.paths.log).where(nothing).count()
@@ -159,10 +154,13 @@ def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
         (their_s, their_cpu_s), (our_s, our_cpu_s) = (
             tuple(statistics.median(column) for column in zip(*measured[_WARM_UP:], strict=True)) for measured in (theirs, ours)
         )
+        seconds = [[one for one, _ in measured[_WARM_UP:]] for measured in (theirs, ours)]
+        order = "in turn" if in_turn else "at random"
+        headline(f"clean 4 M records, 90 % superseded, keys {order}", "a plain Spark rewrite that keeps 10 %", *seconds, goal=0.625)
         kept = sum(one.records_after for one in receipts)
         index = max(one.index_ms for one in receipts) / 1000
         return [
-            "in turn" if in_turn else "at random",
+            order,
             f"{size / _MIB:.0f} MiB",
             f"{kept:,}",
             f"{their_s:.2f}",
@@ -373,9 +371,11 @@ def _throttled(spark: SparkSession, *, limit: int, partitions: int, appends: int
         for number in range(appends):
             topic.append(changes(spark, records, 0, keys, number, in_turn=False))
             topic.roll()
-        tending = Tending(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=clock.now_ms)
-        tending.pacing = watched = _Watched(limit, tending.stop)
-        tending.tick()
+        scheduler = MaintenanceScheduler(
+            spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=clock.now_ms
+        )
+        scheduler.pacing = watched = _Watched(limit, scheduler.stop)
+        scheduler.tick()
         average, most = watched.rates()
         over_s = watched.spent[-1][0] - watched.spent[0][0]
         return [
@@ -383,7 +383,7 @@ def _throttled(spark: SparkSession, *, limit: int, partitions: int, appends: int
             f"{limit / _MIB:.1f}",
             f"{average / _MIB:.2f}",
             f"{over_s:.0f}",
-            str(tending.tended.rounds),
+            str(scheduler.counts.rounds),
             f"{100 * (average / limit - 1):+.1f} %",
             "± 10 %",
             f"{most / _MIB:.2f}",
@@ -465,17 +465,5 @@ def _clean_and_watch(logs: int, count: int) -> None:
         print(rounds, before_s, age_s(), round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
-_PARTS: dict[str, Callable[[], None]] = {
-    "planning": planning,
-    "rewrite": against_rewrite,
-    "incremental": incremental,
-    "merge": against_merge,
-    "throttle": throttled,
-    "memory": memory,
-}
-
 if __name__ == "__main__":
-    if sys.argv[1] in _PARTS:
-        _PARTS[sys.argv[1]]()
-    else:
-        _clean_and_watch(int(sys.argv[1]), int(sys.argv[2]))
+    _clean_and_watch(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,4 +1,11 @@
-"""Two things timed in one run, turn by turn, so that a noisy machine is noisy for both."""
+"""Two things timed in one run, turn by turn, so that a noisy machine is noisy for both; and what was measured, as tables.
+
+```
+ headline("append 20,000 records", "a plain Delta append", theirs, ours, goal=0.7)
+                                   │
+ | append 20,000 records | a plain Delta append | 1.69× [1.52–1.88] | 11 | ≥ 0.7 |      times faster: median [min–max] over n turns
+```
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import gc
 import statistics
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich import box
 from rich.console import Console
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 console = Console()
+#: Markdown of what was measured since the last `taken`: the headlines, and all tables.
+_HEADLINES: Final[list[str]] = []
+_TABLES: Final[list[str]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +69,33 @@ def _processor_seconds(spark: SparkSession) -> float:
     return float(process.info().totalCpuDuration().get().toMillis()) / 1000
 
 
+def headline(what: str, against: str, theirs: Sequence[float], ours: Sequence[float], *, goal: float) -> None:
+    """Record how many times faster `ours` is than `theirs`, turn by turn; below `goal` it is marked as missed."""
+    ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
+    median = statistics.median(ratios)
+    missed = "" if median >= goal else ", **missed**"
+    line = f"| {what} | {against} | {median:.2f}× [{min(ratios):.2f}–{max(ratios):.2f}] | {len(ratios)} | ≥ {goal:g}{missed} |"
+    _HEADLINES.append(line)
+    console.print(line)
+
+
+def taken() -> str:
+    """Return the Markdown of what was measured since the last call."""
+    parts = []
+    if _HEADLINES:
+        parts.append(
+            "\n".join(["| what | against | times faster: median [min–max] | turns | goal |", "|---|---|---|---|---|", *_HEADLINES])
+        )
+    parts += _TABLES
+    _HEADLINES.clear()
+    _TABLES.clear()
+    return "\n\n".join(parts)
+
+
 def report(title: str, rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
-    """Print a table."""
+    """Print a table, and record it."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
+    _TABLES.append("\n".join([f"{title}:", "", *lines]))
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")

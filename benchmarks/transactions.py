@@ -18,7 +18,7 @@ from benchmarks.append import records
 from benchmarks.measure import in_turns, report
 from lastword import LogDir, clock, spark_session
 from lastword.storage.append import transactions
-from lastword.storage.append.append import Habits, append_rows
+from lastword.storage.append.append import AppendStats, append_rows
 from lastword.storage.log.producer_states import read_states, summaries
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def _append(spark: SparkSession, folder: Path) -> None:
     records(spark, 200_000).repartition(2).write.parquet(source)
     plain, ours = (logs.create_topic(name, partitions=_PARTITIONS, config={"cleanup.policy": "compact"}) for name in ("plain", "txn"))
     stamp = transactions.begin(ours.log, spark, "loader", now_ms=clock.now_ms(), timeout_ms=None)
-    habits = {"plain": Habits(), "txn": Habits()}
+    stats = {"plain": AppendStats(), "txn": AppendStats()}
 
     def append(topic: Topic, stamp: ProducerStamp | None) -> None:
         rows, now_ms = spark.read.parquet(source), clock.now_ms()
         if stamp is None:
-            append_rows(topic.log, rows, now_ms=now_ms, habits=habits[topic.name])
+            append_rows(topic.log, rows, now_ms=now_ms, stats=stats[topic.name])
         else:
-            transactions.append(topic.log, rows, stamp, now_ms=now_ms, habits=habits[topic.name])
+            transactions.append(topic.log, rows, stamp, now_ms=now_ms, stats=stats[topic.name])
 
     timings = in_turns({"plain": lambda: append(plain, None), "transactional": lambda: append(ours, stamp)}, warm_up=4, rounds=9)
     without, with_producer = timings["plain"].median, timings["transactional"].median
@@ -64,7 +64,7 @@ def _append(spark: SparkSession, folder: Path) -> None:
 
 def _rebuild(spark: SparkSession, folder: Path) -> None:
     topic = LogDir(spark, str(folder / "logs")).create_topic("rebuild", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
-    each, habits = _RECORDS // _APPENDS, Habits()
+    each, stats = _RECORDS // _APPENDS, AppendStats()
     for number in range(_APPENDS):
         rows = records(spark, each)
         if number % _APPENDS == _APPENDS // 2:  # 1 % of all records, in one append
@@ -75,7 +75,7 @@ def _rebuild(spark: SparkSession, folder: Path) -> None:
                 F.row_number().over(Window.orderBy("key")).cast("int").alias("sequence"),
                 F.lit(0).alias("partition"),
             )
-        append_rows(topic.log, rows, now_ms=clock.now_ms(), habits=habits)
+        append_rows(topic.log, rows, now_ms=clock.now_ms(), stats=stats)
     snapshot = topic.log.snapshot()
     needed = int((snapshot.files.producer_rows > 0).sum())
 

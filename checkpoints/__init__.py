@@ -1,1 +1,1 @@
-"""Where we are: Spark's query checkpoints and who they belong to."""
+"""Where a process stands: the query checkpoints of Spark and whose they are, and the cache of producer states."""

@@ -1,1 +1,14 @@
-"""The rules of the log, pure: no Spark, no clock, no I/O, standard library only."""
+"""The rules of a compacted log: pure, no Spark, no clock, no I/O, standard library only.
+
+```
+ planning/        which partitions are cleaned, how far, in which order; groups, retention, receipts
+ readers          registered readers and what is kept for them
+ rows/            what becomes of a record
+ read_positions   where a reader is and what it missed        producers    producers and transactions
+ log/             segments; table versions after RESTOREs
+ config/          settings: Kafka's names, defaults, ranges
+ errors, moments
+```
+
+`docs/semantics.md` numbers the rules; `tests/model.py` is the executable specification.
+"""

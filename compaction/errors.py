@@ -137,14 +137,6 @@ class PartitionUncleanable(LastwordError):
     """This partition cannot be cleaned. Reaction: skip it, count it, go on with the others."""
 
 
-class InvalidCleaningState(LastwordError):
-    """A step that the cleaning state machine does not allow: a bug of the caller, as Kafka's IllegalStateException there."""
-
-    def __init__(self, place: tuple[str, int], step: str, state: str) -> None:
-        """Name the partition, the step and the state that it was in."""
-        super().__init__(f"partition {place[1]} of {place[0]}: {step} is not allowed when it is {state}")
-
-
 class CommitConflict(LastwordError):
     """Another commit came between the plan and ours; nothing of ours was written. Reaction: read again, plan again."""
 

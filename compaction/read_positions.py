@@ -261,8 +261,8 @@ def missed(
     """Return what a reader at `position` missed, in the order of the partitions; an empty list when nothing.
 
     A removed tombstone counts when it lay at or past the position and went after the reader began: the reader may then hold a value that
-    was deleted. A RESTORE counts when the reader had read a version that it took back, beyond the end that it left. DESIGN §7.10, §9;
-    KIP-58 asks the same of a Kafka consumer by a prose warning alone.
+    was deleted. A RESTORE counts when the reader had read a version that it took back, beyond the end that it left. Rules:
+    docs/semantics.md#B.12, docs/semantics.md#A.29. KIP-58 asks the same of a Kafka consumer by a prose warning alone.
     """
     found: list[Missed] = []
     highest: dict[int, int] = {}

@@ -1,6 +1,4 @@
-"""lastword: the last word on every key.
-
-A compacted changelog as a continuously running Spark Structured Streaming service on Delta Lake.
+"""lastword: a compacted changelog as a Spark Structured Streaming service on Delta Lake.
 
 ```python
 from lastword import LogDir, spark_session
@@ -9,39 +7,166 @@ logs = LogDir(spark_session(), "data")
 topic = logs.create_topic("fruit-prices", partitions=4, config={"cleanup.policy": "compact"})
 ```
 
-The names are imported when they are first asked for (PEP 562), so that `lastword.arrow` needs neither pyspark nor a JVM.
+Everything a user needs is importable from here: the log.dir and its topics, what their methods return, positions, receipts and errors.
+What needs Spark is imported when it is first used (PEP 562), so that `lastword.arrow` needs neither pyspark nor a JVM.
+
+Packages, from the top down; each one imports only what stands below it (import-linter checks this):
+
+```
+ lastword.cli        the command line                    ┐
+ lastword.service    `lastword run` and its settings     │ lastword/
+ lastword.status     metrics, health, status page        │
+ LogDir, Topic       the Python API                      │
+ lastword.topics     what the methods of a topic do      │
+ lastword.spark      session, jars, S3 options           ┘
+ lastword.streaming  streaming queries                     streaming/
+ lastword.storage    the log on Delta                      storage/
+ lastword.checkpoints  query checkpoints, caches           checkpoints/
+ lastword.compaction   the rules, pure                     compaction/
+```
+
+The last four are folders at the top of the repository; `lastword/streaming` and its like are symbolic links to them.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
-__version__ = "0.1.0"
-__all__ = ["AppendResult", "AppendedRange", "LogDir", "Topic", "__version__", "spark_session"]
+from lastword.compaction.config.topic_config import ServiceConfig, TopicConfig
+from lastword.compaction.errors import (
+    Aborted,
+    CleaningAborted,
+    CommitConflict,
+    CommitStateUnknown,
+    HistoryCleaned,
+    InvalidConfiguration,
+    InvalidRecords,
+    InvalidTopic,
+    InvalidTransactionState,
+    LastwordError,
+    LedgerUnreadable,
+    LogDirLocked,
+    LogDirUnreachable,
+    OffsetOutOfRange,
+    PartitionUncleanable,
+    ProducerFenced,
+    PurgeIncomplete,
+    QueryRefused,
+    ReaderBehind,
+    SparkNeeded,
+    TopicExists,
+    UnknownTopic,
+    UserError,
+    Violation,
+)
+from lastword.compaction.planning.log_retention import Deletion
+from lastword.compaction.planning.receipt import CleaningReceipt
+from lastword.compaction.producers import OpenTransaction
+from lastword.compaction.read_positions import Position
+from lastword.compaction.readers import ReaderStanding
 
 if TYPE_CHECKING:
+    from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
     from lastword.storage.append.append import AppendedRange, AppendResult
-    from lastword.topic import Topic
-else:  # a type checker that saw this would take any name for one of ours
+    from lastword.storage.verify import VerifyReport
+    from lastword.streaming.append.query import Mirror
+    from lastword.topic import Bootstrap, Topic
+    from lastword.topics.description import PartitionDescription, TopicDescription
+    from lastword.topics.explanation import PartitionReport
+    from lastword.topics.purging import PurgeReceipt
+    from lastword.transaction import Transaction
+
+    __version__: str
+else:  # a type checker that sees this takes any name for one of ours
     _HOMES: Final = {
-        "AppendResult": "lastword.storage.append.append",
-        "AppendedRange": "lastword.storage.append.append",
+        "copy_topic": "lastword.copying",
         "LogDir": "lastword.log_dir",
-        "Topic": "lastword.topic",
         "spark_session": "lastword.spark.session",
+        "AppendedRange": "lastword.storage.append.append",
+        "AppendResult": "lastword.storage.append.append",
+        "VerifyReport": "lastword.storage.verify",
+        "Mirror": "lastword.streaming.append.query",
+        "Bootstrap": "lastword.topic",
+        "Topic": "lastword.topic",
+        "PartitionDescription": "lastword.topics.description",
+        "TopicDescription": "lastword.topics.description",
+        "PartitionReport": "lastword.topics.explanation",
+        "PurgeReceipt": "lastword.topics.purging",
+        "Transaction": "lastword.transaction",
     }
 
     def __getattr__(name: str) -> Any:
-        """Import the module that a public name lives in, and remember the name."""
-        if name not in _HOMES:
+        """Import the module that defines a public name, and keep the name."""
+        if name == "__version__":
+            value: Any = _version()
+        elif name in _HOMES:
+            value = getattr(import_module(_HOMES[name]), name)
+        else:
             message = f"module {__name__!r} has no attribute {name!r}"
             raise AttributeError(message)
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-        return found
+        globals()[name] = value
+        return value
 
     def __dir__() -> list[str]:
         """Return the public names, imported or not."""
         return sorted({*globals(), *__all__})
+
+    def _version() -> str:
+        try:
+            return version("lastword")
+        except PackageNotFoundError:  # the files without their metadata: a source tree on PYTHONPATH
+            return "unknown"
+
+
+__all__ = [
+    "Aborted",
+    "AppendResult",
+    "AppendedRange",
+    "Bootstrap",
+    "CleaningAborted",
+    "CleaningReceipt",
+    "CommitConflict",
+    "CommitStateUnknown",
+    "Deletion",
+    "HistoryCleaned",
+    "InvalidConfiguration",
+    "InvalidRecords",
+    "InvalidTopic",
+    "InvalidTransactionState",
+    "LastwordError",
+    "LedgerUnreadable",
+    "LogDir",
+    "LogDirLocked",
+    "LogDirUnreachable",
+    "Mirror",
+    "OffsetOutOfRange",
+    "OpenTransaction",
+    "PartitionDescription",
+    "PartitionReport",
+    "PartitionUncleanable",
+    "Position",
+    "ProducerFenced",
+    "PurgeIncomplete",
+    "PurgeReceipt",
+    "QueryRefused",
+    "ReaderBehind",
+    "ReaderStanding",
+    "ServiceConfig",
+    "SparkNeeded",
+    "Topic",
+    "TopicConfig",
+    "TopicDescription",
+    "TopicExists",
+    "Transaction",
+    "UnknownTopic",
+    "UserError",
+    "VerifyReport",
+    "Violation",
+    "__version__",
+    "copy_topic",
+    "spark_session",
+]

@@ -10,7 +10,8 @@ words = arrow.bootstrap("data/fruit-prices")                      # and go on fr
 
 `path` is a topic's folder `<log.dir>/<topic>`, as a path or URI; `storage_options` are those of delta-rs and Polars. Every function reads
 one table version, the newest, and takes no lock. `isolation` is Kafka's isolation.level: `read_committed` shows nothing at or past the
-last stable offset and nothing of an aborted transaction. Rules: SEMANTICS A, DESIGN §9. Importing this starts no JVM.
+last stable offset and nothing of an aborted transaction. Rules: docs/semantics.md#1.2, docs/semantics.md#A.2, docs/semantics.md#A.11,
+docs/semantics.md#A.42. Importing this starts no JVM.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Handle:
         Become the committing process first, with a session. Raises `CommitConflict` when the round takes too long.
         """
         self.hold_with_spark()
-        self.cleaner.claims.wait_idle(log)
+        self.cleaner.locks.wait_idle(log)
         return self.cleaner
 
     def hold_lock(self, spark: SparkSession | None = None) -> None:

@@ -110,7 +110,7 @@ class LogDir(Handle):
         topic = self.topic(name)
         self.hold_lock()
         time_ms = clock.or_now(now_ms)
-        with self.cleaner.claims.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
+        with self.cleaner.locks.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
             stop_append_queries(topic.log)
             with topic.log.turn():
                 self.cleaner.forget(topic.log)

@@ -1,4 +1,4 @@
-"""Text that is safe and short on a terminal or a page, and sizes in units that people read."""
+"""Text and sizes for terminals and pages: printable characters only, limited in length; sizes with a unit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def printable(text: str, most: int) -> str:
-    """Return text of at most `most` characters that does nothing to a terminal or a page: what is not printable comes as �."""
+    """Return at most `most` characters of a text. Characters that are not printable are replaced by �."""
     shown = "".join(character if character.isprintable() else "�" for character in text[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def size(size_bytes: float) -> str:
-    """Return a number of bytes in a unit that people read."""
+    """Return a number of bytes with a binary unit, for example `1.5 MiB`."""
     unit = 0
     while size_bytes >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004  a KiB
         size_bytes, unit = size_bytes / 1024, unit + 1

@@ -23,7 +23,7 @@ from lastword.compaction.errors import CommitConflict, InvalidConfiguration, Spa
 from lastword.compaction.read_positions import Position, parse_offsets
 from lastword.compaction.readers import EXPIRATION_MS, ReaderStanding
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendResult, Habits, append_rows
+from lastword.storage.append.append import AppendResult, AppendStats, append_rows
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.changes import changes, net_changes
 from lastword.storage.reading.dataframes import data_records, latest_records, log_records, view_of
@@ -78,7 +78,7 @@ class Topic:
         """Belong to `log_dir`; `log` is the storage below."""
         self._log_dir = log_dir
         self._log = log
-        self._habits = Habits()
+        self._habits = AppendStats()
 
     def __repr__(self) -> str:
         """Return the name and place, for people."""
@@ -138,10 +138,10 @@ class Topic:
         Rows of a partition keep the DataFrame's order. `now_ms` is the time of the append in milliseconds (default: the clock).
 
         Raises `InvalidRecords` naming each reason with its count and an example when the log refuses a row: nothing is written then.
-        Rule: DESIGN §6; Kafka refuses the whole record batch likewise (LogValidator).
+        Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise (LogValidator).
         """
         self._log_dir.hold_lock(rows.sparkSession)
-        return append_rows(self._log, rows, now_ms=clock.or_now(now_ms), habits=self._habits)
+        return append_rows(self._log, rows, now_ms=clock.or_now(now_ms), stats=self._habits)
 
     def append_stream(
         self,
@@ -421,7 +421,8 @@ class Topic:
 
         Eligible: the dirty ratio is above `min.cleanable.dirty.ratio`, or `max.compaction.lag.ms` is exceeded, or the horizon of a
         tombstone or marker has passed. With `force` the ratio does not matter, and quarantine is lifted; what the last stable offset,
-        `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: SEMANTICS §3 to §11, KIP-58, KIP-354, KIP-534.
+        `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: docs/semantics.md#A.19, docs/semantics.md#3 to
+        docs/semantics.md#11, KIP-58, KIP-354, KIP-534.
         """
         return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.spark, clock_ms=clock.at(now_ms), force=force)
 
@@ -444,13 +445,13 @@ class Topic:
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, oldest first."""
-        self._log.look_back()
+        self._log.sync_ledger_with_history()
         return self._log.receipts(partition)
 
     def apply_retention(self, now_ms: int | None = None) -> dict[int, Deletion]:
         """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.
 
-        Paused and quarantined partitions are left alone. Rule: SEMANTICS §14 (UnifiedLog.deleteOldSegments).
+        Paused and quarantined partitions are left alone. Rule: docs/semantics.md#14 (UnifiedLog.deleteOldSegments).
         """
         return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._log_dir.spark, now_ms=clock.or_now(now_ms))
 
@@ -464,7 +465,7 @@ class Topic:
         self._log_dir.hold_with_spark()
         moment = clock.or_now(now_ms)
         rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
-        if rose and not self._log_dir.cleaner.claims.works_on(self._log):  # it is not waited for: the decision holds as it is
+        if rose and not self._log_dir.cleaner.locks.works_on(self._log):  # it is not waited for: the decision holds as it is
             with suppress(CommitConflict):  # asked for again, -1 would mean another log end
                 self.apply_retention(moment)
         today = self._log.decisions()

@@ -16,7 +16,7 @@ from lastword import clock
 from lastword.compaction.errors import InvalidTransactionState
 from lastword.compaction.producers import Control, ProducerStamp
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendResult, Habits
+from lastword.storage.append.append import AppendResult, AppendStats
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,7 +34,7 @@ class Transaction:
         self._log = log
         self._spark = spark
         self._stamp = stamp
-        self._habits = Habits()
+        self._habits = AppendStats()
         self._versions: list[int] = []
         self._ended: Control | None = None
 
@@ -55,9 +55,7 @@ class Transaction:
         taken over, `InvalidTransactionState` after the end, and when a RESTORE took back what was appended before.
         """
         self._check_open("append to")
-        result = transactions.append(
-            self._log, rows, self._stamp, now_ms=clock.or_now(now_ms), habits=self._habits, versions=self._versions
-        )
+        result = transactions.append(self._log, rows, self._stamp, now_ms=clock.or_now(now_ms), stats=self._habits, versions=self._versions)
         if result.table_version is not None:
             self._versions.append(result.table_version)
         return result

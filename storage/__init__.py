@@ -1,1 +1,16 @@
-"""The log on Delta: its tables, its snapshots, and every commit to it."""
+"""The log on Delta: its tables, every read and every commit of them.
+
+```
+ verify  erasure  target      checks invariants; erases a key; a table that follows a topic
+ key_search                   finds a key in data files
+ reading/                     records, latest, changes, time travel: DataFrames, and the same as Arrow without a JVM
+ cleaning/                    a round of cleaning, retention, merging of small files
+ append/                      validation, partitioning, numbering, dead letters, transactions
+ log/                         one topic's log: snapshot, config, producer states, upkeep
+ ledger/                      the table of decisions
+ delta/                       snapshots, history, commits, the lock
+ files/                       schemas and paths
+```
+
+A package imports only those below it.
+"""

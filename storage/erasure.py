@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from lastword.compaction.config.keys import DAY_MS
-from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.key_search import TEXT_COLUMNS
 from lastword.storage.log.producer_states import has_producers
@@ -98,7 +98,7 @@ def erase_dead_letters(spark: SparkSession, location: str, wanted: WantedKey) ->
             letters.alias("letter").merge(source, condition).whenMatchedDelete().execute()
         return rows
 
-    return past_conflicts(once)
+    return retry_on_conflict(once)
 
 
 def _named(column: str) -> str:

@@ -75,7 +75,7 @@ def verify(spark: SparkSession, log: TopicLog) -> VerifyReport:
 
     Others may append to it and clean it meanwhile: the decisions are those of a moment before the snapshot, so it has all they speak of.
     """
-    log.look_back()
+    log.sync_ledger_with_history()
     decisions = log.decisions()
     snapshot = log.snapshot()
     rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)

@@ -1,1 +1,11 @@
-"""The streaming queries: sources, the appender, and what listens to them."""
+"""Everything that is a streaming query, on Spark Structured Streaming.
+
+```
+ source ──► append/query    foreachBatch: every micro-batch is one Delta commit       append/sources, append/kafka_topics
+ ticker ──► cleaning/       foreachBatch on a ticker: rounds of cleaning, retention, upkeep
+ log    ──► reading/        tail, materialized tables, the JVM-side source
+ events, metrics            what all of them report
+```
+
+`lastword.storage` below holds the tables; nothing here opens a file.
+"""

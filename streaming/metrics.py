@@ -64,41 +64,50 @@ def _by_topic(metric: Counter | Gauge | Histogram, labels: tuple[str, ...]) -> N
         _BY_TOPIC.append(metric)
 
 
-APPEND_SECONDS: Final = _histogram("lastword_append_seconds", ("topic",), "How long a micro-batch took to be appended, in seconds.")
-APPENDED_RECORDS: Final = _counter("lastword_append_records_total", ("topic",), "Records appended by queries of this service.")
-DUPLICATES: Final = _counter("lastword_append_duplicates_total", ("topic",), "Records that were in the log already and were dropped.")
-DEAD_LETTERS: Final = _counter("lastword_dead_letters_total", ("topic",), "Rows that were refused and went to the dead letters.")
+APPEND_SECONDS: Final = _histogram("lastword_append_seconds", ("topic",), "Duration of the append of a micro-batch, in seconds.")
+APPENDED_RECORDS: Final = _counter("lastword_append_records_total", ("topic",), "Records appended by the queries of this service.")
+DUPLICATES: Final = _counter(
+    "lastword_append_duplicates_total", ("topic",), "Records that were dropped because the log already contains them."
+)
+DEAD_LETTERS: Final = _counter("lastword_dead_letters_total", ("topic",), "Rows that were rejected and written to the dead letters.")
 
-CLEANINGS: Final = _counter("lastword_log_cleaner_cleanings_total", ("topic",), "Partitions cleaned: one for each receipt.")
-CLEAN_SECONDS: Final = _histogram("lastword_log_cleaner_clean_seconds", ("topic",), "How long a round of cleaning took, in seconds.")
-READ_BYTES: Final = _counter("lastword_log_cleaner_read_bytes_total", ("topic",), "Bytes that cleanings read, in both passes.")
-WRITTEN_BYTES: Final = _counter("lastword_log_cleaner_written_bytes_total", ("topic",), "Bytes that cleanings wrote.")
+CLEANINGS: Final = _counter("lastword_log_cleaner_cleanings_total", ("topic",), "Cleanings of partitions: one per receipt.")
+CLEAN_SECONDS: Final = _histogram("lastword_log_cleaner_clean_seconds", ("topic",), "Duration of a cleaning round, in seconds.")
+READ_BYTES: Final = _counter("lastword_log_cleaner_read_bytes_total", ("topic",), "Bytes read by cleanings, in both passes.")
+WRITTEN_BYTES: Final = _counter("lastword_log_cleaner_written_bytes_total", ("topic",), "Bytes written by cleanings.")
 REMOVED_RECORDS: Final = _counter(
     "lastword_removed_records_total",
     ("topic", "reason"),
-    "Records that went: superseded, aborted, expired_tombstone, purged_tombstone, expired_marker, keyless; by retention its reason.",
+    "Removed records. Reasons of cleaning: superseded, aborted, expired_tombstone, purged_tombstone, expired_marker, keyless. "
+    "Reasons of retention: log start offset, retention.bytes, retention.ms.",
 )
 REMOVED_BYTES: Final = _counter(
-    "lastword_removed_bytes_total", ("topic", "reason"), "Bytes that went: cleaning (what rewriting saved), or retention's reason."
+    "lastword_removed_bytes_total", ("topic", "reason"), "Removed bytes, by cleaning (saved by the rewrite) or by the reason of retention."
 )
-RETAINED_SEGMENTS: Final = _counter("lastword_retention_segments_total", ("topic", "reason"), "Segments that retention deleted.")
-MAX_CLEAN_TIME: Final = _gauge("lastword_log_cleaner_max_clean_time_secs", (), "Seconds of the newest round (Kafka: max-clean-time-secs).")
+RETAINED_SEGMENTS: Final = _counter("lastword_retention_segments_total", ("topic", "reason"), "Segments deleted by retention.")
+MAX_CLEAN_TIME: Final = _gauge(
+    "lastword_log_cleaner_max_clean_time_secs", (), "Duration of the newest round, in seconds (Kafka: max-clean-time-secs)."
+)
 MAX_BUFFER_UTILIZATION: Final = _gauge(
     "lastword_log_cleaner_max_buffer_utilization_percent",
     (),
-    "Share of the dedupe buffer that the newest round used (Kafka: max-buffer-utilization-percent); 90 and more: ranges are cut.",
+    "Share of the dedupe buffer that the newest round used (Kafka: max-buffer-utilization-percent). From 90 on, ranges are cut.",
 )
 RECOPY: Final = _gauge(
-    "lastword_log_cleaner_cleaner_recopy_percent", (), "Bytes written by bytes read in the newest round (Kafka: cleaner-recopy-percent)."
+    "lastword_log_cleaner_cleaner_recopy_percent",
+    (),
+    "Bytes written in percent of bytes read in the newest round (Kafka: cleaner-recopy-percent).",
 )
-LAST_RUN: Final = _gauge("lastword_log_cleaner_last_run_time_secs", (), "When the cleaner ended its newest tick, in Unix seconds.")
-DEAD_CLEANERS: Final = _counter("lastword_log_cleaner_deaths_total", (), "How often the cleaner query died and had to be started again.")
-TENDING_FAILURES: Final = _counter("lastword_log_cleaner_failures_total", ("topic",), "Ticks at which a topic could not be tended.")
+LAST_RUN: Final = _gauge("lastword_log_cleaner_last_run_time_secs", (), "End of the newest tick of the cleaner, in Unix seconds.")
+DEAD_CLEANERS: Final = _counter(
+    "lastword_log_cleaner_deaths_total", (), "Failures of the cleaner query, after each of which it is restarted."
+)
+TENDING_FAILURES: Final = _counter("lastword_log_cleaner_failures_total", ("topic",), "Failures of the maintenance of a topic.")
 HANGING_ENDED: Final = _counter(
-    "lastword_transactions_timed_out_total", ("topic",), "Transactions that were ended for having been open longer than their timeout."
+    "lastword_transactions_timed_out_total", ("topic",), "Transactions that the service ended because they exceeded their timeout."
 )
-VACUUM_SECONDS: Final = _histogram("lastword_vacuum_seconds", ("topic",), "How long VACUUM took, in seconds.")
-VACUUM_LAST_RUN: Final = _gauge("lastword_vacuum_last_run_time_secs", ("topic",), "When VACUUM last ended, in Unix seconds.")
+VACUUM_SECONDS: Final = _histogram("lastword_vacuum_seconds", ("topic",), "Duration of VACUUM, in seconds.")
+VACUUM_LAST_RUN: Final = _gauge("lastword_vacuum_last_run_time_secs", ("topic",), "End of the newest VACUUM, in Unix seconds.")
 
 
 def count_append(topic: str, *, seconds: float, records: int, refused: int, duplicates: int) -> None:

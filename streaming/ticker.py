@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: Scheduler pools (lastword/fairscheduler.xml): appends go first.
+#: Scheduler pools (lastword/spark/fairscheduler.xml): appends go first.
 APPEND_POOL: Final = "append"
 CLEANER_POOL: Final = "cleaner"
 

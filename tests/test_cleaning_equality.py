@@ -138,7 +138,7 @@ class _Lives:
             except _Crash:
                 self.done.append(f"crash at {crash}")
                 self.restart()
-                self.topic.log.look_back()
+                self.topic.log.sync_ledger_with_history()
                 found = [one for one in self.topic.receipts() if (one.table_version or 0) > version]
         receipts = {one.partition: one for one in found}
         for partition in range(self.model.partitions):

@@ -205,7 +205,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
             _drop(folder / "incoming", number)
             number += 1
             if time.monotonic() - sampled >= every_seconds:
-                topics = list(service.tending.topics())
+                topics = list(service.scheduler.topics())
                 for log in topics:
                     _tidied(log, spark, daily=len(samples) % 10 == 9)
                 roots = [Path(log.paths.root) for log in topics]
@@ -227,7 +227,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
                     )
                 )
                 sampled = time.monotonic()
-        assert service.tending.tended.failures == 0, service.tending.tended.last_failure
+        assert service.scheduler.counts.failures == 0, service.scheduler.counts.last_failure
         assert service.dead_cleaners == 0
         assert not any(one.error for one in service.watcher.standing.topics)
     finally:

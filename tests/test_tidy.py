@@ -93,3 +93,11 @@ def test_a_module_is_short_and_says_what_it_is(module: Path) -> None:
 
     assert ast.get_docstring(ast.parse(source)), f"{module.name} has no docstring"
     assert len(source.splitlines()) <= MOST_LINES, f"{module.name} is longer than {MOST_LINES} lines"
+
+
+def test_only_the_clock_module_reads_the_wall_clock() -> None:
+    """Everything else takes the time as an argument, or measures durations with a monotonic clock."""
+    wall = re.compile(r"\btime\.time(_ns)?\(|\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(")
+    found = [module for module in MODULES if wall.search(module.read_text(encoding="utf-8"))]
+
+    assert [str(module.relative_to(ROOT)) for module in found] == ["lastword/clock.py"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-#: Files of the checkout that are pages as they stand; they link to nothing.
+#: Files of the checkout that are pages of the site; links of theirs into docs/ are links beside them there.
 _ELSEWHERE: Final = {"architecture.md": "ARCHITECTURE.md", "changelog.md": "CHANGELOG.md"}
 
 #: The first line of a block of code; what stands behind the language is for tests/docs.
@@ -22,7 +22,7 @@ _FENCE: Final = re.compile(r"^(```\w+) [^\n]*$", re.MULTILINE)
 
 def generated_pages() -> dict[str, str]:
     """Return the pages that do not lie in docs/, by their place in the site."""
-    pages = {name: (reference.ROOT / source).read_text(encoding="utf-8") for name, source in _ELSEWHERE.items()}
+    pages = {name: (reference.ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](") for name, source in _ELSEWHERE.items()}
     pages["reference/settings.md"] = reference.settings_page()
     pages["reference/commands.md"] = reference.commands_page()
     if reference.has_metrics():

@@ -152,11 +152,6 @@ def _source_settings() -> Iterator[str]:
         yield from _fields_table(model, [name for name in model.model_fields if name not in common and name != "format"])
 
 
-def source_setting_names() -> set[str]:
-    """Return the names of all settings of all sources, as the service file spells them."""
-    return {name if name == "format" else _spelt(name, field) for model in _SOURCES for name, field in model.model_fields.items()}
-
-
 def _fields_table(model: type[BaseModel], names: list[str]) -> Iterator[str]:
     yield from ("| setting | type | default | meaning |", "|---|---|---|---|")
     for name in names:
@@ -265,9 +260,9 @@ def commands_page() -> str:
         "| 0 | done |",
         "| 1 | a mistake in what was asked, one message on standard error; or a check that did not pass (`verify`, `clean`) |",
         "| 2 | a command line that cannot be understood: an unknown command or option, a missing argument |",
-        "| 3 | `top --once`: something critical needs a person |",
+        "| 3 | `top --once`: there is a critical issue |",
         "",
-        "Beside a running service, commands that commit are carried out by the service and answered within `--timeout` seconds. With",
+        "Beside a running service, commands that commit are executed by the service and answered within `--timeout` seconds. With",
         "`--json` a command prints JSON Lines. `--log-dir` is the directory of topics; `LASTWORD_LOG_DIR` sets it for all commands.",
         "",
     ]

@@ -10,7 +10,7 @@
 Each setting is one row of a table (`TOPIC_KEYS`, `SERVICE_KEYS`): name, type, default, range, what it does and its broker synonyms in
 Kafka's order of precedence. Parser, normaliser, description and reference documentation all read that table and nothing else.
 
-How a value may be written (SEMANTICS §16 says what it may be):
+How a value may be written (docs/semantics.md#16 says what it may be):
 
 * a size: whole bytes, as a number or with a unit in any case. Decimal: `k`, `kB`, `M`, `MB`, `G`, `GB`, `T`, `TB` are powers of 1000;
   binary: `Ki`, `KiB`, `Mi`, `MiB`, `Gi`, `GiB`, `Ti`, `TiB` are powers of 1024; `B` is one byte. So `64kb` is 64000 and `64KiB` is 65536;
@@ -138,7 +138,8 @@ def parse_topic_config(
     """Return the configuration of a topic: its overrides, else the service-wide defaults, else Kafka's.
 
     `overrides` has topic keys only; `defaults` may also have broker synonyms (and keys of the service, which are checked and not used).
-    Raises `InvalidConfiguration` of `subject` with every violation in both. Rules: SEMANTICS §16 and A.
+    Raises `InvalidConfiguration` of `subject` with every violation in both. Rules: docs/semantics.md#16,
+    docs/semantics.md#A.36, docs/semantics.md#A.37.
     """
     violations: list[Violation] = []
     own = _gather(overrides, TOPIC_KEYS, violations)

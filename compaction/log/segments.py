@@ -11,7 +11,7 @@
 A *segment* is Kafka's: records that closed together. A *slice* is what one commit wrote into it. The label of a segment is fixed when a
 record is appended; its base offset is the smallest slice in it (an append may follow a swap of the slices before it).
 The last segment of a partition is the active one; it counts as closed when it was rolled, or is old enough by the wall clock
-(SEMANTICS A: Kafka needs an append for that).
+(docs/semantics.md#A.5: Kafka needs an append for that).
 """
 
 from __future__ import annotations

@@ -1,1 +1,7 @@
-"""TODO map of compaction/planning."""
+"""Planning: values in, plans out.
+
+```
+ bounds ──► planner (eligible? order? how far?) ──► offset_map (budget) ──► grouping ──► receipt
+            log_retention (segments that are deleted whole)     throttle (bytes per second)
+```
+"""

@@ -10,7 +10,8 @@
  clean_bytes ──────────┘ cleanable_bytes ──────┘ ratio = cleanable / (clean + cleanable)
 ```
 
-The rules of LogCleanerManager (SEMANTICS §3, §4). Ranges are half-open. A bound in the middle of a segment excludes that whole segment.
+The rules of LogCleanerManager (docs/semantics.md#3, docs/semantics.md#4). Ranges are half-open. A bound in the middle of a segment
+excludes that whole segment.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Bound(str, Enum):
     MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 
 
-class Healing(str, Enum):
+class CheckpointReset(str, Enum):
     """Why a cleaner checkpoint was not believed; cleaning then begins at the log start."""
 
     BELOW_LOG_START = "below the log start offset"
@@ -108,7 +109,7 @@ class CleanableRange:
     end_offset: int
     bound: Bound
     held_until_ms: int | None
-    healing: Healing | None
+    reset: CheckpointReset | None
     clean_bytes: int
     cleanable_bytes: int
 
@@ -125,7 +126,7 @@ class CleanableRange:
 
 def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
     """Return how much of a partition may be cleaned at `now_ms` (LogCleanerManager.cleanableOffsets and calculateCleanableBytes)."""
-    first_dirty, healing = _first_dirty(log)
+    first_dirty, reset = _first_dirty(log)
     closed, active = log.closed_segments, log.closed_end_offset
     bounds: list[tuple[int, Bound, int | None]] = []
     if log.last_stable_offset < log.log_end_offset:
@@ -149,20 +150,20 @@ def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
         end_offset=end,
         bound=bound,
         held_until_ms=until_ms,
-        healing=healing,
+        reset=reset,
         clean_bytes=sum(one.size_bytes for one in log.segments if one.base_offset < first_dirty),
         cleanable_bytes=sum(one.size_bytes for one in dirty),
     )
 
 
-def _first_dirty(log: PartitionLog) -> tuple[int, Healing | None]:
+def _first_dirty(log: PartitionLog) -> tuple[int, CheckpointReset | None]:
     """Return where the dirty section begins, and why the checkpoint is not believed if it is not."""
     if log.checkpoint is None:
         return log.log_start_offset, None
     if log.checkpoint < log.log_start_offset:
-        return log.log_start_offset, Healing.BELOW_LOG_START
+        return log.log_start_offset, CheckpointReset.BELOW_LOG_START
     if log.checkpoint > log.log_end_offset:
-        return log.log_start_offset, Healing.ABOVE_LOG_END
+        return log.log_start_offset, CheckpointReset.ABOVE_LOG_END
     return log.checkpoint, None
 
 

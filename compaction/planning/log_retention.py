@@ -1,4 +1,4 @@
-"""Which segments of a partition go whole: by log start offset, by size, by time (SEMANTICS §14).
+"""Which segments of a partition go whole: by log start offset, by size, by time (docs/semantics.md#14).
 
 ```
  segments      0        412       590       731 (active)         log start 500, retention.bytes 250, retention.ms 1 h
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.bounds import PartitionLog
 
 
-class Breach(str, Enum):
+class DeletionReason(str, Enum):
     """Why a segment goes."""
 
     LOG_START = "log start offset"
@@ -42,7 +42,7 @@ class Deletion:
     `future_timestamp_ms` is the record time of a segment that blocks retention by time because it lies in the future, None when none does.
     """
 
-    segments: tuple[tuple[Segment, Breach], ...]
+    segments: tuple[tuple[Segment, DeletionReason], ...]
     log_start_offset: int
     future_timestamp_ms: int | None = None
 
@@ -52,13 +52,13 @@ def deletable(log: PartitionLog, now_ms: int) -> Deletion:
     left, end = list(log.segments), log.log_end_offset
     if left and only_keeps_the_log_end(left[-1], log.log_end_offset):
         end = left.pop().base_offset
-    gone: list[tuple[Segment, Breach]] = []
+    gone: list[tuple[Segment, DeletionReason]] = []
 
-    def walk(breach: Breach, goes: Callable[[Segment, int], bool]) -> None:
+    def walk(breach: DeletionReason, goes: Callable[[Segment, int], bool]) -> None:
         while left and goes(left[0], left[1].base_offset if len(left) > 1 else end):
             gone.append((left.pop(0), breach))
 
-    walk(Breach.LOG_START, lambda _, next_base: next_base <= log.log_start_offset)
+    walk(DeletionReason.LOG_START, lambda _, next_base: next_base <= log.log_start_offset)
     future = None
     if log.config.deletes:
         excess = sum(one.size_bytes for one in left) - log.config.retention_bytes
@@ -70,9 +70,9 @@ def deletable(log: PartitionLog, now_ms: int) -> Deletion:
             excess -= segment.size_bytes
             return True
 
-        walk(Breach.SIZE, too_large)
+        walk(DeletionReason.SIZE, too_large)
         retention_ms = log.config.retention_ms
-        walk(Breach.TIME, lambda segment, _: retention_ms >= 0 and now_ms - segment.largest_timestamp_ms > retention_ms)
+        walk(DeletionReason.TIME, lambda segment, _: retention_ms >= 0 and now_ms - segment.largest_timestamp_ms > retention_ms)
         if left and retention_ms >= 0 and left[0].largest_timestamp_ms > now_ms:
             future = left[0].largest_timestamp_ms
     stays = left[0].base_offset if left else log.log_end_offset

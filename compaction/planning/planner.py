@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from lastword.compaction.config.keys import LONG_MAX
 from lastword.compaction.log.segments import segments_between
 from lastword.compaction.planning.bounds import (
+    CheckpointReset,
     CleanableRange,
-    Healing,
     PartitionLog,
     cleanable_range,
     earliest_horizon_ms,
@@ -118,12 +118,6 @@ class CleaningPlan:
         return tuple(sorted((*self.chosen, *self.held_back), key=lambda one: (one.log.topic, one.log.partition)))
 
     @property
-    def max_dirty_ratio(self) -> float:
-        """The highest ratio over all partitions that may be cleaned, chosen or not (Kafka's max-dirty-percent)."""
-        barred = {Obstacle.NOT_COMPACTED, Obstacle.PAUSED, Obstacle.IN_PROGRESS, Obstacle.UNCLEANABLE}
-        return max((one.range.ratio for one in self.partitions if one.obstacle not in barred), default=0.0)
-
-    @property
     def urgency(self) -> Urgency:
         """What orders the topics of a log.dir as the partitions of one are ordered; one with nothing to clean comes last."""
         if self.chosen:
@@ -145,7 +139,7 @@ def plan_cleaning(
     force: bool = False,
     most_bytes: int | None = None,
 ) -> CleaningPlan:
-    """Plan one round (LogCleanerManager.grabFilthiestCompactedLog, with the order of SEMANTICS A).
+    """Plan one round (LogCleanerManager.grabFilthiestCompactedLog, with the order of docs/semantics.md#A.17).
 
     `entries` is how many records the round may map; `barred` says which partitions the state machine keeps out. With `force` the ratio does
     not matter and quarantine is lifted; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
@@ -235,7 +229,7 @@ def _judge(
         Trigger.OVERDUE: overdue_ms > 0 and found.cleanable_bytes > 0,
         Trigger.DIRTY_RATIO: found.ratio > log.config.min_cleanable_dirty_ratio,
         # The segment that a cut range ends in counts as clean and as dirty: by the ratio the rest would often never be cleaned.
-        Trigger.CUT: log.rounds_left > 0 and found.healing is not Healing.ABOVE_LOG_END and found.cleanable_bytes > 0,
+        Trigger.CUT: log.rounds_left > 0 and found.reset is not CheckpointReset.ABOVE_LOG_END and found.cleanable_bytes > 0,
         Trigger.DELETE_HORIZON: horizon_ms is not None and horizon_ms <= now_ms,
         Trigger.FORCED: force and bool(_segments_below(log.closed_segments, whole)),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from lastword.compaction.rows.record_retention import Removal
+from lastword.compaction.rows.removal import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ class CleaningReceipt:
     """What a round did to a partition: offsets `first_dirty_offset` to `end_offset` were mapped, and the checkpoint is `end_offset`.
 
     Records and bytes are those of the segments that were written again (`segments_before` of them, in `groups`), before and after; all
-    others were left alone. `removed` counts rows by reason (`record_retention.Removal`), of which `emptied` left an EMPTY row;
+    others were left alone. `removed` counts rows by reason (`Removal`), of which `emptied` left an EMPTY row;
     `removed_bytes` is an estimate of their bytes (`estimated_bytes`), empty in receipts of before there was one.
     `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
     it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and

@@ -1,7 +1,8 @@
-"""The cleaner's limit of bytes a second, kept on average: how long to wait before the next bytes (SEMANTICS §15).
+"""The cleaner's limit of bytes a second, kept on average: how long to wait before the next bytes (docs/semantics.md#A.24).
 
-Kafka counts what it reads in both passes and what it writes, and sleeps within a cleaning. A Spark job cannot be slowed down while it runs,
-so what a job does is kept small here, and the next one waits until the average is right again. Shared by all cleaner threads.
+Kafka counts what it reads in both passes and what it writes, and sleeps within a cleaning (docs/semantics.md#15). A Spark job cannot be
+slowed down while it runs, so what a job does is kept small here, and the next one waits until the average is right again. All cleaner
+threads share the limit.
 
 ```
  limit 10 MB/s    pass 1 of 30 MB    turn of 60 MB    turn of 40 MB         a round that reads 30 + 50 MB and writes 50

@@ -1,1 +1,1 @@
-"""TODO map of compaction/rows."""
+"""What becomes of a record in a cleaning: the reasons for which it is removed."""

@@ -22,8 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lastword import LogDir, clock, spark_session
-from lastword.cli import cleaning_tables as cleaning_rendering
-from lastword.cli import tables as rendering
+from lastword.cli import cleaning_tables, tables
 from lastword.streaming.append.sources import FileSource, open_source, trigger_of
 
 if TYPE_CHECKING:
@@ -70,8 +69,8 @@ def main(folder: Annotated[Path, typer.Option("--dir", help="Where the demo work
     _watch(topic.append_stream(opened.rows, name=source.name, trigger=trigger_of(source.trigger)), topic, files)
 
     description = topic.describe()
-    out.print(rendering.description_table(description))
-    out.print(rendering.segments_table(description, partitions=[0]))
+    out.print(tables.description_table(description))
+    out.print(tables.segments_table(description, partitions=[0]))
     latest = {bytes(row["key"]).decode(): row for row in topic.latest().collect()}
     _show(latest)
     _show_one_history(topic)
@@ -116,7 +115,7 @@ def _watch(query: StreamingQuery, topic: Topic, files: int) -> None:
 
 def _show(latest: dict[str, Any]) -> None:
     rows = [{"icao": code, **json.loads(bytes(latest[code]["value"]))} for code in _SHOWN if code in latest]
-    out.print(rendering.records_table(rows, ("icao", "iata", "name", "city", "country", "elevation"), "the last word on some airports"))
+    out.print(tables.records_table(rows, ("icao", "iata", "name", "city", "country", "elevation"), "the last word on some airports"))
 
 
 def _show_one_history(topic: Topic) -> None:
@@ -125,8 +124,8 @@ def _show_one_history(topic: Topic) -> None:
     returned = keyed.groupBy("key").agg(F.max(F.when(F.col("gone"), F.col("offset"))).alias("deleted"), F.max("offset").alias("newest"))
     key = returned.where("deleted < newest").orderBy("key").limit(1).collect()[0]["key"]
     rows = topic.records().where(F.col("key") == F.lit(key)).orderBy("offset").collect()
-    shown = [rendering.plain(row.asDict(recursive=True), "utf8") for row in rows]
-    out.print(rendering.records_table(shown, ("partition", "offset", "key", "value"), "an airport that was deleted and came back"))
+    shown = [tables.plain(row.asDict(recursive=True), "utf8") for row in rows]
+    out.print(tables.records_table(shown, ("partition", "offset", "key", "value"), "an airport that was deleted and came back"))
 
 
 def _clean(topic: Topic) -> None:
@@ -134,7 +133,7 @@ def _clean(topic: Topic) -> None:
     topic.roll()
     out.print("\ncleaning: what is superseded goes, a delete stays for delete.retention.ms")
     receipts = sorted(topic.clean(), key=lambda receipt: receipt.partition)
-    out.print(cleaning_rendering.receipts_table([one.to_details() for one in receipts], "what the cleaner did"))
+    out.print(cleaning_tables.receipts_table([one.to_details() for one in receipts], "what the cleaner did"))
 
 
 def newest_release() -> dict[str, Any]:

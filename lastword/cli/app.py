@@ -1,4 +1,4 @@
-"""The command line, assembled: `lastword COMMAND`, the verbs of the API for people and for pipes."""
+"""The command line `lastword COMMAND`: it registers every command and prints errors as one message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import typer
 from lastword.cli import cleaning, operate, purge, readers, records, run, topics, transactions
 from lastword.compaction.errors import LastwordError
 
-app = typer.Typer(name="lastword", help="The last word on every key: a compacted changelog on Delta Lake.", no_args_is_help=True)
+app = typer.Typer(
+    name="lastword", help="Kafka's log compaction as a Spark Structured Streaming service on Delta Lake.", no_args_is_help=True
+)
 app.add_typer(topics.topics_app, name="topics")
 app.add_typer(topics.queries_app, name="queries")
 app.add_typer(transactions.transactions_app, name="transactions")
@@ -41,7 +43,7 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one message on standard error and exit code 1."""
+    """Run the command line. A `LastwordError` is printed as one message on standard error, with exit code 1."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
@@ -50,5 +52,5 @@ def main() -> None:
     except LastwordError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the program that reads the pipe has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,15 +45,15 @@ def roll(
 
 def clean(
     topic: Topic,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, rows and bytes by reason, and write nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Whatever the dirty ratio; lifts quarantine.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report rows and bytes that would be removed, by reason.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and lift quarantine.")] = False,
     as_json: Json = False,
     timeout: Timeout = ANSWER_SECONDS,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Clean what is eligible: superseded records, aborted ones, expired tombstones and markers go.
+    """Clean the eligible partitions: remove superseded and aborted records, and expired tombstones and markers.
 
-    Beside a running service it does the work. Exit code 1 when a partition cannot be cleaned.
+    If a service is running, the service executes the command. Exit code 1 means that a partition cannot be cleaned.
 
     Example: lastword clean fruit-prices --dry-run
     """
@@ -73,12 +73,13 @@ def clean(
         if dry_run and (more := cleaning_tables.first_round_only(receipts, reports)):
             out.print(more)
     if not as_json and (failed or not receipts):
-        out.print(cleaning_tables.explanation_table(reports, f"{topic}: {'left' if receipts else 'nothing to clean'}", clock.now_ms()))
+        title = f"{topic}: {'partition status' if receipts else 'nothing to clean'}"
+        out.print(cleaning_tables.explanation_table(reports, title, clock.now_ms()))
     raise typer.Exit(1 if failed else 0)
 
 
 def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Say for each partition whether the cleaner would take it, or what holds it back and until when; writes no record.
+    """Show for each partition whether it is eligible for cleaning, or what holds it back and until when. Writes no records.
 
     Example: lastword explain fruit-prices
     """
@@ -88,35 +89,35 @@ def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data")
         for one in reports:
             sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
     else:
-        out.print(cleaning_tables.explanation_table(reports, f"{topic}: what would be cleaned", now_ms))
+        out.print(cleaning_tables.explanation_table(reports, f"{topic}: cleaning status", now_ms))
 
 
 def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Show what the cleaner has done, oldest first. Example: lastword receipts fruit-prices --partition 0."""
+    """Show the receipts of past cleanings, oldest first. Example: lastword receipts fruit-prices --partition 0."""
     found = [one.to_details() for one in LogDir(None, log_dir).topic(topic).receipts(partition)]
     if as_json:
         for one in found:
             sys.stdout.write(json.dumps(one) + "\n")
     else:
-        out.print(cleaning_tables.receipts_table(found, f"{topic}: cleanings"))
+        out.print(cleaning_tables.receipts_table(found, f"{topic}: receipts"))
 
 
 def pause(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Pause cleaning and retention; a running service heeds it at its next round. Example: lastword pause fruit-prices --partition 0."""
+    """Pause cleaning and retention. Takes effect at the next round. Example: lastword pause fruit-prices --partition 0."""
     for one, count in LogDir(None, log_dir).topic(topic).pause(partition).items():
         facts = {"topic": topic, "partition": one, "pauses": count}
-        tell(f"partition {one}: paused {count} time{'s' if count > 1 else ''}", facts, as_json=as_json)
+        tell(f"partition {one}: paused {_times(count)}", facts, as_json=as_json)
 
 
 def resume(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Take one pause away. Example: lastword resume fruit-prices."""
+    """Remove one pause. Example: lastword resume fruit-prices."""
     for one, count in LogDir(None, log_dir).topic(topic).resume(partition).items():
         facts = {"topic": topic, "partition": one, "pauses": count}
-        tell(f"partition {one}: {f'still paused {count} times' if count else 'goes on'}", facts, as_json=as_json)
+        tell(f"partition {one}: {f'still paused {_times(count)}' if count else 'resumed'}", facts, as_json=as_json)
 
 
 def retention(topic: Topic, as_json: Json = False, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
-    """Delete the segments that log start, retention.bytes and retention.ms allow to go. Example: lastword retention fruit-prices."""
+    """Apply retention: delete segments by log start offset, retention.bytes and retention.ms. Example: lastword retention fruit-prices."""
     gone = carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
     if as_json:
         for one in gone:
@@ -126,19 +127,20 @@ def retention(topic: Topic, as_json: Json = False, timeout: Timeout = ANSWER_SEC
         why = ", ".join(sorted({segment["reason"] for segment in one["segments"]}))
         freed = size(sum(segment["size_bytes"] for segment in one["segments"]))
         count, start = len(one["segments"]), one["log_start_offset"]
-        out.print(f"partition {one['partition']}: {count} segments, {freed} ({why}); the log starts at offset {start}")
+        segments = f"{count} segment{'s' if count > 1 else ''}"
+        out.print(f"partition {one['partition']}: deleted {segments}, {freed} ({why}); the log starts at offset {start}")
     if not gone:
         out.print(f"{topic}: nothing to delete")
 
 
 def delete_records(
     topic: Topic,
-    before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500; offset -1 is the log end.")],
+    before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500. Offset -1 is the log end.")],
     timeout: Timeout = ANSWER_SECONDS,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Delete the records below an offset, for all readers and for ever. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
+    """Delete the records below an offset permanently, for all readers. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
     pairs: dict[int, int] = {}
     for text in before:
         partition, _, offset = text.partition(":")
@@ -150,3 +152,7 @@ def delete_records(
     for one in carried_out(requests.DeleteRecords(topic=topic, before=pairs), log_dir, timeout):
         text = f"partition {one['partition']}: the log starts at offset {one['log_start_offset']}"
         tell(text, {"topic": topic, **one}, as_json=as_json)
+
+
+def _times(count: int) -> str:
+    return f"{count} time{'s' if count > 1 else ''}"

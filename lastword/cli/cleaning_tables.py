@@ -1,4 +1,4 @@
-"""Cleanings and their plans for people: tables of receipts and explanations."""
+"""Terminal tables of receipts and of the cleaning status of partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY_MS = 24 * _HOUR_MS
 
 
 def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
-    """Return receipts (as JSON's types) as a table: rows and bytes (an estimate) that went by reason, all of them before and after."""
+    """Return receipts (dicts as in JSON) as a table: records and bytes before and after, and removed by reason (bytes are estimates)."""
     table = _table(title, ("part", "dirty section", "records", "size", "segments", "removed"), left={"dirty section", "removed"})
     for one in receipts:
         about = {reason: f"\n≈ {size(taken)}" for reason, taken in one.get("removed_bytes", {}).items()}
@@ -45,22 +45,22 @@ def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 
 def first_round_only(receipts: Sequence[Mapping[str, Any]], reports: Sequence[PartitionReport]) -> str:
-    """Return the sentence under a dry run that does not show all that a cleaning would do; "" when one round does."""
+    """Return the note of a dry run whose cleaning needs more than one round; "" if one round is enough."""
     waiting = {one.partition for one in reports if one.obstacle == Obstacle.NO_ROOM.value} - {one["partition"] for one in receipts}
     left = sorted(waiting | {one["partition"] for one in receipts if one["rounds_left"]})
     if not left:
         return ""
-    return f"only the first round is shown: the map budget leaves more to clean in partitions {', '.join(map(str, left))}"
+    return f"only the first round is shown: the map budget requires more rounds for partitions {', '.join(map(str, left))}"
 
 
 def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: int) -> Table:
-    """Return for each partition whether it is eligible and why, or what holds it back and until when."""
-    table = _table(title, ("part", "verdict", "dirty ratio", "threshold", "cleanable"), left={"verdict", "cleanable"})
+    """Return a table with one row per partition: why it is eligible, or what holds it back and until when."""
+    table = _table(title, ("part", "status", "dirty ratio", "threshold", "cleanable"), left={"status", "cleanable"})
     for one in reports:
         lines = [f"eligible: {one.trigger}" if one.eligible else f"held back: {one.obstacle}"]
         lines += [one.uncleanable_reason] if one.uncleanable_reason else []
         lines += [f"cleaner checkpoint reset: {one.checkpoint_reset}"] if one.checkpoint_reset else []
-        lines += [] if one.eligible or one.eligible_at_ms is None else [f"eligible {when(one.eligible_at_ms, now_ms)}"]
+        lines += [] if one.eligible or one.eligible_at_ms is None else [f"eligible at {when(one.eligible_at_ms, now_ms)}"]
         table.add_row(
             str(one.partition),
             Text("\n".join(lines)),
@@ -72,7 +72,7 @@ def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: in
 
 
 def when(moment_ms: int | None, now_ms: int) -> str:
-    """Return an instant and how far away it is; "" when nobody knows."""
+    """Return an instant and the time until then; "" if it is unknown."""
     if moment_ms is None:
         return ""
     left = moment_ms - now_ms

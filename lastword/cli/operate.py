@@ -1,4 +1,4 @@
-"""The verbs of an operator at a terminal: the live table, and the log as a picture."""
+"""The commands of an operator: `top`, the live table, and `plot`, the log as an SVG drawing."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 _SERVICE = "http://127.0.0.1:9464"
 _ANSWER_SECONDS = 5.0
 _BAR = 24
-#: What stands for a stretch of a partition in a terminal.
+#: The character and style of each section kind in a terminal.
 _SHADES = {"clean": ("█", "green"), "cleanable": ("█", "yellow"), "uncleanable": ("▒", "bright_black"), "active": ("█", "blue")}
-_TROUBLED = 3
+_CRITICAL_EXIT_CODE = 3
 
 
 def top(
-    url: Annotated[str, typer.Option(help='The service to ask; "" looks at the log.dir itself.', envvar="LASTWORD_URL")] = _SERVICE,
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end: exit code 3 when something critical needs a person.")] = False,
+    url: Annotated[str, typer.Option(help='URL of the service; "" reads the log.dir directly.', envvar="LASTWORD_URL")] = _SERVICE,
+    every: Annotated[float, typer.Option(min=0.2, help="Refresh interval in seconds.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit; exit code 3 if there is a critical issue.")] = False,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Watch every topic live: sections, dirty ratio, lag, open transactions, and what needs a person.
+    """Show every topic live: sections, dirty ratio, lag, open transactions and open issues.
 
-    The running service is asked; without one the log.dir is looked at, from metadata. With --once or --json it looks once.
+    Reads from the running service, or from the metadata of the log.dir if none runs. With --once or --json it prints once.
 
     Example: lastword top --once --json | jq '.troubles'
     """
@@ -68,16 +68,16 @@ def top(
             except KeyboardInterrupt:
                 return
     critical = any(one["critical"] for one in found["troubles"])
-    raise typer.Exit(_TROUBLED if critical and once else 0)
+    raise typer.Exit(_CRITICAL_EXIT_CODE if critical and once else 0)
 
 
 def plot(
     topic: Topic,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The SVG file; - is standard output.")] = Path("-"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="SVG file to write; - is standard output.")] = Path("-"),
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Draw the log of a topic to scale, as SVG: clean, cleanable, uncleanable and active sections, readers, last stable offset.
+    """Draw the log of a topic to scale as SVG: clean, cleanable, uncleanable and active sections, readers, last stable offset.
 
     Example: lastword plot fruit-prices -o log.svg
     """
@@ -91,16 +91,16 @@ def plot(
     except OSError as error:
         message = f"cannot write {output}: {error.strerror}"
         raise UserError(message) from error
-    tell(f"drew {topic} into {output}", {"topic": topic, "output": str(output)}, as_json=as_json)
+    tell(f"wrote the drawing of {topic} to {output}", {"topic": topic, "output": str(output)}, as_json=as_json)
 
 
 def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:
-    """Return what takes a standing as JSON's types: the service that serves this log.dir, if one answers, or a look of our own."""
+    """Return a function that reads the status as a dict: from the service if it serves this log.dir, else from the log.dir itself."""
     logs = LogDir(None, log_dir, session_settings=QUIET)
     if url:
         found = _asked(url)
         if found is not None and found["log_dir"] == logs.location:
-            return lambda: _asked(url) or found | {"troubles": [{"critical": True, "text": f"{url} does not answer any more", "topic": ""}]}
+            return lambda: _asked(url) or found | {"troubles": [{"critical": True, "text": f"{url} no longer responds", "topic": ""}]}
     known: dict[str, Any] = {}
 
     def topics() -> list[Any]:
@@ -123,7 +123,7 @@ def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:
 
 
 def _asked(url: str) -> dict[str, Any] | None:
-    """Return what a service says, None when none answers."""
+    """Return the /status.json of a service; None if it does not respond."""
     if not url.startswith(("http://", "https://")):
         message = f"--url {url}: allowed is http://HOST:PORT"
         raise UserError(message)
@@ -145,21 +145,21 @@ def _look(looker: Looker, logs: LogDir) -> TopicStanding:
 
 
 def _screen(found: Mapping[str, Any]) -> Group:
-    """Return a standing as a terminal shows it."""
+    """Return the live table with its issues above it."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
-    for name in ("topic", "part", "log", "dirty", "lag", "records", "size", "why not now"):
+    for name in ("topic", "part", "log", "dirty", "lag", "records", "size", "status"):
         right = name in {"part", "dirty", "lag", "records", "size"}
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "why not now")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "status")
     for topic in found["topics"]:
         for one in topic["partitions"]:
             table.add_row(*_row(topic["name"], one))
     when = instant(found["taken_ms"])
-    lines = [Text(f"{found['log_dir']}  {len(found['topics'])} topics, seen at {when}", style="bold")]
+    lines = [Text(f"{found['log_dir']}  {len(found['topics'])} topics, data from {when}", style="bold")]
     for one in found["troubles"]:
         text = f"{'CRITICAL' if one['critical'] else 'warning'}  {_place(one)}{one['text']}"
         lines.append(Text(printable(text, 400), style="red" if one["critical"] else "yellow"))
     if not found["troubles"]:
-        lines.append(Text("nothing needs a person", style="green"))
+        lines.append(Text("no issues", style="green"))
     return Group(*lines, table)
 
 
@@ -187,7 +187,7 @@ def _row(topic: str, one: Mapping[str, Any]) -> tuple[str | Text, ...]:
 
 
 def _bar(sections: list[Mapping[str, Any]]) -> Text:
-    """Return a partition as a bar of blocks, to scale; a section that is there has a block at least."""
+    """Return a partition as a bar of blocks to scale; each section has at least one block."""
     bar = Text()
     length = sum(one["end"] - one["begin"] for one in sections)
     for one in sections:

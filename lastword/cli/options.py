@@ -1,4 +1,4 @@
-"""What the commands share: options, the two consoles, rows as tables or JSON Lines."""
+"""Options, consoles and output functions that the commands share."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def _topics_beginning_with(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics that a shell offers, of the log.dir that the command line names so far."""
+    """Return the topics for shell completion, from the log.dir that the incomplete command line names."""
     try:
         return [name for name in LogDir(None, ctx.params.get("log_dir") or "data").topics() if name.startswith(incomplete)]
     except (LastwordError, OSError):
         return []
 
 
-LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="The directory of topics: a path or a URI.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON for pipes instead of a table.")]
-Config = Annotated[list[str] | None, typer.Option("--config", help="A topic setting, e.g. cleanup.policy=compact; may be repeated.")]
-Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=_topics_beginning_with, show_default=False)]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="How many rows at the most.")]
-Decode = Annotated[str, typer.Option("--decode", help="How values are shown: utf8 or json.", metavar="[utf8|json]")]
+LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="Directory of the topics: a path or a URI.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines instead of text.")]
+Config = Annotated[list[str] | None, typer.Option("--config", help="Topic setting, e.g. cleanup.policy=compact. May be repeated.")]
+Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=_topics_beginning_with, show_default=False)]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
+Decode = Annotated[str, typer.Option("--decode", help="Decode values as utf8 or json.", metavar="[utf8|json]")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a running service to do it.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a running service to execute the command.")]
 ANSWER_SECONDS = 120.0
 QUIET = {"spark.log.level": "ERROR"}
 RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
@@ -44,12 +44,12 @@ notes = Console(stderr=True)
 
 
 def with_spark(log_dir: str) -> LogDir:
-    """Return a log.dir with a session that says little."""
+    """Return a log.dir with a Spark session that logs errors only."""
     return LogDir(spark_session(settings=QUIET), log_dir)
 
 
 def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what was done: a sentence, or its facts as one line of JSON."""
+    """Print the result of a command: `text`, or `facts` as one line of JSON."""
     if as_json:
         sys.stdout.write(json.dumps(facts, default=str) + "\n")
     else:
@@ -57,7 +57,7 @@ def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
-    """Print rows: as a table that says when there are more, or all of them as JSON Lines."""
+    """Print rows as a table of at most `limit` rows, or as JSON Lines (all rows if there is no limit)."""
     if decode not in {"utf8", "json"}:
         subject = "the command line"
         raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
@@ -69,11 +69,11 @@ def show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, dec
     found = [tables.plain(row.asDict(recursive=True), decode) for row in rows.limit(most + 1).collect()]
     out.print(tables.records_table(found[:most], columns, title))
     if len(found) > most:
-        out.print(f"[dim]… and more; --limit shows more than {most}, --json all[/dim]")
+        out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
 
 
 def config_pairs(config: list[str] | None) -> dict[str, object]:
-    """Return `--config key=value` options as a mapping. Raises `InvalidConfiguration` naming each option without a `=`."""
+    """Return `--config key=value` options as a mapping. Raises `InvalidConfiguration` with each option that has no `=`."""
     pairs: dict[str, object] = {}
     violations = []
     for text in config or []:

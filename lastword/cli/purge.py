@@ -1,4 +1,4 @@
-"""The verb that erases a key."""
+"""The command `purge`, which erases a key."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from lastword.topics.purging import PurgeReceipt, before_as_ms
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A purge decodes every file of a topic: it takes longer than other verbs.
+#: A purge decodes every file of a topic, so it takes longer than other commands.
 _ANSWER_SECONDS = 3600.0
 
 
 def purge(
     topic: Topic,
-    key: Annotated[str | None, typer.Option(help="The key, as text (UTF-8).")] = None,
-    key_base64: Annotated[str | None, typer.Option("--key-base64", help="The key, as the base64 of its bytes.")] = None,
-    before: Annotated[str | None, typer.Option(help="Only what is older than this date or moment (ISO 8601, UTC).")] = None,
+    key: Annotated[str | None, typer.Option(help="Key as text (UTF-8).")] = None,
+    key_base64: Annotated[str | None, typer.Option("--key-base64", help="Key as base64-encoded bytes.")] = None,
+    before: Annotated[str | None, typer.Option(help="Erase only records older than this date or time (ISO 8601, UTC).")] = None,
     as_json: Json = False,
     timeout: Timeout = _ANSWER_SECONDS,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Erase a key: from the log, registered targets, dead letters and every old file; the receipt says that no file holds it any more.
+    """Erase a key from the log, registered targets, dead letters and all old files; the receipt proves that no file contains it.
 
-    Exit code 1, and what remains or holds it back, when it does not come clean: purge again then.
+    Exit code 1 means that the purge is incomplete: the output lists what remains or blocks it. Run the command again later.
 
     Example: lastword purge fruit-prices --key grape
     """
@@ -54,36 +54,36 @@ def purge(
 
 
 def _key(text: str | None, encoded: str | None) -> str:
-    """Return the base64 of the one key that was given."""
+    """Return the key as base64; raise `UserError` unless exactly one option names it."""
     if (text is None) == (encoded is None):
-        message = "name the key: --key for text, or --key-base64 for bytes, and not both"
+        message = "specify the key with either --key (text) or --key-base64 (bytes)"
         raise UserError(message)
     if text is not None:
         return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
     try:
         base64.b64decode(encoded or "", validate=True)
     except binascii.Error as error:
-        message = f"--key-base64: not base64: {error}"
+        message = f"--key-base64: invalid base64: {error}"
         raise UserError(message) from None
     return encoded or ""
 
 
 def _receipt(one: PurgeReceipt) -> Iterator[str]:
-    """Return a receipt as people read it."""
-    yield f"{one.topic}: the key is erased; {one.files_searched:,} files were decoded and none holds it (table version {one.table_version})"
+    """Return the lines that show a receipt."""
+    yield f"{one.topic}: the key is erased; {one.files_searched:,} files were decoded, none contains it (table version {one.table_version})"
     for partition, offset in one.tombstones.items():
-        yield f"  partition {partition}: superseded by the tombstone at offset {offset}, which is gone too"
+        yield f"  partition {partition}: superseded by the tombstone at offset {offset}, which was removed too"
     for partition, offset in one.kept.items():
         yield f"  partition {partition}: kept the record at offset {offset}, which is not older than {instant(one.before_ms or 0)}"
     yield f"  removed: {one.records_removed:,} records, {one.dead_letters_removed:,} dead letters, {one.files_removed:,} old files"
     for target, rows in one.target_rows_removed.items():
         yield f"  removed from {target}: {rows:,} rows"
     for target in one.absent_targets:
-        yield f"  not searched, no target of this topic is there any more: {target}"
+        yield f"  not searched, no longer a target of this topic: {target}"
     for name in one.readers:
-        yield f"  reader {name} had not read the tombstone and may still hold the key; it is told when it goes on"
+        yield f"  reader {name} had not read the tombstone and may still hold the key; it is notified when it resumes"
     if one.statistics_until_ms is None:
-        yield "  no older table version shows it"
+        yield "  no older table version contains it"
     else:
-        yield f"  no older table version shows it, but Delta logs name it in statistics, until {instant(one.statistics_until_ms)} or later:"
+        yield f"  no older table version contains it, but statistics in Delta logs do until {instant(one.statistics_until_ms)} or later:"
         yield from (f"    {path}" for path in one.statistics)

@@ -1,4 +1,4 @@
-"""The verbs of readers: last words, changes, tables that are kept in step, registered readers."""
+"""The commands of readers: `latest`, `changes`, `materialize` and `readers`."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
-readers_app = typer.Typer(help="Registered readers: what they have read, what they pin.", no_args_is_help=True)
+readers_app = typer.Typer(help="List and remove registered readers.", no_args_is_help=True)
 
 
 def latest(
     topic: Topic,
-    as_of: Annotated[str | None, typer.Option(help="A table version, a moment (ISO 8601), or offsets as JSON: '{\"0\": 42}'.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="Only this key; may be repeated.")] = None,
-    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="Table version, time (ISO 8601), or offsets as JSON: '{\"0\": 42}'.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Only this key. May be repeated.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition. May be repeated.")] = None,
     limit: Limit = None,
     decode: Decode = "utf8",
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Show the last record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
+    """Show the latest record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
     rows = with_spark(log_dir).topic(topic).latest(as_of=_as_of(as_of), keys=key, partitions=partition)
     show(rows.orderBy("partition", "key"), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
 
 
 def changes(
     topic: Topic,
-    begin: Annotated[str, typer.Option("--from", help="Offsets as JSON: '{\"0\": 42}'.")],
-    end: Annotated[str, typer.Option("--to", help="Offsets as JSON; what lies at or past them is left out.")],
-    net: Annotated[bool, typer.Option("--net", help="Each key once at most.")] = False,
+    begin: Annotated[str, typer.Option("--from", help="First offsets as JSON: '{\"0\": 42}'.")],
+    end: Annotated[str, typer.Option("--to", help="End offsets (exclusive) as JSON.")],
+    net: Annotated[bool, typer.Option("--net", help="Show at most one change per key.")] = False,
     limit: Limit = None,
     decode: Decode = "utf8",
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Show what changed between two offset vectors, with the values from before.
+    """Show the changes between two offset vectors, with the previous values.
 
     Example: lastword changes fruit-prices --from '{"0": 100}' --to '{"0": 200}'
     """
@@ -60,21 +60,23 @@ def changes(
 
 def materialize(
     topic: Topic,
-    target: Annotated[str, typer.Argument(help="The Delta table to keep in step: a path or a URI; made if it is not there.")],
-    once: Annotated[bool, typer.Option("--once", help="Catch up and stop; without it, follow until a signal comes.")] = False,
-    every: Annotated[str, typer.Option(help="How often, e.g. '10 seconds'; without it, as soon as there is something.")] = "",
-    key_format: Annotated[str | None, typer.Option("--key-format", help="utf8: keys as text instead of bytes.")] = None,
-    value_format: Annotated[str | None, typer.Option("--value-format", help="json, avro or utf8.")] = None,
-    schema: Annotated[str | None, typer.Option(help="The columns of a value: SQL DDL for json, the writer's schema for avro.")] = None,
-    history: Annotated[bool, typer.Option("--history", help="Keep every word and when it held (SCD type 2).")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Bootstrap anew, in the place of what is there.")] = False,
-    reader: Annotated[str | None, typer.Option(help="Register under this name: what is not read yet is kept.")] = None,
-    isolation: Annotated[str, typer.Option(help="read_committed or read_uncommitted.")] = "read_committed",
-    max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="How many offsets a micro-batch has, about.")] = None,
+    target: Annotated[str, typer.Argument(help="Delta table to maintain: a path or a URI. Created if it does not exist.")],
+    once: Annotated[bool, typer.Option("--once", help="Process the available records and exit.")] = False,
+    every: Annotated[str, typer.Option(help="Trigger interval, e.g. '10 seconds'. Default: as soon as possible.")] = "",
+    key_format: Annotated[str | None, typer.Option("--key-format", help="utf8: store keys as text instead of bytes.")] = None,
+    value_format: Annotated[str | None, typer.Option("--value-format", help="Format of values: json, avro or utf8.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Columns of a value: SQL DDL for json, the writer's schema for avro.")] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep all versions of each key with their validity period (SCD type 2).")
+    ] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Bootstrap again and replace the existing table.")] = False,
+    reader: Annotated[str | None, typer.Option(help="Register under this name; keep unread tombstones and files for this reader.")] = None,
+    isolation: Annotated[str, typer.Option(help="Isolation level: read_committed or read_uncommitted.")] = "read_committed",
+    max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="Approximate maximum of offsets per micro-batch.")] = None,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Keep a Delta table of last words in step with a topic, exactly once. Goes on where it stopped, also after a crash.
+    """Maintain a Delta table with the latest record of every key of a topic, exactly once. Resumes after a stop or crash.
 
     Example: lastword materialize fruit-prices tables/prices --key-format utf8 --value-format json --schema "price double"
     """
@@ -97,13 +99,13 @@ def materialize(
     )
     with _stopped_by_signals(query), notes.status(f"{topic} → {target}"):
         query.awaitTermination()
-    text = f"{target} is in step with {topic}" if once else f"stopped; {target} goes on from there"
+    text = f"{target} is up to date with {topic}" if once else "stopped; the next run resumes from the stored position"
     tell(text, {"topic": topic, "target": target, "in_step": once}, as_json=as_json)
 
 
 @readers_app.command("list")
 def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """List the registered readers: position, lag, last sight. Example: lastword readers list fruit-prices."""
+    """List the registered readers: position, lag, last seen, expiration. Example: lastword readers list fruit-prices."""
     found = [dataclasses.asdict(one) for one in LogDir(None, log_dir).topic(topic).readers()]
     if as_json:
         for one in found:
@@ -111,12 +113,12 @@ def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "d
     elif found:
         out.print(tables.readers_table(found, topic))
     else:
-        out.print(f"{topic}: no registered reader")
+        out.print(f"{topic}: no registered readers")
 
 
 @readers_app.command("drop")
 def readers_drop(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Forget a registered reader: it pins nothing any more. Example: lastword readers drop fruit-prices orders-cache."""
+    """Remove a registered reader; nothing is kept for it any longer. Example: lastword readers drop fruit-prices orders-cache."""
     LogDir(None, log_dir).topic(topic).drop_reader(name)
     tell(f"{topic}: dropped reader {name}", {"topic": topic, "reader": name}, as_json=as_json)
 
@@ -139,7 +141,7 @@ def _offsets(text: str, option: str) -> dict[int, int]:
 
 @contextlib.contextmanager
 def _stopped_by_signals(query: StreamingQuery) -> Iterator[None]:
-    """Stop a query on SIGTERM or Ctrl-C; the step in hand is in the target or it is not."""
+    """Stop a query on SIGTERM or Ctrl-C. The current step is committed to the target completely or not at all."""
 
     def stop(*_: object) -> None:
         query.stop()

@@ -1,4 +1,4 @@
-"""Commands that show or check what a log holds: records, dead letters, verify."""
+"""The commands `records`, `dead-letters` and `verify`, which read a log."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def records(
     limit: Limit = None,
     decode: Decode = "utf8",
     partition: Partition = None,
-    from_offset: Annotated[int, typer.Option(help="Only offsets from here on.")] = 0,
-    control: Annotated[bool, typer.Option("--control", help="Control rows too.")] = False,
+    from_offset: Annotated[int, typer.Option(help="Only this offset and later ones.")] = 0,
+    control: Annotated[bool, typer.Option("--control", help="Include control rows.")] = False,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Show the rows of the log in order. Example: lastword records fruit-prices --limit 20 --decode json."""
+    """Show the records of the log in offset order. Example: lastword records fruit-prices --limit 20 --decode json."""
     rows = with_spark(log_dir).topic(topic).records(include_control=control).where(f"offset >= {from_offset}")
     if partition is not None:
         rows = rows.where(f"partition = {partition}")
@@ -42,18 +42,18 @@ def records(
 
 
 def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Show the rows that a stream brought and the log refused. Example: lastword dead-letters fruit-prices --limit 5."""
+    """Show the rejected rows of streams. Example: lastword dead-letters fruit-prices --limit 5."""
     rows = with_spark(log_dir).topic(topic).dead_letters().orderBy("refused_at")
     shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
     show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
 
 
 def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Check the invariants of a log; exit code 1 when one is broken. Example: lastword verify fruit-prices."""
+    """Check the invariants of a log; exit code 1 if one is violated. Example: lastword verify fruit-prices."""
     report = with_spark(log_dir).topic(topic).verify()
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
     else:
         out.print(f"{topic}: {report.record_count:,} records at table version {report.table_version}: ", end="")
-        out.print("every invariant holds" if report.ok else "\n".join(["", *report.problems]))
+        out.print("all invariants hold" if report.ok else "\n".join(["", *report.problems]))
     raise typer.Exit(0 if report.ok else 1)

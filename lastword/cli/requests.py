@@ -1,4 +1,4 @@
-"""Commands that commit: done here, or asked of the process that holds the log.dir."""
+"""Execution of the commands that commit: in this process, or in the process that holds the lock of the log.dir."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def carried_out(request: Request, log_dir: str, timeout_s: float) -> Any:
-    """Do what a request says and return its result: here, or in the process that holds the log.dir.
+    """Execute a request and return its result: in this process, or in the process that holds the lock of the log.dir.
 
-    The lock comes before everything, Spark included: beside a service there is nothing to start one for.
+    The lock is tried before Spark is started: if a service runs, this process needs no Spark session.
     """
     logs = LogDir(None, log_dir, session_settings=QUIET)
-    logs.topic(request.topic)  # the mistake in a name needs neither
+    logs.topic(request.topic)  # an unknown name fails without the lock and without Spark
     try:
         logs.hold_lock()
     except LogDirLocked as locked:
@@ -29,9 +29,9 @@ def carried_out(request: Request, log_dir: str, timeout_s: float) -> Any:
 
 
 def _asked(request: Request, location: str, timeout_s: float, locked: LogDirLocked) -> Any:
-    """Have the process that holds the log.dir carry out a request."""
+    """Let the process that holds the lock execute a request, and return its result."""
     try:
-        with notes.status(f"another process holds {location}: asked it for {request.verb}, waiting up to {timeout_s:g} s"):
+        with notes.status(f"{request.verb}: sent to the process that holds {location}, waiting up to {timeout_s:g} s"):
             answer = requests.ask(location, request, timeout_s)
     except requests.NoAnswer as error:
         message = f"{error}\n{locked}"
@@ -40,5 +40,5 @@ def _asked(request: Request, location: str, timeout_s: float, locked: LogDirLock
         return answer.result
     if answer.mistake:
         raise UserError(answer.message)
-    message = f"the process that holds {location} could not carry out {request.verb}: {answer.error}: {answer.message}"
+    message = f"the process that holds {location} failed to execute {request.verb}: {answer.error}: {answer.message}"
     raise LastwordError(message)

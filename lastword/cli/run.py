@@ -1,4 +1,4 @@
-"""Commands that run append queries: append (files, once or followed) and run (the service)."""
+"""The commands that run append queries: `append` (files) and `run` (the service)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from lastword.service.settings import checked_settings, load_settings
 
 def append(
     topic: Topic,
-    path: Annotated[str, typer.Option(help="The directory or glob of files.")],
-    key: Annotated[list[str], typer.Option(help="A column of the key; may be repeated.")],
-    file_format: Annotated[str, typer.Option("--format", help="json, csv or parquet.")] = "json",
-    value: Annotated[str, typer.Option(help="The value's column; else all others as JSON.")] = "",
-    tombstone: Annotated[str, typer.Option(help="A SQL condition for deletes, e.g. \"op = 'd'\".")] = "",
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out of the JSON value.")] = None,
-    timestamp: Annotated[str, typer.Option(help="The record time's column.")] = "",
-    schema: Annotated[str, typer.Option(help="The columns as SQL DDL; else inferred once.")] = "",
-    name: Annotated[str, typer.Option(help="The query's name: the same name goes on where it stopped.")] = "append",
-    follow: Annotated[bool, typer.Option("--follow", help="Stay and take new files as they come.")] = False,
+    path: Annotated[str, typer.Option(help="Directory or glob of the files.")],
+    key: Annotated[list[str], typer.Option(help="Key column. May be repeated.")],
+    file_format: Annotated[str, typer.Option("--format", help="File format: json, csv or parquet.")] = "json",
+    value: Annotated[str, typer.Option(help="Value column. Default: all other columns as JSON.")] = "",
+    tombstone: Annotated[str, typer.Option(help="SQL condition for deletes, e.g. \"op = 'd'\".")] = "",
+    drop: Annotated[list[str] | None, typer.Option(help="Column to omit from the JSON value. May be repeated.")] = None,
+    timestamp: Annotated[str, typer.Option(help="Column of the record timestamp.")] = "",
+    schema: Annotated[str, typer.Option(help="Columns as SQL DDL. Default: inferred once.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the query; a query with the same name resumes where it stopped.")] = "append",
+    follow: Annotated[bool, typer.Option("--follow", help="Keep running, and append new files as they arrive.")] = False,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Append files that were not appended before; each once, also after a crash.
+    """Append new files. Each file is appended exactly once, also after a crash.
 
     Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
     """
@@ -58,6 +58,6 @@ def append(
     tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
 
 
-def run(config: Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")] = Path("conf/lastword.toml")) -> None:
+def run(config: Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")] = Path("conf/lastword.toml")) -> None:
     """Run the service: an append query for every source, and the cleaner. Example: lastword run -c conf/lastword.toml."""
     Service(load_settings(config)).run_until_signal()

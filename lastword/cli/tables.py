@@ -1,4 +1,4 @@
-"""Rows for people (rich tables) and for pipes (JSON Lines)."""
+"""Terminal tables of records, topics, transactions and readers, and rows as JSON Lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHORT: Final = 24
 
 
 def decoded(value: bytes | None, how: str) -> Any:
-    """Return bytes as text, or as parsed JSON (`how` = "json"); what is neither comes as {"base64": …}; null stays null."""
+    """Return bytes as text, or as parsed JSON (`how` = "json"); bytes that are not UTF-8 as {"base64": …}; null as null."""
     if value is None:
         return None
     try:
@@ -35,7 +35,7 @@ def decoded(value: bytes | None, how: str) -> Any:
     if how == "json":
         try:
             parsed = json.loads(text)
-            json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # NaN, half a surrogate pair: not all can be written again
+            json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # NaN or a lone surrogate cannot be written again
         except (ValueError, RecursionError):
             return text
         return parsed
@@ -43,7 +43,7 @@ def decoded(value: bytes | None, how: str) -> Any:
 
 
 def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
-    """Return a row of the log with JSON's types alone."""
+    """Return a row of the log as a dict that JSON can represent."""
     out: dict[str, Any] = {}
     for name, value in row.items():
         if name == "key":
@@ -53,7 +53,7 @@ def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
         elif name == "headers":
             out[name] = None if value is None else [{"key": header["key"], "value": decoded(header["value"], "utf8")} for header in value]
         elif isinstance(value, datetime):
-            out[name] = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")  # PySpark's are naive, in the zone of the machine
+            out[name] = value.astimezone(timezone.utc).isoformat(timespec="milliseconds")  # PySpark returns naive times in the local zone
         else:
             out[name] = value
     return out
@@ -65,7 +65,7 @@ def json_line(row: dict[str, Any]) -> str:
 
 
 def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> Table:
-    """Return a table of rows that fits a terminal: long values are cut, tombstones are shown as such, short columns stay whole."""
+    """Return a table of rows that fits a terminal: long values are cut, tombstones are marked, short columns are not cut."""
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
     cells = [[_cell(name, row.get(name)) for name in columns] for row in rows]
     for number, name in enumerate(columns):
@@ -99,7 +99,7 @@ def description_table(description: TopicDescription) -> Table:
         title_justify="left",
         header_style="bold",
     )
-    for name in ("part", "start", "stable", "end", "records", "size", "segs", "slices", "last segment"):
+    for name in ("part", "start\noffset", "last stable\noffset", "end\noffset", "records", "size", "segs", "slices", "last segment"):
         table.add_column(name, justify="right" if name != "last segment" else "left", no_wrap=True)
     for one in description.partitions:
         table.add_row(
@@ -139,7 +139,7 @@ def segments_table(description: TopicDescription, partitions: Sequence[int] | No
 
 
 def transaction(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
-    """Return an open transaction with JSON's types alone."""
+    """Return an open transaction as a dict that JSON can represent."""
     return {
         "producer_id": one.producer_id,
         "epoch": one.epoch,
@@ -169,7 +169,7 @@ def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
 def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
     """Return registered readers as a table."""
     table = Table(title=f"{topic}: readers", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
-    for name in ("reader", "lag", "seen", "expires", "partition: offset"):
+    for name in ("reader", "lag", "last seen", "expires", "partition: offset"):
         table.add_column(name, justify="right" if name == "lag" else "left")
     for one in found:
         offsets = ", ".join(f"{partition}: {offset}" for partition, offset in enumerate(one["offsets"]))

@@ -1,4 +1,4 @@
-"""`lastword topics` and `lastword queries`: create, list, describe, alter, delete and copy topics; list and forget their queries."""
+"""The commands `lastword topics` and `lastword queries`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from lastword.log_dir import LogDir
 from lastword.service import requests
 
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
-queries_app = typer.Typer(help="The streaming queries that a topic knows.", no_args_is_help=True)
+queries_app = typer.Typer(help="List and forget the streaming queries of a topic.", no_args_is_help=True)
 
 
 @topics_app.command("create")
 def topics_create(
     name: str,
-    partitions: Annotated[int, typer.Option(help="How many; fixed for ever.")] = 1,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; cannot be changed.")] = 1,
     config: Config = None,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
@@ -59,11 +59,11 @@ def topics_list(as_json: Json = False, log_dir: LogDirOption = "data") -> None:
 @topics_app.command("describe")
 def topics_describe(
     name: str,
-    segments: Annotated[bool, typer.Option("--segments", help="Every segment too.")] = False,
+    segments: Annotated[bool, typer.Option("--segments", help="Also list every segment.")] = False,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Show partitions, segments, sizes, offsets, record counts and settings; reads no record.
+    """Show partitions, segments, sizes, offsets, record counts and settings. Reads no records.
 
     Example: lastword topics describe fruit-prices --segments
     """
@@ -85,11 +85,11 @@ def topics_describe(
 def topics_alter(
     name: str,
     config: Config = None,
-    delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="A setting to take away.")] = None,
+    delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="Setting to reset. May be repeated.")] = None,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Change settings; a running service sees them at its next micro-batch.
+    """Change settings. A running service applies them at its next micro-batch.
 
     Example: lastword topics alter fruit-prices --config segment.ms=12h --delete-config retention.ms
     """
@@ -101,7 +101,7 @@ def topics_alter(
 
 @topics_app.command("delete")
 def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Delete a topic; its files go after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
+    """Delete a topic. Its files are removed after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
     carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
     tell(f"deleted topic {name}", {"topic": name}, as_json=as_json)
 
@@ -110,30 +110,30 @@ def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, as_json: Json = 
 def topics_copy(
     source: str,
     target: str,
-    partitions: Annotated[int, typer.Option(help="How many the copy has.")] = 1,
+    partitions: Annotated[int, typer.Option(help="Number of partitions of the copy.")] = 1,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Copy a topic into a new one with another number of partitions; every record is hashed anew.
+    """Copy a topic into a new one with another number of partitions; keys are hashed again.
 
     Example: lastword topics copy fruit-prices fruit-prices-16 --partitions 16
     """
     with notes.status(f"copying {source} to {target}"):
         result = copy_topic(with_spark(log_dir), source, target, partitions=partitions)
     facts = {"source": source, "target": target, "records": result.record_count}
-    tell(f"copied {result.record_count:,} records of {source} to {target}", facts, as_json=as_json)
+    tell(f"copied {result.record_count:,} records from {source} to {target}", facts, as_json=as_json)
 
 
 @queries_app.command("list")
 def queries_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """List the streaming queries that a topic knows. Example: lastword queries list fruit-prices."""
+    """List the streaming queries of a topic. Example: lastword queries list fruit-prices."""
     for name, query_id in LogDir(None, log_dir).topic(topic).describe().queries.items():
         sys.stdout.write(f"{json.dumps({'query': name, 'id': query_id})}\n" if as_json else f"{name}  {query_id}\n")
 
 
 @queries_app.command("forget")
 def queries_forget(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Let a query whose checkpoint is gone start anew: its source's rows come again.
+    """Remove a query whose checkpoint is lost; if it is started again, it appends its source from the beginning.
 
     Example: lastword queries forget fruit-prices files
     """

@@ -1,4 +1,4 @@
-"""`lastword transactions`: list, describe and abort open transactions."""
+"""The commands `lastword transactions`: list, describe and end open transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lastword.cli.requests import carried_out
 from lastword.compaction.errors import UserError
 from lastword.service import requests
 
-transactions_app = typer.Typer(help="Open transactions: list, describe, end.", no_args_is_help=True)
+transactions_app = typer.Typer(help="List, describe and end open transactions.", no_args_is_help=True)
 
 
 @transactions_app.command("list")
@@ -36,12 +36,12 @@ def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption
     elif found:
         out.print(tables.transactions_table(found, topic))
     else:
-        out.print(f"{topic}: no open transaction")
+        out.print(f"{topic}: no open transactions")
 
 
 @transactions_app.command("describe")
 def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
-    """Show an open transaction and what it holds back in each partition. Example: lastword transactions describe fruit-prices 4."""
+    """Show an open transaction and the offsets that it holds back. Example: lastword transactions describe fruit-prices 4."""
     one = with_spark(log_dir).topic(topic)
     found = [tables.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
     if not found:
@@ -73,7 +73,7 @@ def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False,
 def transactions_abort(
     topic: Topic, producer_id: int, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data"
 ) -> None:
-    """End the open transaction of a producer and fence it. Example: lastword transactions abort fruit-prices 4."""
+    """End the open transaction of a producer, and fence the producer. Example: lastword transactions abort fruit-prices 4."""
     result = carried_out(requests.AbortTransaction(topic=topic, producer_id=producer_id), log_dir, timeout)
     count, version = len(result["partitions"]), result["table_version"]
     text = f"ended the transaction of producer {producer_id} in {count} partitions, at table version {version}"

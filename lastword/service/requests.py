@@ -69,7 +69,7 @@ class NoAnswer(LastwordError):
         """Say what became of the request."""
         self.begun = begun
         fate = (
-            "it has begun to carry out the request and will finish: look at what came of it, or wait longer with --timeout"
+            "the service is executing the request and will finish it: check the result, or wait longer with --timeout"
             if begun
             else "the request is withdrawn and nothing was done"
         )
@@ -265,10 +265,10 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
     try:
         left_begun, waiting = box.tidied(now_ms() - _KEPT_MS)
     except OSError as error:
-        _LOG.warning("requests cannot be listed", log_dir=logs.location, error=first_line(error))
+        _LOG.warning("request listing failed", log_dir=logs.location, error=first_line(error))
         return 0
     for name in left_begun:
-        message = "the service ended while it carried this out; nobody knows how far it came, and to ask again is safe"
+        message = "the service stopped while it executed the request; its progress is unknown, and repeating the request is safe"
         _reply(box, name, Answer(ok=False, error="Interrupted", message=message).model_dump_json())
     for name in waiting:
         if logs.cleaner.stopping.is_set():
@@ -276,14 +276,14 @@ def serve(logs: LogDir, now_ms: Callable[[], int]) -> int:
         try:
             text = box.begin(name)
         except OSError as error:  # this one cannot be taken, others can
-            _LOG.warning("request cannot be taken", log_dir=logs.location, name=name, error=first_line(error))
+            _LOG.warning("request read failed", log_dir=logs.location, name=name, error=first_line(error))
             continue
         if text is None:
             continue
         try:
             answer, unknown = _answered(logs, text, now_ms)
         except (Aborted, CommitConflict) as error:
-            _LOG.info("request waits", name=name, why=str(error))
+            _LOG.info("request deferred", name=name, why=str(error))
             box.put_back(name)
             continue
         _reply(box, name, answer)
@@ -298,7 +298,7 @@ def _reply(box: _Box, name: str, answer: str) -> None:
     try:
         box.reply(name, answer)
     except OSError as error:
-        _LOG.warning("request cannot be answered", name=name, error=first_line(error))
+        _LOG.warning("request reply failed", name=name, error=first_line(error))
 
 
 def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str, CommitStateUnknown | None]:
@@ -312,8 +312,8 @@ def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str
         letter = _Letter.model_validate_json(text)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors(include_input=False)[:5])
-        _LOG.warning("request refused", error=wrong)
-        refused = Answer(ok=False, error="InvalidRequest", message=f"the service cannot take the request: {wrong}", mistake=True)
+        _LOG.warning("request rejected", error=wrong)
+        refused = Answer(ok=False, error="InvalidRequest", message=f"the service rejected the request: {wrong}", mistake=True)
         return refused.model_dump_json(), None
     request, moment_ms = letter.request, now_ms()
     told = _LOG.bind(verb=request.verb, topic=request.topic)
@@ -326,7 +326,7 @@ def _answered(logs: LogDir, text: bytes, now_ms: Callable[[], int]) -> tuple[str
         if request.needs_spark:
             with_pool(logs.spark, CLEANER_POOL)
         answer = Answer(ok=True, result=request.carry_out(logs, now_ms)).model_dump_json()
-        told.info("request carried out", waited_ms=waited_ms)
+        told.info("request completed", waited_ms=waited_ms)
     except Exception as error:  # a request must not stop the service
         if isinstance(error, (Aborted, CommitConflict)) and now_ms() - letter.asked_at_ms < letter.timeout_ms:
             raise
@@ -393,7 +393,7 @@ class _Box:
         try:
             self._files.move(f"{self._folder}/{name}{_BEGUN}", f"{self._folder}/{name}{_REQUEST}")
         except OSError as error:  # the next `serve` answers it as interrupted
-            _LOG.warning("request cannot be put back", name=name, error=first_line(error))
+            _LOG.warning("request requeue failed", name=name, error=first_line(error))
 
     def tidied(self, before_ms: int) -> tuple[list[str], list[str]]:
         """Return the names of what was begun and of what waits, oldest first; remove what nobody fetched or finished since `before_ms`."""

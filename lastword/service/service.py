@@ -28,7 +28,7 @@ from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
 from lastword.streaming.append.query import stop_append_query
 from lastword.streaming.append.sources import open_source, trigger_of
-from lastword.streaming.cleaning.scheduler import Tending
+from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from lastword.streaming.events import logger
 from lastword.streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
 
@@ -100,7 +100,7 @@ class Service:
         self.logs.hold_lock()
         if cleaning:
             self.logs.keep_settings()
-        self.tending = Tending(
+        self.scheduler = MaintenanceScheduler(
             spark=spark,
             cleaner=self.logs.cleaner,
             config=self.logs.service_config,
@@ -201,7 +201,7 @@ class Service:
         app = StatusApp(watcher=self.watcher, now_ms=clock.now_ms, heartbeat_ms=lambda: self._heartbeat_ms)
         server = StatusServer(app, self._settings.http.listen)
         server.start()
-        _LOG.info("status page", url=server.url)
+        _LOG.info("http server started", url=server.url)
         return server
 
     def run_until_signal(self) -> None:
@@ -216,7 +216,7 @@ class Service:
                 server.stop()
 
     def _heed(self, signum: int, _frame: FrameType | None) -> None:
-        _LOG.info("stopping", signal=signal.Signals(signum).name)
+        _LOG.info("service stopping", signal=signal.Signals(signum).name)
         self.stop()
 
     def _start(self, number: int) -> StreamingQuery:
@@ -232,7 +232,7 @@ class Service:
 
     def _start_cleaner(self) -> StreamingQuery:
         self._cleaner_started_ms = clock.now_ms()
-        return start_cleaner_query(self.logs.spark, self.tending.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
+        return start_cleaner_query(self.logs.spark, self.scheduler.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
 
     def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
         """Count a cleaner query that died, and return after how many seconds it is started again.
@@ -242,17 +242,17 @@ class Service:
         self.dead_cleaners += 1
         self._cleaner_dead = True
         metrics.DEAD_CLEANERS.inc()
-        ticked_ms = (self.tending.tended.last_tick_ms or 0) - self._cleaner_started_ms
+        ticked_ms = (self.scheduler.counts.last_tick_ms or 0) - self._cleaner_started_ms
         steady = ticked_ms >= _LONGEST_RESTART_SECONDS * 1000
         delay = 1.0 if steady or not self._restart_seconds else min(2 * self._restart_seconds, _LONGEST_RESTART_SECONDS)
         self._restart_seconds = delay
         error = cleaner.exception()
-        reason = str(error).splitlines()[0] if error is not None else "ended by itself"
+        reason = str(error).splitlines()[0] if error is not None else "the query ended without an error"
         _LOG.error("cleaner died", dead_cleaners=self.dead_cleaners, restart_in_s=delay, error=reason)
         return delay
 
     def _cleaner_standing(self) -> CleanerStanding:
-        return CleanerStanding(ran_ms=self.tending.tended.last_tick_ms, dead=self._cleaner_dead, deaths=self.dead_cleaners)
+        return CleanerStanding(ran_ms=self.scheduler.counts.last_tick_ms, dead=self._cleaner_dead, deaths=self.dead_cleaners)
 
     def _query_standings(self) -> list[QueryStanding]:
         """Return how the queries are; those of deleted topics need nobody."""
@@ -262,7 +262,7 @@ class Service:
         """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
         self._stop.set()
         if cleaner is not None:
-            self.tending.finish()
+            self.scheduler.finish()
             cleaner.stop()
 
     def _topic_logs(self) -> list[TopicLog]:

@@ -1,1 +1,8 @@
-"""TODO map of lastword/spark."""
+"""How lastword gets a Spark session: the session with its settings, the jars, and S3 options for delta-rs.
+
+```
+ session       spark_session() and SETTINGS       log4j2.properties, fairscheduler.xml are its files
+ jars          resolves the jars of jars.lock once, by checksum: `python -m lastword.spark.jars`
+ object_store  Spark's S3A settings as options of delta-rs
+```
+"""

@@ -1,6 +1,6 @@
-"""The log as a picture: sections to scale with their offsets, as SVG (XML by the standard library, so that every text is escaped).
+"""SVG drawings of a log: sections to scale with their offsets (XML by the standard library, so that every text is escaped).
 
-The same picture is on the status page, in `lastword plot` and in the documentation.
+The status page, `lastword plot` and the documentation use the same drawing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LEFT: Final = 48
 _BAR: Final = 26
 _ROW: Final = 92
 _LEAST_LABEL: Final = 56
-#: For a picture that stands alone; a page links it.
+#: The style of a drawing in a file of its own; the status page links it.
 STYLE: Final = files("lastword.status").joinpath("static/picture.css").read_text(encoding="utf-8")
 
 
 def draw_topic(topic: TopicStanding, *, alone: bool = True) -> str:
-    """Return a topic's partitions as one SVG picture, each to its own scale; `alone` gives it its style and a legend."""
+    """Return the partitions of a topic as one SVG, each to its own scale. `alone` adds the style, for a file of its own."""
     height = 34 + _ROW * len(topic.partitions)
-    svg = _svg(_WIDTH, height, f"The log of {printable(topic.name, 249)}: {len(topic.partitions)} partitions")
+    svg = _svg(_WIDTH, height, f"Log of {printable(topic.name, 249)}: {len(topic.partitions)} partitions")
     if alone:
         SubElement(svg, "style").text = STYLE
         SubElement(svg, "rect", {"width": "100%", "height": "100%", "style": "fill:var(--paper)"})
@@ -49,7 +49,7 @@ def draw_topic(topic: TopicStanding, *, alone: bool = True) -> str:
 
 
 def draw_bar(one: PartitionStanding, *, width: int = 240, height: int = 12) -> str:
-    """Return one partition as a bar without labels; its title says what it shows."""
+    """Return one partition as a bar without labels; its title lists the sections."""
     svg = _svg(width, height, _summary(one))
     svg.set("preserveAspectRatio", "none")
     begin, end = one.report.log_start_offset, one.report.log_end_offset
@@ -64,8 +64,8 @@ def draw_bar(one: PartitionStanding, *, width: int = 240, height: int = 12) -> s
 
 
 def draw_history(samples: Sequence[Sample], *, width: int = 460, height: int = 120) -> str:
-    """Return size and cleanable bytes of a topic over time as a plot."""
-    svg = _svg(width, height, "Size over time: all bytes, and cleanable ones")
+    """Return a plot of size and cleanable bytes of a topic over time."""
+    svg = _svg(width, height, "Size over time: total and cleanable bytes")
     most = max((one.size_bytes for one in samples), default=0) or 1
     if len(samples) > 1:
         first, last = samples[0].time_ms, samples[-1].time_ms
@@ -78,13 +78,13 @@ def draw_history(samples: Sequence[Sample], *, width: int = 460, height: int = 1
         _text(svg, 0, height - 4, f"{(last - first) / 60_000:.0f} min ago", "soft")
         _text(svg, width, height - 4, "now", "soft", anchor="end")
     else:
-        _text(svg, 0, height / 2, "a sample each minute; the first ones are to come", "soft")
+        _text(svg, 0, height / 2, "one sample per minute; not enough samples yet", "soft")
     SubElement(svg, "path", {"d": f"M0 {height - 18}H{width}", "class": "axis"})
     _text(svg, 0, 10, size(most), "soft")
     return tostring(svg, encoding="unicode")
 
 
-#: Reasons in the order in which they are stacked, with the class that gives them their colour.
+#: Reasons in stacking order, with the CSS class of their color.
 _REASONS: Final = {
     "superseded": "clean",
     "aborted": "alarm",
@@ -95,7 +95,7 @@ _REASONS: Final = {
 
 
 def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, height: int = 120, most_bars: int = 46) -> str:
-    """Return what the newest cleanings removed, by reason, as stacked bars: oldest left."""
+    """Return the records that the newest cleanings removed, by reason, as stacked bars; the oldest cleaning is on the left."""
     shown = [one for one in receipts if one.removed_count][-most_bars:]
     svg = _svg(width, height, "Records removed by the newest cleanings, by reason")
     most = max((one.removed_count for one in shown), default=0)
@@ -110,7 +110,7 @@ def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, heigh
                 )
                 SubElement(bar, "title").text = f"partition {one.partition}: {one.removed[reason]:,} {reason.replace('_', ' ')}"
     SubElement(svg, "path", {"d": f"M0 {height - 18}H{width}", "class": "axis"})
-    _text(svg, 0, 10, f"{most:,} records" if shown else "nothing was removed yet", "soft")
+    _text(svg, 0, 10, f"{most:,} records" if shown else "no records removed yet", "soft")
     if shown:
         _text(
             svg,
@@ -152,7 +152,7 @@ def _draw_partition(group: Element, one: PartitionStanding, readers: Sequence[tu
 
 
 def _offset_labels(group: Element, offsets: Sequence[int], at) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001  a closure
-    """Write offsets below the bar, leaving out those that have no room; the log end always has."""
+    """Write offsets below the bar. Labels that would overlap are omitted; the log end is always shown."""
     free_from = float("-inf")
     last = at(offsets[-1]) - 8 * len(str(offsets[-1]))
     for offset in offsets[:-1]:
@@ -165,7 +165,7 @@ def _offset_labels(group: Element, offsets: Sequence[int], at) -> None:  # type:
 
 def _verdict(one: PartitionStanding) -> str:
     report = one.report
-    ratio = f"dirty {100 * report.ratio:.0f} % of > {100 * report.threshold:.0f} %"
+    ratio = f"dirty {100 * report.ratio:.0f} % (threshold {100 * report.threshold:.0f} %)"
     if report.uncleanable_reason:
         return printable(f"uncleanable: {report.uncleanable_reason}", 120)
     verdict = f"eligible: {report.trigger}" if report.eligible else f"{report.obstacle}"

@@ -8,7 +8,7 @@ _LAST_PORT: Final = 65_535
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
-    """Return host and port of "HOST:PORT" or "[V6]:PORT"; raise `ValueError` saying what is allowed."""
+    """Return host and port of "HOST:PORT" or "[V6]:PORT"; raise `ValueError` with the allowed form."""
     host, colon, port = listen.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:

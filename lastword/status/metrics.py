@@ -1,8 +1,8 @@
-"""Metrics of a standing, in Prometheus' form; beside what the queries count themselves (streaming/metrics.py).
+"""Prometheus metrics of a standing. The counters of the queries are in streaming/metrics.py.
 
-Names are `lastword_` and then Kafka's group and attribute where Kafka has one (SEMANTICS §12). The number of series is bounded: of more
-partitions than `MOST_PARTITIONS` the ones furthest behind get series of their own, of open transactions and readers a hundred, and
-`lastword_metrics_omitted` says how many were left out.
+Names are `lastword_`, followed by Kafka's group and attribute where Kafka has them (docs/semantics.md#12). The number of series is
+bounded: at most `MOST_PARTITIONS` partitions (those that are furthest behind), 100 open transactions and 100 readers per topic have series.
+`lastword_metrics_omitted` counts those without series.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lastword.status.standing import PartitionStanding, Standing, TopicStanding
 
-#: Partitions with series of their own.
+#: Maximum number of partitions with series.
 MOST_PARTITIONS: Final = 2000
 _MOST_NAMED: Final = 100
 _PARTITION: Final = ("topic", "partition")
@@ -35,83 +35,111 @@ def _gauge(name: str, labels: tuple[str, ...], text: str) -> Metric:
 
 
 _STANDING: Final = (
-    _gauge("info", ("version", "log_dir"), "1; which lastword serves which log.dir."),
-    _gauge("ready", (), "1 when /readyz says so: every topic was looked at, every query runs, the log.dir can be read."),
-    _gauge("log_dir_offline", (), "1 when the log.dir cannot be read."),
-    _gauge("topics", (), "Topics of the log.dir."),
-    _gauge("topics_loading", (), "Topics that were not looked at yet since the start."),
-    _gauge("topic_unreadable", ("topic",), "1 when a topic could not be looked at; its other figures are of before."),
-    _gauge("standing_time_secs", (), "When the figures of topics and partitions were taken, in Unix seconds."),
-    _gauge("metrics_omitted", ("what",), "Partitions, open transactions and readers that have no series of their own."),
-    _gauge("log_cleaner_dead_thread_count", (), "1 while a cleaner query has died and not been started again (Kafka: DeadThreadCount)."),
-    _gauge("log_cleaner_max_compaction_delay_secs", (), "Longest delay over max.compaction.lag.ms (Kafka: max-compaction-delay-secs)."),
-    _gauge("log_cleaner_manager_max_dirty_percent", (), "Highest dirty ratio of all candidates (Kafka: max-dirty-percent)."),
+    _gauge("info", ("version", "log_dir"), "Always 1; the labels are the version of lastword and the log.dir that it serves."),
+    _gauge("ready", (), "1 if /readyz reports ready: every topic was read, every query runs, and the log.dir can be read."),
+    _gauge("log_dir_offline", (), "1 if the log.dir cannot be read."),
+    _gauge("topics", (), "Number of topics in the log.dir."),
+    _gauge("topics_loading", (), "Number of topics that have not been read since the start of the service."),
+    _gauge("topic_unreadable", ("topic",), "1 if a topic cannot be read; its other metrics are then those of the last success."),
+    _gauge("standing_time_secs", (), "Time at which the metrics of topics and partitions were collected, in Unix seconds."),
+    _gauge("metrics_omitted", ("what",), "Number of partitions, open transactions or readers without series."),
+    _gauge("log_cleaner_dead_thread_count", (), "1 from a failure of the cleaner query until its restart (Kafka: DeadThreadCount)."),
+    _gauge(
+        "log_cleaner_max_compaction_delay_secs",
+        (),
+        "Longest time by which a partition exceeds max.compaction.lag.ms (Kafka: max-compaction-delay-secs).",
+    ),
+    _gauge(
+        "log_cleaner_manager_max_dirty_percent",
+        (),
+        "Highest dirty ratio of all candidates for cleaning, in percent (Kafka: max-dirty-percent).",
+    ),
     _gauge(
         "log_cleaner_manager_time_since_last_run_ms",
         (),
-        "Since the cleaner's newest tick (Kafka: time-since-last-run-ms); absent: none yet.",
+        "Time since the newest tick of the cleaner (Kafka: time-since-last-run-ms); absent before the first tick.",
     ),
-    _gauge("log_cleaner_manager_uncleanable_partitions_count", (), "Partitions in quarantine (Kafka: uncleanable-partitions-count)."),
-    _gauge("log_cleaner_manager_uncleanable_bytes", (), "Bytes of partitions in quarantine (Kafka: uncleanable-bytes)."),
+    _gauge(
+        "log_cleaner_manager_uncleanable_partitions_count", (), "Number of uncleanable partitions (Kafka: uncleanable-partitions-count)."
+    ),
+    _gauge("log_cleaner_manager_uncleanable_bytes", (), "Bytes of uncleanable partitions (Kafka: uncleanable-bytes)."),
     _gauge("log_start_offset", _PARTITION, "Log start offset."),
-    _gauge("log_end_offset", _PARTITION, "Log end offset: the next offset."),
-    _gauge("log_last_stable_offset", _PARTITION, "Last stable offset: read_committed readers stop below it."),
-    _gauge("log_first_dirty_offset", _PARTITION, "Cleaner checkpoint: the first offset that no cleaning has looked at."),
-    _gauge("log_first_uncleanable_offset", _PARTITION, "The first offset that may not be cleaned now."),
-    _gauge("log_segments", _PARTITION, "Segments."),
-    _gauge("log_size_bytes", _PARTITION, "Bytes on storage, compressed."),
-    _gauge("log_records", _PARTITION, "Records, control rows included."),
-    _gauge("log_cleanable_bytes", _PARTITION, "Bytes of the dirty section that may be cleaned now."),
-    _gauge("log_dirty_percent", _PARTITION, "Cleanable bytes in percent of clean and cleanable ones."),
+    _gauge("log_end_offset", _PARTITION, "Log end offset: the offset of the next record."),
+    _gauge("log_last_stable_offset", _PARTITION, "Last stable offset: read_committed readers stop there."),
+    _gauge("log_first_dirty_offset", _PARTITION, "First dirty offset: the first offset that has not been cleaned."),
+    _gauge("log_first_uncleanable_offset", _PARTITION, "First offset that cannot be cleaned now."),
+    _gauge("log_segments", _PARTITION, "Number of segments."),
+    _gauge("log_size_bytes", _PARTITION, "Size on storage (compressed) in bytes."),
+    _gauge("log_records", _PARTITION, "Number of records, including control rows."),
+    _gauge("log_cleanable_bytes", _PARTITION, "Bytes of the dirty section that can be cleaned now."),
+    _gauge("log_dirty_percent", _PARTITION, "Dirty ratio in percent: cleanable bytes divided by clean and cleanable bytes."),
     _gauge("log_min_cleanable_dirty_percent", _PARTITION, "min.cleanable.dirty.ratio in percent."),
-    _gauge("log_compaction_lag_secs", _PARTITION, "Age of the oldest record that no cleaning has looked at; 0 for none."),
-    _gauge("log_compaction_delay_secs", _PARTITION, "How long max.compaction.lag.ms has been exceeded; 0: it is not."),
-    _gauge("log_uncleanable", _PARTITION, "1 when the partition is in quarantine."),
-    _gauge("log_future_timestamp_secs", _PARTITION, "How far the newest record time lies in the future; 0: it does not."),
-    _gauge("log_last_cleaned_time_secs", _PARTITION, "When the newest cleaning of the partition was, in Unix seconds; absent: never."),
-    _gauge("transactions_open", ("topic",), "Open transactions."),
+    _gauge("log_compaction_lag_secs", _PARTITION, "Age of the oldest record that has not been cleaned; 0 if there is none."),
+    _gauge("log_compaction_delay_secs", _PARTITION, "Time by which max.compaction.lag.ms is exceeded; 0 if it is not exceeded."),
+    _gauge("log_uncleanable", _PARTITION, "1 if the partition is uncleanable."),
+    _gauge(
+        "log_future_timestamp_secs", _PARTITION, "Distance of the newest record timestamp into the future; 0 if it is not in the future."
+    ),
+    _gauge(
+        "log_last_cleaned_time_secs",
+        _PARTITION,
+        "Time of the newest cleaning of the partition, in Unix seconds; absent before the first cleaning.",
+    ),
+    _gauge("transactions_open", ("topic",), "Number of open transactions."),
     _gauge(
         "transaction_start_time_secs",
         ("topic", "partition", "producer_id", "transactional_id"),
-        "When an open transaction began, in Unix seconds: one series for each partition that it holds back.",
+        "Start of an open transaction, in Unix seconds: one series per partition that it holds back.",
     ),
     _gauge(
         "transaction_timeout_secs",
         ("topic", "partition", "producer_id", "transactional_id"),
-        "After how long an open transaction is ended by the service.",
+        "Timeout after which the service ends an open transaction.",
     ),
-    _gauge("reader_lag", ("topic", "reader"), "Offsets that a registered reader is behind the log ends."),
-    _gauge("reader_last_seen_time_secs", ("topic", "reader"), "When a registered reader was last seen, in Unix seconds."),
-    _gauge("reader_expiration_time_secs", ("topic", "reader"), "When a registered reader expires and pins nothing, in Unix seconds."),
-    _gauge("dead_letters", ("topic",), "Dead letters that are kept."),
-    _gauge("query_active", ("topic", "query"), "1 while an append query runs."),
-    _gauge("query_batch_id", ("topic", "query"), "Number of its newest micro-batch."),
-    _gauge("query_input_rows_per_second", ("topic", "query"), "Rows per second that came in, in its newest micro-batch."),
-    _gauge("query_processed_rows_per_second", ("topic", "query"), "Rows per second that it processed, in its newest micro-batch."),
-    _gauge("query_batch_duration_secs", ("topic", "query"), "How long its newest micro-batch took."),
-    _gauge("query_progress_time_secs", ("topic", "query"), "When its newest progress was, in Unix seconds; idle: each 10 s."),
+    _gauge(
+        "reader_lag", ("topic", "reader"), "Consumer lag of a registered reader: offsets up to the log end, summed over the partitions."
+    ),
+    _gauge("reader_last_seen_time_secs", ("topic", "reader"), "Time at which a registered reader was last seen, in Unix seconds."),
+    _gauge(
+        "reader_expiration_time_secs",
+        ("topic", "reader"),
+        "Time at which a registered reader expires, in Unix seconds; afterwards nothing is kept for it.",
+    ),
+    _gauge("dead_letters", ("topic",), "Number of stored dead letters."),
+    _gauge("query_active", ("topic", "query"), "1 if the append query is running."),
+    _gauge("query_batch_id", ("topic", "query"), "Batch id of the newest micro-batch of an append query."),
+    _gauge("query_input_rows_per_second", ("topic", "query"), "Input rows per second of the newest micro-batch of an append query."),
+    _gauge(
+        "query_processed_rows_per_second", ("topic", "query"), "Processed rows per second of the newest micro-batch of an append query."
+    ),
+    _gauge("query_batch_duration_secs", ("topic", "query"), "Duration of the newest micro-batch of an append query."),
+    _gauge(
+        "query_progress_time_secs",
+        ("topic", "query"),
+        "Time of the newest progress of an append query, in Unix seconds; an idle query reports progress every 10 s.",
+    ),
 )
 
-#: Every metric of ours: what a standing shows and what the queries count.
+#: Every metric: the gauges of a standing and the counters of the queries.
 METRICS: Final = (*_STANDING, *COUNTED)
 _BY_NAME: Final = {one.name: one for one in _STANDING}
 
 
 class StandingCollector(Collector):
-    """Shows the standing that is known; a scrape reads no storage and runs no job."""
+    """Collects the metrics of the current standing; a scrape reads no storage and runs no job."""
 
     def __init__(self, standing: Callable[[], Standing], ready: Callable[[], bool], now_ms: Callable[[], int]) -> None:
-        """Ask `standing` and `ready` at each scrape."""
+        """Call `standing` and `ready` at each scrape."""
         self._standing = standing
         self._ready = ready
         self._now_ms = now_ms
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return the families without samples, so that nothing else takes their names."""
+        """Return the families without samples, so that their names are reserved."""
         return [GaugeMetricFamily(one.name, one.help, labels=one.labels) for one in _STANDING]
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """Return every family with a sample."""
+        """Return every family that has samples."""
         families = _Families()
         standing = self._standing()
         _service(families, standing, ready=self._ready(), now_ms=self._now_ms())
@@ -138,7 +166,7 @@ class _Families:
 
 
 def registry_of(standing: Callable[[], Standing], ready: Callable[[], bool], now_ms: Callable[[], int]) -> CollectorRegistry:
-    """Return everything that /metrics shows: the standing, what the queries count, and the process."""
+    """Return the registry of /metrics: the standing, the counters of the queries, and the process."""
     registry = CollectorRegistry()
     registry.register(StandingCollector(standing, ready, now_ms))
     registry.register(_Counted())
@@ -188,7 +216,7 @@ def _topic(families: _Families, topic: TopicStanding) -> None:
 
 
 def _furthest_behind(standing: Standing) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:
-    """Return the partitions that get series, all of them where they are few enough, and how many get none."""
+    """Return the partitions with series, those that are furthest behind first if there are too many, and the number without."""
     every = [(topic, one) for topic in standing.topics for one in topic.partitions]
     if len(every) <= MOST_PARTITIONS:
         return every, 0

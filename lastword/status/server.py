@@ -1,7 +1,7 @@
-"""The service's HTTP side: /metrics, /healthz, /readyz, /status.json and the status page. Read-only; it shows what the watcher knows.
+"""The HTTP server of the service: /metrics, /healthz, /readyz, /status.json and the status page. Read-only; the watcher holds the data.
 
-No request reads storage or starts a Spark job. Pages are rendered at most once for each standing. Everything shown comes through
-templates that escape it, and the page runs no script but its own (Content-Security-Policy), so that a key may be anything.
+No request reads storage or starts a Spark job. Pages are rendered at most once for each standing. Templates escape every value, and the
+page runs only its own script (Content-Security-Policy), so keys may contain any bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PICTURE: Final = _HEADERS | {"Content-Security-Policy": "default-src 'none'; st
 
 @dataclass(slots=True, kw_only=True)
 class StatusApp:
-    """The pages over one watcher. `heartbeat_ms` says when the service's loop last turned."""
+    """The pages over one watcher. `heartbeat_ms` returns the time of the last heartbeat of the service."""
 
     watcher: Watcher
     now_ms: Callable[[], int]
@@ -66,7 +66,7 @@ class StatusApp:
     _templates: Environment = field(init=False)
 
     def __post_init__(self) -> None:
-        """Load the templates: they escape whatever they show, and an unknown name is an error."""
+        """Load the templates. They escape every value, and an unknown name is an error."""
         self._templates = Environment(
             loader=PackageLoader("lastword.status"), autoescape=select_autoescape(default=True), undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -98,7 +98,7 @@ class StatusApp:
         )
 
     def readiness(self) -> health.Health:
-        """Return what /readyz says."""
+        """Return the result of /readyz."""
         return health.ready(self.watcher.standing, heartbeat_ms=self.heartbeat_ms(), now_ms=self.now_ms())
 
     def _healthz(self, _request: Request) -> Response:
@@ -122,7 +122,7 @@ class StatusApp:
 
     def _of_topic(self, standing: Standing, name: str) -> dict[str, Any]:
         topic = standing.topic(name)
-        if topic is None:  # deleted since the request was looked at
+        if topic is None:  # deleted after the request arrived
             return {"topic": None}
         return {
             "topic": topic,
@@ -149,7 +149,7 @@ class StatusApp:
         return HTMLResponse(self._kept(path, rendered), headers=_HEADERS)
 
     def _kept(self, path: str, made: Callable[[Standing], str]) -> str:
-        """Return what is answered at a path, made once for each standing."""
+        """Return the response of a path, rendered once for each standing."""
         standing = self.watcher.standing
         known = self._pages.get(path)
         if known is None or known[0] is not standing:
@@ -170,7 +170,7 @@ class StatusApp:
 
 
 def status_json(standing: Standing, now_ms: int) -> str:
-    """Return a standing as JSON, and what needs a person; bytes as a page shows them."""
+    """Return a standing and its open issues as JSON; bytes as the page shows them."""
     found = {**_fields(standing), "troubles": troubles(standing, now_ms)}
     return json.dumps(found, default=lambda value: _fields(value) if dataclasses.is_dataclass(value) else shown(value))
 
@@ -180,7 +180,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """Return a key or a message as a page shows it: cut, without control characters, bytes that are no text as base64."""
+    """Return a key or a message for a page: limited in length, without control characters, bytes that are not UTF-8 as base64."""
     if value is None:
         return "–"
     return printable(_text_of(value) if isinstance(value, bytes) else str(value), _SHOWN)
@@ -191,7 +191,7 @@ def _text_of(raw: bytes) -> str:
     try:
         return begin.decode("utf-8")
     except UnicodeDecodeError as error:
-        if len(raw) > len(begin) and error.start > len(begin) - 4:  # a character that the cut went through
+        if len(raw) > len(begin) and error.start > len(begin) - 4:  # the cut split a character
             return begin[: error.start].decode("utf-8")
         return f"base64:{base64.b64encode(raw[:_SHOWN]).decode('ascii')}"
 
@@ -201,10 +201,10 @@ def _health(found: health.Health) -> Response:
 
 
 class StatusServer:
-    """Serves a status application in a thread of its own, until `stop`."""
+    """Serves a status application in its own thread until `stop`."""
 
     def __init__(self, app: StatusApp, listen: str) -> None:
-        """Listen at once, so that an address that is taken is an error at the start: raises `UserError` naming it."""
+        """Bind the address immediately; raise `UserError` if it is in use."""
         host, port = parse_listen(listen)
         app.only_loopback = host in _LOOPBACK
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -224,11 +224,11 @@ class StatusServer:
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name="status", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering."""
+        """Stop serving."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(timeout=5)

@@ -1,4 +1,4 @@
-"""How a log.dir stands at one moment: values that every view of it is made from (metrics, status page, live table, drawing).
+"""The status of a log.dir at one moment: the values behind metrics, status page, live table and drawing.
 
 ```
  partition 0      log start        first dirty      end of cleanable    closed up to     log end
@@ -8,7 +8,7 @@
                        ▲ reader                          ▲ last stable offset
 ```
 
-A standing is taken in the background, from metadata; looking at one starts nothing.
+A standing is collected in the background, from metadata. Reading it starts no work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RECEIPTS_KEPT: Final = 200
 
 
 class SectionKind(str, Enum):
-    """What a stretch of a partition's log is to the cleaner."""
+    """The sections of a partition that the cleaner distinguishes."""
 
     CLEAN = "clean"
     CLEANABLE = "cleanable"
@@ -49,7 +49,7 @@ class SectionKind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Offsets `begin` to `end` (exclusive) of a partition, and what they are to the cleaner."""
+    """Offsets `begin` to `end` (exclusive) of a partition, and the kind of this section."""
 
     kind: SectionKind
     begin: int
@@ -58,10 +58,10 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStanding:
-    """One partition: what `explain` says of it, its sections and segments, and how far behind cleaning is.
+    """One partition: its report as in `explain`, its sections and segments, and the lag of cleaning.
 
-    `compaction_lag_ms` is the age of the oldest record that no cleaning has looked at (by when its segment was begun), 0 when there is
-    none. `future_ms` is how far the newest record time lies in the future, 0 when it does not.
+    `compaction_lag_ms` is the age of the oldest record that has not been cleaned, measured from the start of its segment; 0 if there is
+    none. `future_ms` is the distance of the newest record timestamp into the future; 0 if it is not in the future.
     """
 
     report: PartitionReport
@@ -75,15 +75,15 @@ class PartitionStanding:
 
     @property
     def partition(self) -> int:
-        """Its number."""
+        """The number of the partition."""
         return self.report.partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStanding:
-    """One topic at one table version. `error` says why it could not be looked at; the rest is then of the last time that it could.
+    """One topic at one table version. If it cannot be read, `error` holds the reason, and the other fields are those of the last success.
 
-    `needs_spark` says that the reason is a missing session: its transactions have to be read from the log.
+    `needs_spark` means that the reason is a missing session: the transactions of the topic must be read from the log.
     """
 
     name: str
@@ -120,7 +120,7 @@ class TopicStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStanding:
-    """One streaming query: its newest progress. `progressed_ms` is when that began, None before the first."""
+    """The newest progress of one streaming query. `progressed_ms` is its start; None before the first progress."""
 
     name: str
     topic: str
@@ -137,9 +137,9 @@ class QueryStanding:
 class Standing:
     """A whole log.dir at `taken_ms`.
 
-    `loading` names topics that nobody has looked at yet, `loaded` says that there are none, `offline` why the log.dir cannot be read.
-    `dead_cleaners` counts cleaner queries that died; `cleaner_dead` tells whether one is dead now and waits for its restart;
-    `cleaner_ran_ms` is when the newest tick ended. `max_compaction_delay_ms` is the longest that a partition is overdue by
+    `loading` holds the topics that were not read yet; `loaded` is true if there are none. `offline` is the error if the log.dir cannot be
+    read. `dead_cleaners` counts the failures of the cleaner query; `cleaner_dead` is true while it waits for its restart.
+    `cleaner_ran_ms` is the end of the newest tick. `max_compaction_delay_ms` is the longest time by which a partition exceeds
     `max.compaction.lag.ms`.
     """
 
@@ -156,7 +156,7 @@ class Standing:
     dead_cleaners: int = 0
 
     def topic(self, name: str) -> TopicStanding | None:
-        """Return one topic by name; None when there is none."""
+        """Return one topic by name; None if it does not exist."""
         return next((one for one in self.topics if one.name == name), None)
 
     @property
@@ -172,7 +172,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Looker:
-    """Takes the standing of one topic again and again; what has not moved is not read again."""
+    """Reads the status of one topic repeatedly; unchanged metadata is not read again."""
 
     log: TopicLog
     cleaner: Cleaner
@@ -180,14 +180,14 @@ class Looker:
     _last: TopicStanding | None = None
 
     def __post_init__(self) -> None:
-        """Remember where the dead letters are."""
+        """Open the dead letters of the topic."""
         self._dead_letters = DeadLetters(self.log.paths.dead_letters, self.log.storage_options)
 
     def look(self, spark: SparkSession | None, *, now_ms: int) -> TopicStanding:
-        """Return how the topic stands; with its `error`, and otherwise as it was, when that cannot be found out.
+        """Return the standing of the topic; if it cannot be read, the previous one with `error`.
 
-        Runs a Spark job only when records with a producer were appended since anybody looked; `spark` may be None for topics without.
-        Raises `UnknownTopic` when it was deleted.
+        Runs a Spark job only if records with a producer were appended since the previous pass; `spark` may be None for other topics.
+        Raises `UnknownTopic` if the topic was deleted.
         """
         try:
             self._last = self._look(spark, now_ms=now_ms)
@@ -227,7 +227,7 @@ class Looker:
 
 
 def partition_standing(plan: PartitionPlan, report: PartitionReport, cleaning: CleaningReceipt | None, *, now_ms: int) -> PartitionStanding:
-    """Return how one partition stands, from its plan, what `explain` says of it, and its newest cleaning."""
+    """Return the standing of one partition, from its plan, its report as in `explain`, and its newest cleaning."""
     log, found = plan.log, plan.range
     dirty = [one for one in log.segments if one.last_offset >= found.first_dirty_offset and not one.holds_only_empty_rows]
     newest_ms = max((one.max_timestamp_ms for one in log.segments), default=0)
@@ -245,7 +245,7 @@ def partition_standing(plan: PartitionPlan, report: PartitionReport, cleaning: C
 
 
 def sections(report: PartitionReport, *, compacted: bool, cleanable_end: int, closed_end: int) -> tuple[Section, ...]:
-    """Return what a partition consists of for the cleaner, without empty sections; a topic that is not compacted has no clean one."""
+    """Return the sections of a partition, without empty ones. A topic without `compact` has no clean and no cleanable section."""
     start, end = report.log_start_offset, report.log_end_offset
     dirty = min(max(report.first_dirty_offset, start), end) if compacted else start
     cleanable = max(dirty, min(cleanable_end, end)) if compacted else start

@@ -1,4 +1,4 @@
-"""What needs a person, in one list: the same sentences on the status page, in `lastword top` and in /status.json."""
+"""The list of open issues. The status page, `lastword top` and /status.json show the same texts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from lastword.compaction.producers import OpenTransaction
     from lastword.status.standing import PartitionStanding, Standing, TopicStanding
 
-#: From this age on, a transaction that holds back cleaning is worth a line, even before its timeout.
+#: A transaction that is open for this long is an issue, even before its timeout.
 _LONG_OPEN_MS: Final = MINUTE_MS
 _WIDEST: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """One thing that needs a person: `critical` when cleaning or appending stands still. `topic` is "" for the service itself."""
+    """One issue. It is `critical` if it stops cleaning or appends. `topic` is "" for the service itself."""
 
     critical: bool
     text: str
@@ -31,7 +31,7 @@ class Trouble:
 
 
 def troubles(standing: Standing, now_ms: int) -> list[Trouble]:
-    """Return what needs a person, critical things first."""
+    """Return the open issues, critical ones first."""
     found = [*_of_service(standing)]
     for topic in standing.topics:
         found += _of_topic(topic, now_ms)
@@ -39,12 +39,12 @@ def troubles(standing: Standing, now_ms: int) -> list[Trouble]:
 
 
 def ago(moment_ms: int, now_ms: int) -> str:
-    """Return how long ago a moment was, in one unit."""
+    """Return the time since a moment, in one unit."""
     return duration(max(0, now_ms - moment_ms))
 
 
 def duration(length_ms: float) -> str:
-    """Return a length of time in one unit."""
+    """Return a duration in one unit, for example `2.5 h`."""
     for unit, name in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min")):
         if length_ms >= unit:
             return f"{length_ms / unit:.1f} {name}"
@@ -55,17 +55,18 @@ def _of_service(standing: Standing) -> Iterator[Trouble]:
     if standing.offline is not None:
         yield Trouble(critical=True, text=printable(f"the log.dir cannot be read: {standing.offline}", _WIDEST))
     if standing.cleaner_dead:
-        yield Trouble(critical=True, text=f"the cleaner query died (for the {standing.dead_cleaners}. time) and waits for its restart")
+        failures = f"{standing.dead_cleaners} failure{'s' if standing.dead_cleaners > 1 else ''}"
+        yield Trouble(critical=True, text=f"the cleaner query failed ({failures}) and is about to restart")
     for query in standing.queries:
         if not query.active:
             yield Trouble(
-                critical=True, topic=query.topic, text=printable(f"append query {query.name} does not run: {query.message}", _WIDEST)
+                critical=True, topic=query.topic, text=printable(f"append query {query.name} is not running: {query.message}", _WIDEST)
             )
 
 
 def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
     if topic.error is not None:
-        yield Trouble(critical=True, topic=topic.name, text=printable(f"cannot be looked at: {topic.error}", _WIDEST))
+        yield Trouble(critical=True, topic=topic.name, text=printable(f"topic cannot be read: {topic.error}", _WIDEST))
     for one in topic.partitions:
         yield from _of_partition(topic.name, one)
     for transaction in topic.transactions:
@@ -86,7 +87,7 @@ def _of_partition(topic: str, one: PartitionStanding) -> Iterator[Trouble]:
         text = f"cleaning is overdue by {duration(report.overdue_ms)} (max.compaction.lag.ms): {report.obstacle or report.trigger}"
         yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
     if one.future_ms > HOUR_MS:
-        text = f"a record time lies {duration(one.future_ms)} in the future; retention by time waits for it"
+        text = f"a record timestamp is {duration(one.future_ms)} in the future and blocks retention by time"
         yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
 
 
@@ -95,6 +96,6 @@ def _of_transaction(topic: str, one: OpenTransaction, now_ms: int) -> Iterator[T
     for partition, offset in sorted(one.first_offsets.items()):
         text = (
             f"open transaction of {who} since {instant(one.since_ms)} ({ago(one.since_ms, now_ms)}; timeout {duration(one.timeout_ms)}) "
-            f"holds back readers and cleaning at offset {offset}; lastword transactions abort {topic} {one.producer_id} ends it"
+            f"holds back readers and cleaning at offset {offset}; to end it: lastword transactions abort {topic} {one.producer_id}"
         )
         yield Trouble(critical=one.hangs(now_ms), topic=topic, partition=partition, text=printable(text, _WIDEST))

@@ -1,8 +1,8 @@
-"""The watcher: looks at every topic again and again, in the background, and keeps the newest standing and a day of history.
+"""The watcher: a background thread that reads the status of every topic and keeps the newest standing and a day of history.
 
 ```
- every 5 s ─► log.dir there? ─► topic by topic: metadata ─► Standing ─► whoever asks: /metrics, the status page, top
-                                                        └─► each minute a sample of size and records, kept for a day
+ every 5 s ─► log.dir readable? ─► topic by topic: metadata ─► Standing ─► /metrics, the status page, top
+                                                        └─► one sample of size and records per minute, kept for a day
 ```
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
 
-#: How often the topics are looked at.
+#: Interval between two passes over the topics.
 INTERVAL_SECONDS: Final = 5.0
 _SAMPLES: Final = DAY_MS // MINUTE_MS
 _LOG: Final = logger("watcher")
@@ -35,7 +35,7 @@ _LOG: Final = logger("watcher")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What a topic held at a moment."""
+    """Size and record count of a topic at a moment."""
 
     time_ms: int
     size_bytes: int
@@ -45,7 +45,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerStanding:
-    """How the cleaner query is: when its newest tick ended, whether it is dead now, how often it died."""
+    """State of the cleaner query: end of its newest tick, whether it is dead now, and its number of deaths."""
 
     ran_ms: int | None = None
     dead: bool = False
@@ -56,7 +56,7 @@ class CleanerStanding:
 class Watcher:
     """Keeps the newest standing of a log.dir.
 
-    `spark` may be None: a topic whose transactions have to be read from the log is then shown with that error.
+    `spark` may be None: a topic whose transactions must be read from the log then has an error.
     """
 
     log_dir: str
@@ -74,31 +74,31 @@ class Watcher:
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        """Begin with nothing known."""
+        """Start with an empty standing."""
         now_ms = self.clock_ms()
         self.standing = Standing(log_dir=self.log_dir, taken_ms=now_ms, started_ms=now_ms, loaded=False)
 
     def start(self) -> None:
-        """Look again and again in a thread of its own, until `stop`."""
+        """Start the background thread; it runs until `stop`."""
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the look in hand."""
+        """Stop the thread after its current pass."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
     def history(self, topic: str) -> tuple[Sample, ...]:
-        """Return the samples of a topic, oldest first: one a minute, of a day."""
+        """Return the samples of a topic, oldest first: one per minute, for a day."""
         return tuple(self._history.get(topic, ()))
 
     def look(self) -> Standing:
-        """Look at everything once, and return the standing."""
+        """Read the status of every topic once, and return the standing."""
         before = {one.name: one for one in self.standing.topics}
         try:
             logs = {log.name: log for log in self.topics()}
-        except Exception as error:  # noqa: BLE001  whatever the storage raises: what is known stays, and says since when
+        except Exception as error:  # noqa: BLE001  any storage error: the previous topics stay, `offline` holds the error
             self.standing = replace(self._service(), offline=first_line(error), topics=self.standing.topics, loaded=self.standing.loaded)
             return self.standing
         self._lookers = {name: self._looker(log) for name, log in logs.items()}
@@ -112,7 +112,7 @@ class Watcher:
                 found[name] = looker.look(self.spark, now_ms=self.clock_ms())
             except UnknownTopic:
                 continue
-            if name in loading:  # a long first look says how far it is
+            if name in loading:  # the first pass may take long: publish each topic as soon as it is read
                 loading.remove(name)
                 self._publish(before | found, loading)
             self._sample(found[name])
@@ -159,6 +159,6 @@ class Watcher:
         while not self._stop.is_set():
             try:
                 self.look()
-            except Exception as error:  # noqa: BLE001  looking must go on; what is shown says when it was taken
-                _LOG.error("standing could not be taken", error=first_line(error))
+            except Exception as error:  # noqa: BLE001  the thread must survive; `taken_ms` shows the age of the standing
+                _LOG.error("status collection failed", error=first_line(error))
             self._stop.wait(self.interval_seconds)

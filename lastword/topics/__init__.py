@@ -1,1 +1,8 @@
-"""TODO map of lastword/topics."""
+"""What the methods of `Topic` do beyond a call into storage or streaming.
+
+```
+ description    metadata of a topic            explanation    why a partition is or is not cleaned now
+ decisions      log starts, rolls, pauses      positions      where a reader starts
+ materializing  starts a materialized table    purging        erases a key, with a receipt
+```
+"""

@@ -19,7 +19,7 @@ def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -
 
     Raises `OffsetOutOfRange` naming what is allowed, `UserError` for a topic that mirrors another.
     """
-    log.look_back()  # a log start that a RESTORE has just made void must not stand in the way of a lower one
+    log.sync_ledger_with_history()  # a log start that a RESTORE has just made void must not stand in the way of a lower one
     decisions, snapshot = log.decisions(), log.snapshot()
     if decisions.mirror is not None:
         message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there"

@@ -62,7 +62,7 @@ def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
         Bound.MIN_COMPACTION_LAG: f"segment {found.first_uncleanable_offset} is younger than {log.config.min_compaction_lag_ms} ms{until}",
     }[found.bound]
     if log.unreadable is not None:
-        detail = "the last stable offset is not known: the producers' states cannot be read"
+        detail = "the last stable offset is unknown: the producer states cannot be read"
     return PartitionReport(
         topic=log.topic,
         partition=log.partition,
@@ -84,6 +84,6 @@ def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
         horizon_ms=plan.horizon_ms,
         eligible_at_ms=plan.eligible_at_ms,
         rounds_left=plan.dirty.rounds_left,
-        checkpoint_reset=found.healing.value if found.healing else None,
+        checkpoint_reset=found.reset.value if found.reset else None,
         uncleanable_reason=log.unreadable or (reason if plan.obstacle is Obstacle.UNCLEANABLE else None),
     )

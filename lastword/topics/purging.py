@@ -31,9 +31,9 @@ from lastword import clock
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
-from lastword.storage.append.append import Habits, append_rows
+from lastword.storage.append.append import AppendStats, append_rows
 from lastword.storage.delta import crash_points
-from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.erasure import erase_dead_letters, rows_of_key, sweep
 from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
@@ -170,7 +170,7 @@ class Purge:
     def _erase_from_log(self) -> None:
         """Write tombstones, let them go and clean, until the newest version of the log holds nothing of the key but what stays."""
         for _ in range(_ROUNDS):
-            self._log.look_back()
+            self._log.sync_ledger_with_history()
             found = rows_of_key(self._log, self._spark, self._log.snapshot(), self._key)
             self._done.kept = {one.partition: one.newest_offset for one in found if self._stays(one) and one.newest_offset is not None}
             if self._done.records is None:
@@ -198,7 +198,7 @@ class Purge:
             columns = {"partition": pa.array(living, pa.int32()), "key": pa.array([self._key] * len(living), pa.binary())}
             rows = self._spark.createDataFrame(pa.table(columns)).withColumn("value", F.lit(None).cast("binary"))
             rows = rows.withColumn("timestamp", F.lit(self._now_ms).cast("bigint"))
-            result = append_rows(self._log, rows, now_ms=self._now_ms, habits=Habits())
+            result = append_rows(self._log, rows, now_ms=self._now_ms, stats=AppendStats())
             tombstones |= {partition: one.last_offset for partition, one in result.ranges.items()}
         crash_points.reached(CrashPoint.PURGE_TOMBSTONE_WRITTEN)
         version, today = self._log.snapshot().version, self._log.decisions()
@@ -216,7 +216,7 @@ class Purge:
         """Clean some partitions now; raise `PurgeIncomplete` naming the bounds when nothing can be done."""
         cleaner = self._log_dir.cleaner
         for _ in range(_TRIES):
-            cleaner.claims.wait_idle(self._log, partitions)
+            cleaner.locks.wait_idle(self._log, partitions)
             self._check_goes_on()
             receipts = cleaner.clean(self._log, self._spark, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
@@ -263,9 +263,9 @@ class Purge:
             if self._lags(current.position.offsets):
                 target.fence(self._spark, current, self._log.snapshot().version)
 
-        past_conflicts(fenced)
-        self._done.target_rows[name] = past_conflicts(lambda: target.erase(self._spark, wanted))
-        past_conflicts(lambda: target.fence(self._spark, target.standing() or standing, self._log.snapshot().version))
+        retry_on_conflict(fenced)
+        self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(self._spark, wanted))
+        retry_on_conflict(lambda: target.fence(self._spark, target.standing() or standing, self._log.snapshot().version))
 
     def _lags(self, offsets: Sequence[int]) -> bool:
         """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""
@@ -284,7 +284,7 @@ class Purge:
         for search in searches.values():
             search.look()  # the most of it before the turn, which keeps appends waiting
         swept: dict[str, Swept] = {}
-        with self._log_dir.cleaner.claims.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
+        with self._log_dir.cleaner.locks.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
                 swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=self._log_dir.is_local)
         for name in (*done.target_rows, *done.unsure):

@@ -95,7 +95,7 @@ class MicroBatch:
 
 
 @dataclass(slots=True)
-class Habits:
+class AppendStats:
     """What an appender remembers of its last appends; wrong memories cost time, never correctness."""
 
     careful_appends_left: int = 0
@@ -112,13 +112,13 @@ class Habits:
         self.added_up_next_time = min(2 * self.added_up_next_time, _LONGEST_ADDED_UP)
 
 
-def append_rows(log: TopicLog, rows: DataFrame, *, now_ms: int, habits: Habits, micro_batch: MicroBatch | None = None) -> AppendResult:
+def append_rows(log: TopicLog, rows: DataFrame, *, now_ms: int, stats: AppendStats, micro_batch: MicroBatch | None = None) -> AppendResult:
     """Append rows to a topic's log in one commit; try again from a fresh snapshot while other appenders commit first.
 
     A batch call (`micro_batch` None) raises `InvalidRecords` if the log rejects one of the rows, and nothing is written. A micro-batch
     writes rejected rows to the dead letters; one that was committed before does nothing.
     """
-    return log.attempts(lambda: Append(log, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch).run())
+    return log.attempts(lambda: Append(log, rows, now_ms=now_ms, stats=stats, micro_batch=micro_batch).run())
 
 
 class Append:
@@ -130,12 +130,12 @@ class Append:
         rows: DataFrame,
         *,
         now_ms: int,
-        habits: Habits,
+        stats: AppendStats,
         micro_batch: MicroBatch | None = None,
         stamp: ProducerStamp | None = None,
     ) -> None:
         """Take the snapshot that this attempt plans with."""
-        self.log, self.rows, self.now_ms, self.habits, self.micro_batch = log, rows, now_ms, habits, micro_batch
+        self.log, self.rows, self.now_ms, self.stats, self.micro_batch = log, rows, now_ms, stats, micro_batch
         log.decisions()  # raises when the topic is gone, and its table with it
         self.snapshot = log.snapshot()
         self.decisions = log.decisions()  # of no earlier moment: they know each query whose micro-batches the snapshot has
@@ -164,7 +164,7 @@ class Append:
         if self.shape.has_producers:
             states = self.log.known_producers(rows.sparkSession, self.snapshot, now_ms=self.now_ms)
             return self._with_care(judged(rows, states.values()))
-        if self.habits.careful_appends_left == 0:
+        if self.stats.careful_appends_left == 0:
             try:
                 return self._commit_in_one_pass(rows)
             except Exception as error:
@@ -227,9 +227,9 @@ class Append:
 
     def _expects_split(self) -> bool:
         """Tell whether this append may fill a segment: as much again as the last one brought would, or nobody knows."""
-        if self.habits.last_bytes is None:
+        if self.stats.last_bytes is None:
             return True
-        return any(active.size_bytes + 2 * self.habits.last_bytes > self.config.segment_bytes for active in self.actives)
+        return any(active.size_bytes + 2 * self.stats.last_bytes > self.config.segment_bytes for active in self.actives)
 
     def _with_care(self, rows: DataFrame) -> AppendResult:
         """Append the good rows and put the others aside; the input is held so that it is computed once."""
@@ -241,8 +241,8 @@ class Append:
             if counts:
                 refused = held.where(~F.col(REASON).isin(known))
                 self._put_aside(refused)
-            self.habits.careful_appends_left = (
-                _CAREFUL_AFTER_REFUSAL if counts or duplicates else max(0, self.habits.careful_appends_left - 1)
+            self.stats.careful_appends_left = (
+                _CAREFUL_AFTER_REFUSAL if counts or duplicates else max(0, self.stats.careful_appends_left - 1)
             )
             result = self._commit(held.where(F.col(REASON).isNull()), split=True)
         finally:
@@ -294,9 +294,9 @@ class Append:
         )
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
         result = AppendResult(table_version=version, ranges=self._ranges(version))
-        self.habits.last_record_count = result.record_count
-        self.habits.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)
-        self.habits.last_partition_records = max((one.record_count for one in result.ranges.values()), default=0)
+        self.stats.last_record_count = result.record_count
+        self.stats.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)
+        self.stats.last_partition_records = max((one.record_count for one in result.ranges.values()), default=0)
         return result
 
     def _commit_in_one_pass(self, rows: DataFrame) -> AppendResult:
@@ -307,24 +307,24 @@ class Append:
         except Exception as error:
             if Guard.of(error) is not Guard.UNEVEN:
                 raise
-            self.habits.found_uneven()
+            self.stats.found_uneven()
             return self._commit(rows, split=split)
 
     def _most_record_bytes(self, rows: DataFrame) -> float | None:
         """Return what a record may take so that rows need only be counted; None where their sizes are to be added up."""
-        habits = self.habits
-        if habits.added_up_appends_left:
-            habits.added_up_appends_left -= 1
+        stats = self.stats
+        if stats.added_up_appends_left:
+            stats.added_up_appends_left -= 1
             return None
         most_tasks = 1 if self._is_small() else _TASKS_PER_CORE * rows.sparkSession.sparkContext.defaultParallelism
-        if not habits.last_bytes or self.decisions.partitions > most_tasks:
+        if not stats.last_bytes or self.decisions.partitions > most_tasks:
             return None
         room = min(self.config.segment_bytes - one.size_bytes for one in self.actives)
-        most = room / max(2 * habits.last_partition_records, SMALL_ROWS)
-        return most if most >= _LEAST_ROOM * habits.last_bytes / habits.last_partition_records else None
+        most = room / max(2 * stats.last_partition_records, SMALL_ROWS)
+        return most if most >= _LEAST_ROOM * stats.last_bytes / stats.last_partition_records else None
 
     def _is_small(self) -> bool:
-        return self.habits.last_record_count is not None and self.habits.last_record_count <= SMALL_ROWS
+        return self.stats.last_record_count is not None and self.stats.last_record_count <= SMALL_ROWS
 
     def _spark_partitions(self, rows: DataFrame) -> int:
         if self._is_small() or self.decisions.partitions == 1:

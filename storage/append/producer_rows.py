@@ -1,4 +1,4 @@
-"""Rows that carry their producer, judged by the thousand: `lastword.compaction.producers.judge` as Spark expressions.
+"""Rows that carry their producer, judged by the thousand: `judge` of tests/compaction/producer_rules.py as Spark expressions.
 
 One micro-batch is Kafka's record batch here: after the first refused row of a producer, what it still brings in the same micro-batch is
 refused too (Kafka's client would have to resend it). Rows of an older epoch are refused wherever they stand; rows that are in the log

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from lastword.compaction.errors import CommitConflict, InvalidTransactionState, UserError
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
-from lastword.storage.append.append import Append, AppendResult, Habits, check_not_fenced
+from lastword.storage.append.append import Append, AppendResult, AppendStats, check_not_fenced
 from lastword.storage.append.producer_rows import OPEN_FIRST
 from lastword.storage.append.validation import DETAIL, ORDER_PREFIX, RAW, REASON
 from lastword.storage.delta import crash_points
@@ -97,7 +97,7 @@ def append(
     stamp: ProducerStamp,
     *,
     now_ms: int,
-    habits: Habits,
+    stats: AppendStats,
     micro_batch: MicroBatch | None = None,
     versions: Sequence[int] = (),
 ) -> AppendResult:
@@ -110,7 +110,7 @@ def append(
     def once() -> AppendResult:
         _abort_older(log, rows.sparkSession, stamp, now_ms=now_ms)
         _check_whole(log, stamp, versions)
-        return Append(log, rows, now_ms=now_ms, habits=habits, micro_batch=micro_batch, stamp=stamp).run()
+        return Append(log, rows, now_ms=now_ms, stats=stats, micro_batch=micro_batch, stamp=stamp).run()
 
     return log.attempts(once)
 
@@ -233,7 +233,7 @@ def _write_markers(
     if not firsts:
         return AppendResult(table_version=None)
     crash_points.reached(CrashPoint.MARKERS_PLANNED)
-    attempt = Append(log, _markers(spark, firsts, producer_id, epoch, control, now_ms=now_ms), now_ms=now_ms, habits=Habits())
+    attempt = Append(log, _markers(spark, firsts, producer_id, epoch, control, now_ms=now_ms), now_ms=now_ms, stats=AppendStats())
     if attempt.snapshot.version != snapshot.version:
         message = f"{log.paths.log}: something was committed after table version {snapshot.version}; no marker was written"
         raise CommitConflict(message)

@@ -1,7 +1,7 @@
 """Input rows and what is wrong with them: any DataFrame in, one shape out, nothing lost.
 
 ```
- input row     key, value [, headers, timestamp, partition, offset]         what people send (DESIGN §10)
+ input row     key, value [, headers, timestamp, partition, offset]         what people send
      │ shape_of: are these columns, with these types?                        an error before anything is read
      ▼
  checked row   partition, offset, timestamp, key, value, headers,            what the log takes

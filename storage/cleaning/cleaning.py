@@ -31,7 +31,7 @@ from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.planning.receipt import CleaningReceipt, estimated_bytes
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.compaction.producers import Control, known
-from lastword.compaction.rows.record_retention import Removal
+from lastword.compaction.rows.removal import Removal
 from lastword.storage.cleaning.cleaning_index import Found, Index
 from lastword.storage.cleaning.cleaning_reads import RoundReads
 from lastword.storage.cleaning.cleaning_rows import (

@@ -6,7 +6,7 @@
 ```
 
 A clean section that is no larger than the dirty one is mapped along with it: it has at most one record of a key. A larger one is asked
-row by row whether its key is in the map (`cleaning_rows.with_newer`).
+row by row whether its key is in the map (`lastword.storage.cleaning.cleaning_rows.with_newer`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from lastword.compaction.rows.record_retention import Removal
+from lastword.compaction.rows.removal import Removal
 from lastword.storage.cleaning.cleaning_rows import with_newer, without_aborted
 from lastword.storage.cleaning.cleaning_segments import clean_segments, dirty_segments, files_of, mapped_together, span_bits
 from lastword.storage.cleaning.judged import BLOCK_BITS, Judged, as_blocks, joined, judged

@@ -1,4 +1,4 @@
-"""Rows of a cleaning: `lastword.compaction.rows.record_retention.fate` as Spark expressions over whole segments.
+"""Rows of a cleaning: `fate` of tests/compaction/row_rules.py as Spark expressions over whole segments.
 
 ```
  dirty range   a row stays if it is the newest of its key         position ∈ judged
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.record_retention import Removal
+from lastword.compaction.rows.removal import Removal
 from lastword.storage.append.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.judged import BLOCK, BLOCK_BITS, IS_JUDGED, position, position_sql
 from lastword.storage.delta.plan_values import bigints, listed_by_partition, looked_up

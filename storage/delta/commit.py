@@ -54,7 +54,7 @@ def is_conflict(error: BaseException) -> bool:
     return any(name in str(error) for name in _CONFLICTS)
 
 
-def past_conflicts(once: Callable[[], T], *, attempts: int = 10) -> T:
+def retry_on_conflict(once: Callable[[], T], *, attempts: int = 10) -> T:
     """Do something that plans and commits, again from a fresh plan while commits of others come first."""
     for attempt in Retrying(
         retry=retry_if_exception(_came_second),

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from numpy.typing import NDArray
 
-#: All appenders of a topic share this application id; its version is their compare-and-set (DESIGN §6).
+#: All appenders of a topic share this application id; its version is their compare-and-set (ADR 0002).
 APPEND_APP_ID: Final = "lastword-append"
-#: Every commit that is not an append (swap, retention, delete_records) shares this one (DESIGN §7).
+#: Every commit that is not an append (swap, retention, delete_records) shares this one (ADR 0010).
 MAINTENANCE_APP_ID: Final = "lastword-maintenance"
 
 _ABSENT: Final = np.iinfo(np.int64).min

@@ -1,1 +1,1 @@
-"""TODO map of storage/files."""
+"""What lies where: the columns of the tables, and the folders of a log.dir and of a topic."""

@@ -34,7 +34,7 @@ OFFSET_BITS: Final = 48
 #: What names a transaction of a partition: its marker carries them as its records do.
 TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
 
-#: What a record is, in the order of the log table (DESIGN §5).
+#: What a record is, in the order of the log table (docs/how-it-works.md#on-storage).
 LOG_FIELDS: Final = (
     Field("partition", _INT),
     Field("segment", _LONG),
@@ -91,7 +91,8 @@ LEDGER_FIELDS: Final = (
 #: Statistics only of what the control plane asks for; never of key or value (cost, and keys do not belong in the Delta log).
 _LOG_PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": "offset,timestamp,appended_at,delete_horizon,producer_id",
-    # The commit that writes one takes a second longer; the service writes them more often, beside the appends (`upkeep.checkpoint`).
+    # The commit that writes one takes a second longer; the service writes them more often, beside the appends
+    # (`lastword.storage.log.upkeep.checkpoint`, ADR 0024).
     "delta.checkpointInterval": "500",
     "delta.logRetentionDuration": "interval 7 days",
     "delta.minReaderVersion": "1",
@@ -116,11 +117,6 @@ def log_schema() -> Schema:
 def dead_letter_schema() -> Schema:
     """Return the Delta schema of `dead_letters/`."""
     return Schema(list(DEAD_LETTER_FIELDS))
-
-
-def ledger_schema() -> Schema:
-    """Return the Delta schema of `ledger/`."""
-    return Schema(list(LEDGER_FIELDS))
 
 
 def log_properties() -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""TODO map of storage/ledger."""
+"""The ledger: a Delta table of decisions, one row each, and what holds today of all that were made."""

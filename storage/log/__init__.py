@@ -1,1 +1,9 @@
-"""TODO map of storage/log."""
+"""The log of one topic.
+
+```
+ topic_log        snapshot, decisions, configuration, plans; shared by all appenders of a process
+ producer_states  producers and open transactions, read from the log
+ reader_history   what readers cannot see in the rows: removed tombstones, RESTOREs
+ upkeep           VACUUM, checkpoints, expiry of dead letters and decisions
+```
+"""

@@ -22,7 +22,7 @@ from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
 from lastword.compaction.readers import unread_offsets
-from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.footers import Compression, read_compression
 from lastword.storage.delta.history import commits_since, find_token, telling
 from lastword.storage.delta.snapshot import LogSnapshot
@@ -168,7 +168,7 @@ class TopicLog:
         with lock:
             yield
 
-    def look_back(self, *, tell: bool = False) -> None:
+    def sync_ledger_with_history(self, *, tell: bool = False) -> None:
         """Write into the ledger what the history of the log says and the ledger does not.
 
         A RESTORE makes the receipts and log starts that it took back void; a swap whose receipt was never written (a crash in between,
@@ -384,7 +384,7 @@ class TopicLog:
             with self.turn():
                 return once()
 
-        return past_conflicts(in_turn, attempts=_ATTEMPTS)
+        return retry_on_conflict(in_turn, attempts=_ATTEMPTS)
 
 
 def partition_logs(

@@ -4,7 +4,7 @@
 |---|---|---|
 | files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | VACUUM LITE, which lists no files |
 | files that no commit ever named (a crash left them) | as long | VACUUM FULL, once a day |
-| Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`checkpoint`, `schema.log_properties`) |
+| Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`lastword.storage.files.schema.log_properties`) |
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 CHECKPOINT_COMMITS: Final = 100
 #: Files of the log stay at least so long, whatever file.delete.delay.ms says: a reader may hold a snapshot of yesterday.
 LEAST_FILE_RETENTION_MS: Final = DAY_MS
-#: As long Delta knows its commits (`schema.log_properties`), and when a file left (its own default, delta.deletedFileRetentionDuration).
+#: Delta knows its commits for so long (`lastword.storage.files.schema.log_properties`), and when a file left (its own default,
+#: delta.deletedFileRetentionDuration).
 _LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
 #: A file that no commit names may be one of a commit in flight; none takes a day.
 _ORPHANS_KEPT_MS: Final = DAY_MS
@@ -103,8 +104,8 @@ def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> 
 def checkpoint(log: TopicLog, spark: SparkSession) -> int:
     """Write a checkpoint of the log's Delta log when the last one is `CHECKPOINT_COMMITS` old; return the table version of the newest.
 
-    Beside it each 500th commit writes one (`schema.log_properties`), and who waits for that commit waits for it, too: for where nobody does
-    this. Raises `RuntimeError` when none was written: Delta says why in its own log alone.
+    Beside it each 500th commit writes one (`lastword.storage.files.schema.log_properties`), and who waits for that commit waits for it,
+    too: for where nobody does this. Raises `RuntimeError` when none was written: Delta says why in its own log alone.
     """
     jvm = _jvm(spark)
     delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, log.paths.log)  # noqa: SLF001
@@ -138,7 +139,7 @@ def compact_ledger(log: TopicLog, spark: SparkSession, *, now_ms: int, id_expira
     if not log.ledger.is_long(least_files):
         return 0
     # Receipts that go are not to be taken for missing ones, as long as the log's history tells of their swaps.
-    log.look_back(tell=True)
+    log.sync_ledger_with_history(tell=True)
     with log.turn():  # an append of a transaction that is not open yet is not overtaken
         open_ids = {one.transactional_id for one in log.open_transactions(spark) if one.transactional_id is not None}
         return log.ledger.compact(

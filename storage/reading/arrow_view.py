@@ -8,8 +8,9 @@
 ```
 
 Inside a partition the first offset of a transaction names it, as only one row stands there. A marker stands behind the data of its
-transaction and stays as long as a data row is left (SEMANTICS A), and cleaning never passes an open transaction; so only files that reach
-past the cleaner checkpoint and hold rows of producers are looked at, and of them two columns. A topic without producers pays nothing.
+transaction and stays as long as a data row is left (docs/semantics.md#A.12), and cleaning never passes an open transaction; so only files
+that reach past the cleaner checkpoint and hold rows of producers are looked at, and of them two columns. A topic without producers pays
+nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""TODO map of streaming/append."""
+"""Append queries: sources as input rows, and the foreachBatch function that appends them exactly once."""

@@ -24,7 +24,7 @@ from lastword.checkpoints.queries import check_query, check_query_name, stored_q
 from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
 from lastword.compaction.producers import Control
 from lastword.storage.append import transactions
-from lastword.storage.append.append import Habits, MicroBatch, append_rows
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.validation import shape_of
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -183,7 +183,7 @@ class Appender:
         self._fail_on_invalid = fail_on_invalid
         self._mirror = mirror
         self._clock_ms = clock_ms
-        self._habits = Habits()
+        self._habits = AppendStats()
         self._query_id: str | None = None
         self._bound = threading.Event()
         self._in_hand = threading.Lock()
@@ -248,8 +248,8 @@ class Appender:
 
     def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
         if self._stamp is None:
-            return append_rows(self._log, batch, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
-        return transactions.append(self._log, batch, self._stamp, now_ms=self._clock_ms(), habits=self._habits, micro_batch=micro_batch)
+            return append_rows(self._log, batch, now_ms=self._clock_ms(), stats=self._habits, micro_batch=micro_batch)
+        return transactions.append(self._log, batch, self._stamp, now_ms=self._clock_ms(), stats=self._habits, micro_batch=micro_batch)
 
     def end_transaction(self) -> None:
         """Commit the transaction in hand, if there is one."""
@@ -307,7 +307,7 @@ class Appender:
 
     def _report(self, batch_id: int, result: AppendResult) -> None:
         _LOG.info(
-            "micro-batch replayed" if result.replayed else "micro-batch appended",
+            "replayed micro-batch skipped" if result.replayed else "micro-batch appended",
             topic=self._log.name,
             query=self._name,
             batch_id=batch_id,

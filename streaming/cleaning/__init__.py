@@ -1,1 +1,9 @@
-"""TODO map of streaming/cleaning."""
+"""The cleaner query: which topics and partitions it works on, in which order and how fast.
+
+```
+ scheduler   what a tick does: clean, retain, merge, upkeep, topic by topic
+ cleaner     rounds over the partitions of a topic
+ partition_locks   which thread works on which partition; uncleanable partitions
+ pacing      log.cleaner.io.max.bytes.per.second
+```
+"""

@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
-from lastword.compaction.planning.bounds import Healing
+from lastword.compaction.planning.bounds import CheckpointReset
 from lastword.compaction.planning.offset_map import map_entries, map_slots
 from lastword.compaction.planning.planner import Obstacle, plan_cleaning
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.cleaning.retention import merge_small_files, remove_segments
-from lastword.storage.delta.commit import past_conflicts
+from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
-from lastword.streaming.cleaning.claims import CLAIMS
 from lastword.streaming.cleaning.pacing import PacedTurn
+from lastword.streaming.cleaning.partition_locks import PARTITION_LOCKS
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.throttle import Pace
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.cleaning.claims import Claims
     from lastword.streaming.cleaning.pacing import Pacing
+    from lastword.streaming.cleaning.partition_locks import PartitionLocks
 
 _MIB: Final = 2**20
 #: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
@@ -64,16 +64,16 @@ class Quarantined:
 class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
-    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, claims: Claims = CLAIMS) -> None:
-        """Begin with nothing in hand; what others of this process work on, and what they have quarantined, holds here too (`claims`).
+    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, locks: PartitionLocks = PARTITION_LOCKS) -> None:
+        """Start idle. `locks` says what other threads of this process work on, and which partitions are uncleanable.
 
         As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
         them together, so that appends find a free core.
         """
         turns = config.log_cleaner_threads if parallelism is None else max(1, min(config.log_cleaner_threads, parallelism))
-        self.config, self.claims = config, claims
+        self.config, self.locks = config, locks
         self._parallelism = None if parallelism is None else max(1, parallelism // turns)
-        self._healed: dict[tuple[str, int], tuple[int | None, int]] = {}
+        self._reported_resets: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._unreadable: set[tuple[str, int]] = set()
         self._turns = threading.BoundedSemaphore(turns)
         #: Set it, and no further round begins; the one in hand ends.
@@ -85,7 +85,7 @@ class Cleaner:
         self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False, most_bytes: int | None = None
     ) -> tuple[CleaningPlan, LogSnapshot]:
         """Return what a round would do, and the snapshot that it was planned with; raise `SparkNeeded` if it needs a job and has none."""
-        log.look_back()
+        log.sync_ledger_with_history()
         snapshot = log.snapshot()
         logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=force)
         return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
@@ -97,7 +97,7 @@ class Cleaner:
 
     def uncleanable(self, log: TopicLog) -> list[Quarantined]:
         """Return the quarantined partitions of a topic."""
-        found = self.claims.uncleanable(log)
+        found = self.locks.uncleanable(log)
         return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
 
     def _logs(self, log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
@@ -120,7 +120,7 @@ class Cleaner:
         def barred(one: PartitionLog) -> Obstacle | None:
             if one.partition in done:
                 return Obstacle.IN_PROGRESS
-            found = self.claims.obstacle(log, one.partition)
+            found = self.locks.obstacle(log, one.partition)
             return Obstacle.PAUSED if one.partition in paused and found is not Obstacle.IN_PROGRESS else found
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
@@ -164,7 +164,7 @@ class Cleaner:
         most_bytes = None if pacing is None else pacing.round_bytes
 
         def planned() -> tuple[CleaningPlan, LogSnapshot]:
-            log.look_back()
+            log.sync_ledger_with_history()
             snapshot, now_ms = log.snapshot(), clock_ms()
             logs = self._logs(log, spark, snapshot, now_ms=now_ms, again=force)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
@@ -188,7 +188,7 @@ class Cleaner:
                     _LOG.info("cleaning aborted", topic=log.name, why=str(error))
                     return [], chosen & error.paused
 
-        receipts, chosen = past_conflicts(once)
+        receipts, chosen = retry_on_conflict(once)
         if receipts is not None:
             return receipts, chosen
         receipts = []
@@ -202,7 +202,7 @@ class Cleaner:
         self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
     ) -> list[CleaningReceipt] | None:
         """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
-        with self.claims.in_progress(log, [one.log.partition for one in plan.chosen]):
+        with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
                 return self._run(log, spark, plan, snapshot, pacing)
             except (CommitConflict, CommitStateUnknown, UnknownTopic, CleaningAborted):
@@ -211,7 +211,7 @@ class Cleaner:
                 if len(plan.chosen) == 1:
                     self._quarantine(log, plan, error)
                     return []
-                _LOG.warning("round failed, partitions one by one", topic=log.name, error=first_line(error))
+                _LOG.warning("round failed, retrying each partition", topic=log.name, error=first_line(error))
                 return None
 
     def _run(
@@ -221,7 +221,7 @@ class Cleaner:
         slots, pace = map_slots(self.config), self._pace(log, pacing)
         receipts = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
-        self.claims.release(log, [one.log.partition for one in plan.chosen])
+        self.locks.release(log, [one.log.partition for one in plan.chosen])
         for receipt in receipts:
             report_cleaned(receipt)
         return receipts
@@ -242,11 +242,11 @@ class Cleaner:
         if pacing is None:
             return Unlimited()
         end = pacing.seconds() + _LONGEST_PACED_SECONDS
-        return PacedTurn(pacing, self._turns, lambda: self.claims.is_awaited(log) or pacing.seconds() > end)
+        return PacedTurn(pacing, self._turns, lambda: self.locks.is_awaited(log) or pacing.seconds() > end)
 
     def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
         one = plan.chosen[0].log
-        self.claims.quarantine(log, one.partition, first_line(error))
+        self.locks.quarantine(log, one.partition, first_line(error))
         _report_uncleanable(one, first_line(error), one.last_stable_offset)
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
@@ -272,15 +272,15 @@ class Cleaner:
         """Return what retention took from one partition, or from all that are idle, or what went wrong."""
 
         def once() -> dict[int, Deletion]:
-            log.look_back()
+            log.sync_ledger_with_history()
             snapshot = log.snapshot()
             logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
             logs = [one for one in logs if only in {None, one.partition}]
-            with self.claims.in_progress(log, [one.partition for one in logs]):
+            with self.locks.in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
 
         try:
-            return past_conflicts(once), None
+            return retry_on_conflict(once), None
         except (CommitConflict, CommitStateUnknown, UnknownTopic):
             raise
         except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
@@ -291,9 +291,7 @@ class Cleaner:
         metrics.count_deletions(log.name, found)
         for partition, one in found.items():
             if one.future_timestamp_ms is not None:
-                _LOG.warning(
-                    "retention is blocked by a future timestamp", topic=log.name, partition=partition, until=one.future_timestamp_ms
-                )
+                _LOG.warning("retention blocked by future timestamp", topic=log.name, partition=partition, until=one.future_timestamp_ms)
             if one.segments:
                 _LOG.info(
                     "segments deleted",
@@ -315,32 +313,32 @@ class Cleaner:
                 snapshot = log.snapshot()
                 logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
                 logs = [one for one in logs if one.unreadable is None]
-                with self.claims.in_progress(log, [one.partition for one in logs]):
+                with self.locks.in_progress(log, [one.partition for one in logs]):
                     return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
 
-        return past_conflicts(once)
+        return retry_on_conflict(once)
 
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
         """Leave out the partitions that are paused, quarantined or being worked on."""
         paused = log.decisions().pauses
-        return [one for one in logs if one.partition not in paused and self.claims.obstacle(log, one.partition) is None]
+        return [one for one in logs if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
-        self.claims.forget(log)
-        self._healed = {place: seen for place, seen in self._healed.items() if place[0] != log.paths.root}
+        self.locks.forget(log)
+        self._reported_resets = {place: seen for place, seen in self._reported_resets.items() if place[0] != log.paths.root}
         self._unreadable = {place for place in self._unreadable if place[0] != log.paths.root}
         metrics.forget_topic(log.name)
 
     def _is_news(self, log: TopicLog, plan: PartitionPlan) -> bool:
         """Tell whether a checkpoint is not believed that was, or was another one, before; where retention passed it nothing is wrong."""
-        place, why = (log.paths.root, plan.log.partition), plan.range.healing
-        if why is None or (why is Healing.BELOW_LOG_START and plan.log.config.deletes):
-            self._healed.pop(place, None)
+        place, why = (log.paths.root, plan.log.partition), plan.range.reset
+        if why is None or (why is CheckpointReset.BELOW_LOG_START and plan.log.config.deletes):
+            self._reported_resets.pop(place, None)
             return False
         seen = plan.log.checkpoint, plan.log.log_start_offset
-        known = self._healed.get(place) == seen
-        self._healed[place] = seen
+        known = self._reported_resets.get(place) == seen
+        self._reported_resets[place] = seen
         return not known
 
     def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:
@@ -359,7 +357,7 @@ class Cleaner:
                     topic=log.name,
                     partition=one.log.partition,
                     checkpoint=one.log.checkpoint,
-                    why=one.range.healing.value if one.range.healing is not None else None,
+                    why=one.range.reset.value if one.range.reset is not None else None,
                     log_start_offset=one.log.log_start_offset,
                     log_end_offset=one.log.log_end_offset,
                 )
@@ -368,7 +366,7 @@ class Cleaner:
 def _report_uncleanable(log: PartitionLog, reason: str, last_stable_offset: int | None) -> None:
     """Write why a partition is left alone, and its bounds, of which the last stable offset may not be known."""
     _LOG.error(
-        "partition is uncleanable",
+        "partition uncleanable",
         topic=log.topic,
         partition=log.partition,
         reason=reason,
@@ -385,7 +383,7 @@ def report_cleaned(receipt: CleaningReceipt) -> None:
     clean_seconds = max(seconds - index_seconds, 0.001)
     cleaned_mb = receipt.bytes_before / _MIB
     _LOG.info(
-        "cleaned",
+        "partition cleaned",
         topic=receipt.topic,
         partition=receipt.partition,
         trigger=receipt.trigger,
@@ -409,7 +407,7 @@ def report_cleaned(receipt: CleaningReceipt) -> None:
         rounds_left=receipt.rounds_left,
     )
     if receipt.removed.get("keyless"):
-        _LOG.warning("invalid messages found", topic=receipt.topic, partition=receipt.partition, keyless=receipt.removed["keyless"])
+        _LOG.warning("keyless records removed", topic=receipt.topic, partition=receipt.partition, keyless=receipt.removed["keyless"])
     if receipt.rounds_left:
         _LOG.info("dirty range cut by the map budget", topic=receipt.topic, partition=receipt.partition, rounds_left=receipt.rounds_left)
 

@@ -58,9 +58,9 @@ class Pacing:
 
 @dataclass(frozen=True, slots=True)
 class PacedTurn:
-    """The pace of one round (`throttle.Pace`) that has taken one of some `turns`, and leaves it to others while it waits.
+    """The pace of one round that has taken one of some `turns`, and leaves it to others while it waits.
 
-    It waits for nothing once it is `hurried`.
+    It is a `lastword.compaction.planning.throttle.Pace`. It waits for nothing once it is `hurried`.
     """
 
     pacing: Pacing

@@ -52,10 +52,9 @@ _LOG: Final = logger("cleaner")
 
 
 @dataclass(slots=True)
-class Tended:
+class MaintenanceCounts:
     """What the cleaner has done since the service started."""
 
-    ticks: int = 0
     rounds: int = 0
     failures: int = 0
     last_failure: str | None = None
@@ -89,7 +88,7 @@ class _Due:
 
 
 @dataclass(slots=True)
-class Tending:
+class MaintenanceScheduler:
     """One cleaner for the topics of a log.dir, called tick by tick."""
 
     spark: SparkSession
@@ -98,7 +97,7 @@ class Tending:
     topics: Callable[[], Sequence[TopicLog]]
     clock_ms: Callable[[], int]
     stop: threading.Event = field(default_factory=threading.Event)
-    tended: Tended = field(default_factory=Tended)
+    counts: MaintenanceCounts = field(default_factory=MaintenanceCounts)
     pacing: Pacing = field(init=False)
     _in_hand: threading.Lock = field(default_factory=threading.Lock)
     _due: dict[str, _Due] = field(default_factory=dict)
@@ -128,21 +127,20 @@ class Tending:
         ) as threads:
             list(threads.map(self._keep_prompt, logs))
             urgency = dict(zip(logs, threads.map(self._urgency, logs), strict=True))
-            tending = {threads.submit(self._tend, log): log for log in sorted(logs, key=urgency.__getitem__)}
-            while tending:
-                for one in wait(tending, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
-                    log, more = tending.pop(one), one.result()  # raises what leaves a commit in an unknown state
+            running = {threads.submit(self._maintain, log): log for log in sorted(logs, key=urgency.__getitem__)}
+            while running:
+                for one in wait(running, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
+                    log, more = running.pop(one), one.result()  # raises what leaves a commit in an unknown state
                     if more and (time.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
-                        tending[threads.submit(self._tend, log)] = log
+                        running[threads.submit(self._maintain, log)] = log
                 for log in logs:
                     if self._due[log.paths.root].is_pressing(self.clock_ms()):
                         self._keep_prompt(log)
-        self.tended.ticks += 1
-        self.tended.last_tick_ms = self.clock_ms()
-        metrics.LAST_RUN.set(self.tended.last_tick_ms / 1000)
+        self.counts.last_tick_ms = self.clock_ms()
+        metrics.LAST_RUN.set(self.counts.last_tick_ms / 1000)
 
     def _urgency(self, log: TopicLog) -> Urgency:
-        """Return where a topic stands in line now; one that cannot be planned is in nobody's way, and says so when it is tended."""
+        """Return how urgent a topic is: lowest priority if planning fails; the error is reported when the topic is processed."""
         if self.stop.is_set():
             return LEAST_URGENT
         try:
@@ -169,7 +167,7 @@ class Tending:
             self._retain(log)
         return False
 
-    def _tend(self, log: TopicLog) -> bool:
+    def _maintain(self, log: TopicLog) -> bool:
         """Tend one topic; return whether there may be more to clean or to join."""
         more = self._guarded(log, lambda log: self._clean(log) if log.config().compacted else self._merge(log))
         self._guarded(log, self._retain)
@@ -188,10 +186,10 @@ class Tending:
         except Exception as error:  # one topic must not hold up the others
             metrics.TENDING_FAILURES.labels(log.name).inc()
             with self._lock:
-                self.tended.failures += 1
-                self.tended.last_failure = str(error)
+                self.counts.failures += 1
+                self.counts.last_failure = str(error)
             shown = str(error) if isinstance(error, LastwordError) else first_line(error)
-            _LOG.error("topic could not be tended", topic=log.name, error=shown)
+            _LOG.error("topic maintenance failed", topic=log.name, error=shown)
             if isinstance(error, CommitStateUnknown):
                 raise
         return False
@@ -223,14 +221,14 @@ class Tending:
         if not receipts:
             return False
         with self._lock:
-            self.tended.rounds += 1
+            self.counts.rounds += 1
         return any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts)
 
     def _retain(self, log: TopicLog) -> None:
         """Let retention take what it takes; what a round of the topic holds at this moment would be left out, so that it stays due then."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         compacted = log.config().compacted
-        if self.cleaner.claims.works_on(log):
+        if self.cleaner.locks.works_on(log):
             return
         if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
@@ -254,7 +252,7 @@ class Tending:
         due, version = self._due[log.paths.root], log.snapshot().version
         if 0 <= version - due.checkpoint_version < CHECKPOINT_COMMITS:
             return
-        with suppress(CommitConflict), self.cleaner.claims.in_progress(log, range(log.decisions().partitions)):  # at the next tick
+        with suppress(CommitConflict), self.cleaner.locks.in_progress(log, range(log.decisions().partitions)):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
             due.checkpoint_version = checkpoint(log, self.spark)
 

@@ -99,7 +99,7 @@ class Materialization:
             # A purge has fenced the target; this span was planned after it and holds nothing of the key.
             self._standing = self._target.step(shaped, fenced, span.end)
         crash_points.reached(CrashPoint.STEP_TAKEN)
-        _LOG.info("target stepped", topic=self._log.name, offsets=",".join(map(str, span.end.offsets)), step=self._standing.steps)
+        _LOG.info("target updated", topic=self._log.name, offsets=",".join(map(str, span.end.offsets)), step=self._standing.steps)
 
 
 def materialize_table(

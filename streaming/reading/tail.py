@@ -191,7 +191,7 @@ class Tail:
         if refused:
             raise ReaderBehind(self._told(refused))
         for one in found:
-            _LOG.warning("reader missed", topic=self.log.name, partition=one.partition, offset=one.offset, loss=one.loss.value)
+            _LOG.warning("reader missed records", topic=self.log.name, partition=one.partition, offset=one.offset, loss=one.loss.value)
         return resumed(position, found, view.partitions), bool(found)
 
     def _refuses(self, one: Missed) -> bool:

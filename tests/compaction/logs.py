@@ -26,7 +26,7 @@ from lastword.compaction.config.topic_config import parse_topic_config
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment
 from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.record_retention import Pass, Row, fate, last_rows_of_producers, pinned_transactions
+from tests.compaction.row_rules import Pass, Row, fate, last_rows_of_producers, pinned_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

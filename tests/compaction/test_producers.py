@@ -17,15 +17,14 @@ from lastword.compaction.producers import (
     ProducerSnapshot,
     ProducerState,
     Verdict,
-    applied,
     in_sight,
-    judge,
     known,
     last_stable_offsets,
     merged,
     next_identity,
     remembered,
 )
+from tests.compaction.producer_rules import applied, judge
 from tests.model import ModelTopic
 
 _STATE = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1_000)

@@ -1,4 +1,4 @@
-// Live updates: every five seconds the page is fetched again and its content replaced; focus and scroll positions stay.
+// Live updates: every five seconds the page is fetched and its content replaced; focus and scroll positions are kept.
 "use strict";
 const live = document.getElementById("live");
 async function refresh() {

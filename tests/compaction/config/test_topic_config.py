@@ -1,4 +1,4 @@
-"""Configuration: Kafka's keys, defaults and validators, human units, broker synonyms and messages (SEMANTICS §16 and A)."""
+"""Configuration: Kafka's keys, defaults and validators, human units, broker synonyms and messages (docs/semantics.md#16)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def value_of(key: str, raw: object) -> object:
 
 
 def test_a_topic_without_overrides_has_kafkas_defaults() -> None:
-    """SEMANTICS §16, plus the keys that Kafka gives to clients or brokers."""
+    """They are those of docs/semantics.md#16, plus the keys that Kafka gives to clients or brokers."""
     expected = TopicConfig(
         cleanup_policy=frozenset({"delete"}),
         compression_type="zstd",
@@ -152,7 +152,7 @@ def test_a_compacted_topic_rolls_no_later_than_its_max_compaction_lag() -> None:
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4", "gzip", "uncompressed"])
 def test_a_codec_is_one_that_parquet_has(codec: str) -> None:
-    """SEMANTICS A, compression.type."""
+    """The codecs are those of docs/semantics.md#A.36."""
     assert codec == value_of("compression.type", codec)
 
 
@@ -273,7 +273,7 @@ def test_another_ratio_is_refused(raw: object) -> None:
     ],
 )
 def test_a_key_has_kafkas_range(key: str, least: int, greatest: int) -> None:
-    """The least and the greatest value are allowed, the ones beyond are not (segment.bytes from 1 KiB, SEMANTICS A)."""
+    """The least and the greatest value are allowed, the ones beyond are not (segment.bytes from 1 KiB, docs/semantics.md#A.6)."""
     assert value_of(key, least) == least
     assert value_of(key, greatest) == greatest
     assert list(refusals({key: least - 1})) == [key]
@@ -361,7 +361,7 @@ def test_a_key_of_kafka_that_makes_no_sense_here_is_refused_with_the_reason(key:
 
 @pytest.mark.parametrize("key", ["partitions", "num.partitions"])
 def test_the_number_of_partitions_is_no_setting(key: str) -> None:
-    """It is fixed at creation (SEMANTICS A)."""
+    """It is fixed at creation (docs/semantics.md#A.35)."""
     assert refusals({key: 8})[key].startswith("the number of partitions is fixed when the topic is created")
 
 
@@ -428,7 +428,7 @@ def test_broker_synonyms_give_defaults_with_kafkas_precedence(defaults: dict[str
     ],
 )
 def test_every_broker_synonym_reaches_its_key(synonym: str, raw: object, field: str, value: object) -> None:
-    """SEMANTICS A, broker synonyms; the two last have one name in both."""
+    """The broker synonyms are those of docs/semantics.md#A.37; the two last have one name in both."""
     assert value == getattr(parse_topic_config({}, defaults={synonym: raw}), field)
 
 

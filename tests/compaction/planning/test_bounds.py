@@ -1,4 +1,4 @@
-"""How far a partition may be cleaned and how dirty it is: SEMANTICS §3 and §4, and the sizes of section B."""
+"""How far a partition may be cleaned and how dirty it is: docs/semantics.md#3, docs/semantics.md#4 and docs/semantics.md#B."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from lastword.compaction.planning.bounds import (
     Bound,
+    CheckpointReset,
     CleanableRange,
-    Healing,
     PartitionLog,
     cleanable_range,
     earliest_horizon_ms,
@@ -27,14 +27,14 @@ def _range(log: PartitionLog, now_ms: int = 0) -> tuple[int, int, int, str]:
 
 
 def test_500_dirty_mib_beside_1500_clean_ones_are_a_quarter() -> None:
-    """The worked example: clean 750 + 750 MiB, dirty 500 MiB; the active segment does not count."""
+    """The worked example docs/semantics.md#B.1: clean 750 + 750 MiB, dirty 500 MiB; the active segment does not count."""
     found = cleanable_range(drawn("0:750 100:750 | 200:500 300:40* 310", unit=MIB), 0)
     assert (found.clean_bytes, found.cleanable_bytes, found.total_bytes) == (1_500 * MIB, 500 * MIB, 2_000 * MIB)
     assert found.ratio == 0.25
 
 
 def test_one_more_closed_segment_of_1_gib_makes_it_1524_of_3024() -> None:
-    """Just above a half; in GiB, rounded as the article has it, it is 1.5 of 3.0: exactly a half."""
+    """Just above a half; in rounded GiB (docs/semantics.md#B.2) it is 1.5 of 3.0: exactly a half."""
     found = cleanable_range(drawn("0:750 100:750 | 200:500 300:1024 400:40* 410", unit=MIB), 0)
     assert found.ratio == 1_524 / 3_024
     assert found.ratio > 0.5
@@ -42,7 +42,7 @@ def test_one_more_closed_segment_of_1_gib_makes_it_1524_of_3024() -> None:
 
 
 def test_after_the_cleaning_nothing_is_dirty() -> None:
-    """Ratio 0.0, whatever the sizes are then."""
+    """Ratio 0.0, whatever the sizes are then (docs/semantics.md#B.3)."""
     found = cleanable_range(drawn("0:750 100:400 300:300 | 400:40* 410", unit=MIB), 0)
     assert (found.cleanable_bytes, found.ratio) == (0, 0.0)
 
@@ -72,26 +72,26 @@ def test_a_segment_that_is_clean_to_its_end_is_not_cleanable_even_if_the_checkpo
 
 
 def test_without_a_checkpoint_everything_from_the_log_start_is_dirty() -> None:
-    """Which is no healing."""
+    """Which is no reset."""
     found = cleanable_range(drawn("0:10 100:10 200:1* 210", log_start=100), 0)
-    assert (found.first_dirty_offset, found.healing) == (100, None)
+    assert (found.first_dirty_offset, found.reset) == (100, None)
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "first_dirty", "healing"),
+    ("checkpoint", "first_dirty", "reset"),
     [
-        (99, 100, Healing.BELOW_LOG_START),
+        (99, 100, CheckpointReset.BELOW_LOG_START),
         (100, 100, None),
         (150, 150, None),
         (210, 210, None),
-        (211, 100, Healing.ABOVE_LOG_END),
+        (211, 100, CheckpointReset.ABOVE_LOG_END),
     ],
     ids=["below the log start", "at the log start", "between", "at the log end", "above the log end"],
 )
-def test_a_checkpoint_outside_the_log_is_not_believed(checkpoint: int, first_dirty: int, healing: Healing | None) -> None:
+def test_a_checkpoint_outside_the_log_is_not_believed(checkpoint: int, first_dirty: int, reset: CheckpointReset | None) -> None:
     """Cleaning then begins at the log start; a checkpoint at the log end is a valid one."""
     found = cleanable_range(drawn("0:10 100:10 200:1* 210", log_start=100, checkpoint=checkpoint), 0)
-    assert (found.first_dirty_offset, found.healing) == (first_dirty, healing)
+    assert (found.first_dirty_offset, found.reset) == (first_dirty, reset)
 
 
 # --- the first uncleanable offset ---------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ def test_a_range_says_how_dirty_it_is() -> None:
         end_offset=9,
         bound=Bound.ACTIVE_SEGMENT,
         held_until_ms=None,
-        healing=None,
+        reset=None,
         clean_bytes=3,
         cleanable_bytes=1,
     )

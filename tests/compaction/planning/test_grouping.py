@@ -1,4 +1,4 @@
-"""Which segments become one, and which are not worth writing again: SEMANTICS §7, DESIGN §7.4."""
+"""Which segments become one, and which are not worth writing again: docs/semantics.md#7, docs/semantics.md#A.9, ADR 0010."""
 
 from __future__ import annotations
 

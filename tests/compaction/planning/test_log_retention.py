@@ -1,4 +1,4 @@
-"""Which segments go whole: SEMANTICS §14 and the example of section B."""
+"""Which segments go whole: docs/semantics.md#14 and the example docs/semantics.md#B.11."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lastword.compaction.planning.log_retention import Breach, deletable
+from lastword.compaction.planning.log_retention import DeletionReason, deletable
 from tests.compaction.logs import HOUR_MS, drawn
 
 if TYPE_CHECKING:
@@ -218,4 +218,4 @@ def test_nothing_to_delete_is_an_empty_answer() -> None:
     """An empty log keeps its log start."""
     found = deletable(drawn("", {"cleanup.policy": "delete"}), 0)
     assert (found.segments, found.log_start_offset) == ((), 0)
-    assert {one.value for one in Breach} == {"log start offset", "retention.bytes", "retention.ms"}
+    assert {one.value for one in DeletionReason} == {"log start offset", "retention.bytes", "retention.ms"}

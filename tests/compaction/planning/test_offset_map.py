@@ -1,4 +1,4 @@
-"""The budget of the offset map, and the dirty range that fits it: SEMANTICS §6 and A."""
+"""The budget of the offset map, and the dirty range that fits it: docs/semantics.md#6 and docs/semantics.md#A.21."""
 
 from __future__ import annotations
 

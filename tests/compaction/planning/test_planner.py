@@ -1,4 +1,4 @@
-"""Planning a round: who is eligible, in which order, how far; and what holds the others back. SEMANTICS §4 and A."""
+"""Planning a round (docs/semantics.md#4, docs/semantics.md#A.17): who is eligible, in which order, how far; what holds others back."""
 
 from __future__ import annotations
 
@@ -438,21 +438,6 @@ def test_force_finds_nothing_where_no_segment_may_be_looked_at(log: PartitionLog
 
 
 # --- figures ------------------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_highest_ratio_is_that_of_all_partitions_that_may_be_cleaned_chosen_or_not() -> None:
-    """Kafka's max-dirty-percent leaves out those in progress and uncleanable, paused and not compacted ones."""
-    logs = _partitions(_DIRTY, _CLEAN)
-    assert _plan(*logs).max_dirty_ratio == 0.9
-    assert _plan(logs[1]).max_dirty_ratio == 0.1
-    assert _plan().max_dirty_ratio == 0.0
-    for obstacle in (Obstacle.PAUSED, Obstacle.IN_PROGRESS, Obstacle.UNCLEANABLE):
-        assert _plan(*logs, obstacle=obstacle).max_dirty_ratio == 0.0
-    assert _plan(drawn(_DIRTY, {"cleanup.policy": "delete"}), logs[1]).max_dirty_ratio == 0.1
-    assert _plan(logs[0], drawn("0:1 | 100:99 200:1* 210", partition=1), entries=1).max_dirty_ratio == 0.99
-    waiting = _plan(drawn("0:1 | 100:99 200:1* 210"), drawn(_DIRTY, partition=1), entries=1)
-    assert _waiting(waiting) == {1: "NO_ROOM"}
-    assert replace(waiting, chosen=()).max_dirty_ratio == 0.9, "one that waits for room counts"
 
 
 def test_a_plan_of_nothing_is_empty() -> None:

@@ -21,15 +21,16 @@ from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.planning.planner import PartitionPlan, plan_cleaning
-from lastword.compaction.producers import Control, ProducerState, applied, in_sight, judge, known, last_stable_offsets
-from lastword.compaction.rows.record_retention import Row, last_rows_of_producers
+from lastword.compaction.producers import Control, ProducerState, in_sight, known, last_stable_offsets
 from tests.compaction.logs import after, config, pass_over
+from tests.compaction.producer_rules import applied, judge
+from tests.compaction.row_rules import Row, last_rows_of_producers
 from tests.model import ModelConfig, ModelTopic, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lastword.compaction.rows.record_retention import Pass
+    from tests.compaction.row_rules import Pass
 
 #: Small settings, so that a history of some hundred milliseconds meets all of them; the first of each is where a history begins.
 _SETTINGS: Final[Mapping[str, Sequence[object]]] = {

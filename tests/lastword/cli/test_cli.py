@@ -133,7 +133,7 @@ def test_describe_shows_partitions_segments_and_settings(
 def test_copy_makes_a_topic_with_another_number_of_partitions(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """And says how many records came along."""
     logs.create_topic("fruit", config=_COMPACT).append(rows(spark, "grape=1 lime=1 grape=2 kiwi=∅"))
-    assert lastword("topics", "copy", "fruit", "wide", "--partitions", "3") == "copied 4 records of fruit to wide\n"
+    assert lastword("topics", "copy", "fruit", "wide", "--partitions", "3") == "copied 4 records from fruit to wide\n"
     assert (logs.topic("wide").partitions, latest(logs.topic("wide"))) == (3, {"grape": "2", "lime": "1"})
 
 
@@ -175,8 +175,8 @@ def test_records_and_latest_are_shown_in_order_and_as_json_lines(lastword: Shell
     text = lastword("records", "fruit", "--limit", "3")
     assert re.search(r"0 +2 +2023-11-14\S* +grape +tombstone", text)
     assert "kiwi" not in text
-    assert "… and more; --limit shows more than 3, --json all" in text
-    assert "and more" not in lastword("latest", "fruit", "--limit", "3")
+    assert "… more rows exist. Use --limit for more than 3 rows, or --json for all." in text
+    assert "more rows" not in lastword("latest", "fruit", "--limit", "3")
 
 
 def test_times_are_utc_wherever_the_machine_is(lastword: Shell, logs: LogDir, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_without_a_verb_the_help_is_shown(words: tuple[str, ...]) -> None:
 def test_open_transactions_are_listed_described_and_ended(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """Producer, partitions, first offsets, age, and what they hold back; ending one fences its writer."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
-    assert "no open transaction" in lastword("transactions", "list", "fruit")
+    assert "no open transactions" in lastword("transactions", "list", "fruit")
     topic.append(rows(spark, "grape=1", partition=0))
     writer = topic.transaction("loader")
     writer.append(rows(spark, "grape=2 lime=1", partition=0))

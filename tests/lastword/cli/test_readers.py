@@ -31,7 +31,7 @@ def test_a_table_is_kept_in_step_and_the_past_can_be_asked(spark: SparkSession, 
     topic.append(rows(spark, "grape=1 lime=1"))
     target = str(tmp_path / "target")
     options = ("--once", "--key-format", "utf8", "--value-format", "utf8", "--reader", "orders-cache")
-    assert "is in step with fruit" in lastword("materialize", "fruit", target, *options)
+    assert "is up to date with fruit" in lastword("materialize", "fruit", target, *options)
     topic.append(rows(spark, "grape=2 lime=∅ kiwi=1"))
     [reader] = lastword.json("readers", "list", "fruit")
     assert (reader["name"], reader["offsets"], reader["lag"], reader["expired"]) == ("orders-cache", [2], 3, False)
@@ -42,7 +42,7 @@ def test_a_table_is_kept_in_step_and_the_past_can_be_asked(spark: SparkSession, 
     assert sorted(found) == [("grape", "2"), ("kiwi", "1")]
     assert [one["lag"] for one in lastword.json("readers", "list", "fruit")] == [0]
     lastword("readers", "drop", "fruit", "orders-cache")
-    assert "no registered reader" in lastword("readers", "list", "fruit")
+    assert "no registered readers" in lastword("readers", "list", "fruit")
 
     past = lastword.json("latest", "fruit", "--as-of", '{"0": 2}', "--key", "lime")
     assert [(one["key"], one["value"], one["offset"]) for one in past] == [("lime", "1", 1)]

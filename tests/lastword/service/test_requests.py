@@ -261,7 +261,7 @@ def test_who_asks_gets_the_answer_or_says_what_became_of_the_request(spark: Spar
 
     service = threading.Thread(target=begins)
     service.start()
-    with pytest.raises(NoAnswer, match="it has begun") as begun:
+    with pytest.raises(NoAnswer, match="the service is executing the request") as begun:
         requests.ask(logs.location, DeleteTopic(topic="fruit"), 1)
     service.join()
     assert begun.value.begun

@@ -72,22 +72,22 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         topic.resume(1)
         until(lambda: history(topic, 1) == ["1 b=2"])
 
-        tick, times = type(service.tending)._tick, itertools.count()  # noqa: SLF001  what a running query calls by its name
+        tick, times = type(service.scheduler)._tick, itertools.count()  # noqa: SLF001  what a running query calls by its name
 
-        def dying(tending: Any) -> None:
+        def dying(scheduler: Any) -> None:
             if next(times) == 0:
                 message = "whether the swap was written cannot be found out"
                 raise CommitStateUnknown(message)
-            tick(tending)
+            tick(scheduler)
 
-        monkeypatch.setattr(type(service.tending), "_tick", dying)
+        monkeypatch.setattr(type(service.scheduler), "_tick", dying)
         until(lambda: service.dead_cleaners == 1)
         topic.append(rows(spark, "a=4", partition=0))
         topic.roll()
         until(lambda: history(topic, 0) == ["3 a=4"])
-        assert service.tending.tended.failures == 0
+        assert service.scheduler.counts.failures == 0
         service.logs.delete_topic("compacted")
-        until(lambda: len(service.tending.topics()) == 1)
+        until(lambda: len(service.scheduler.topics()) == 1)
     finally:
         service.stop()
         running.join(PATIENCE_SECONDS)
@@ -238,11 +238,11 @@ def test_a_cleaner_that_dies_again_and_again_is_started_later_each_time_and_soon
 
     assert delays(11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     assert set(delays(1_100)) == {300}
-    service.tending.tended.last_tick_ms = clock.now_ms() + 200_000
+    service.scheduler.counts.last_tick_ms = clock.now_ms() + 200_000
     assert delays(1) == [300]
-    service.tending.tended.last_tick_ms = clock.now_ms() + 400_000
+    service.scheduler.counts.last_tick_ms = clock.now_ms() + 400_000
     assert delays(1) == [1]
-    service.tending.tended.last_tick_ms = clock.now_ms()
+    service.scheduler.counts.last_tick_ms = clock.now_ms()
     assert delays(2) == [2, 4]
     assert service.dead_cleaners == 1_115
 

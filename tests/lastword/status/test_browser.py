@@ -149,7 +149,7 @@ def test_a_topic_is_read_by_keyboard_and_a_hostile_key_does_nothing(browser: Bro
     for _ in range(20):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"))
-    assert {"The log as a picture", "Partitions", "Dead letters"} <= reached
+    assert {"Drawing of the log", "Partitions", "Dead letters"} <= reached
     assert page.title().startswith("fruit-prices")
     assert page.locator("td.key").first.inner_text() == _HOSTILE
     assert "open transaction of producer 7 (loader)" in page.locator(".troubles").inner_text()

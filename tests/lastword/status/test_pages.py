@@ -82,7 +82,7 @@ def test_the_pages_say_what_holds_and_since_when() -> None:
         assert 'class="critical"' in page.text, "it has been open for longer than its timeout"
     assert "superseded 90, aborted 10" in pages.get("/topics/fruit").text
     assert "cache" in pages.get("/topics/fruit").text
-    assert "Nothing." in pages.get("/topics/pears").text
+    assert "No issues" in pages.get("/topics/pears").text
     assert pages.get("/topics/plums").status_code == 404
     assert pages.post("/").status_code == 405
     assert "default-src 'none'" in pages.get("/").headers["content-security-policy"]
@@ -129,11 +129,11 @@ def test_health_tells_the_truth() -> None:
     assert codes(standing(), now_ms=NOW_MS + 61_000, heartbeat_ms=NOW_MS + 61_000) == (200, 503), "nobody has looked for a minute"
     assert codes(standing(), heartbeat_ms=NOW_MS - 61_000) == (503, 503)
     reasons = client(standing(topic(error="OSError: gone"), cleaner_dead=True)).get("/readyz").json()["reasons"]
-    assert reasons == ["topic fruit cannot be looked at: OSError: gone", "the cleaner query died and waits for its restart"]
+    assert reasons == ["topic fruit cannot be read: OSError: gone", "the cleaner query failed and is about to restart"]
 
 
-def test_what_needs_a_person_is_named_critical_things_first() -> None:
-    """One line for each kind of trouble."""
+def test_open_issues_are_listed_critical_ones_first() -> None:
+    """One line for each kind of issue."""
     future = NOW_MS + 5 * 3_600_000
     of = standing(
         topic(
@@ -151,13 +151,13 @@ def test_what_needs_a_person_is_named_critical_things_first() -> None:
     found = [(one.critical, one.topic, one.partition, one.text.split(":")[0][:40]) for one in troubles(of, NOW_MS)]
     assert found == [
         (True, "", None, "the log.dir cannot be read"),
-        (True, "", None, "the cleaner query died (for the 1. time)"),
+        (True, "", None, "the cleaner query failed (1 failure) and"),
         (True, "a", 1, "uncleanable"),
-        (True, "b", None, "append query files does not run"),
-        (True, "b", None, "cannot be looked at"),
+        (True, "b", None, "append query files is not running"),
+        (True, "b", None, "topic cannot be read"),
         (False, "a", None, "reader old was last seen 20833.3 d ago a"),
         (False, "a", 0, "cleaning is overdue by 2.0 h (max.compac"),
-        (False, "a", 1, "a record time lies 5.0 h in the future; "),
+        (False, "a", 1, "a record timestamp is 5.0 h in the futur"),
     ]
 
 

@@ -193,7 +193,7 @@ def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, l
     """No round of cleaning looks at them; retention, which was kept away when the records were deleted, takes them first."""
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact"})
     closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
-    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+    with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
         topic.delete_records({0: 2}, now_ms=T0)
     topic.purge(_KEY, now_ms=T0)
     assert holders(topic.log.paths.log) == []
@@ -418,13 +418,13 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
     topic.append(rows(spark, f"{_KEY}=1 {_KEY}=2 lime=1 kiwi=1"))
     shown = lastword("purge", "fruit", "--key", _KEY)
     assert "fruit: the key is erased; " in shown
-    assert "partition 0: superseded by the tombstone at offset 4, which is gone too" in shown
+    assert "partition 0: superseded by the tombstone at offset 4, which was removed too" in shown
     assert "removed: 2 records, 0 dead letters, " in shown
-    assert "no older table version shows it" in shown
+    assert "no older table version contains it" in shown
     [found] = lastword.json("purge", "fruit", "--key-base64", base64.b64encode(b"lime").decode())
     assert (found["receipt"]["records_removed"], found["remains"]) == (1, [])
-    assert "name the key" in lastword.error(UserError, "purge", "fruit")
-    assert "not base64" in lastword.error(UserError, "purge", "fruit", "--key-base64", "?")
+    assert "specify the key" in lastword.error(UserError, "purge", "fruit")
+    assert "invalid base64" in lastword.error(UserError, "purge", "fruit", "--key-base64", "?")
     assert "ISO 8601" in lastword.error(UserError, "purge", "fruit", "--key", "a", "--before", "soon")
     topic.pause(0)
     done = lastword.run("purge", "fruit", "--key", "kiwi")

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
 from lastword.storage.append import append
-from lastword.storage.append.append import Habits, MicroBatch, append_rows
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.delta.commit import commit_append
 from tests.pictures import latest, log, rows
 
@@ -51,7 +51,7 @@ def test_a_key_always_has_the_same_partition_and_a_row_may_name_its_own(spark: S
 
 
 def test_a_null_value_is_a_tombstone_and_an_empty_one_is_not(spark: SparkSession, logs: LogDir) -> None:
-    """SEMANTICS §10."""
+    """Rule: docs/semantics.md#10.5."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(spark.createDataFrame([("a", ""), ("b", None)], "key string, value string"))
     expected = spark.createDataFrame([(bytearray(b"a"), bytearray(b""))], "key binary, value binary")
@@ -139,7 +139,7 @@ def test_a_topic_that_is_not_compacted_takes_rows_without_a_key(spark: SparkSess
 
 
 def test_explicit_offsets_are_kept_and_may_leave_gaps(spark: SparkSession, logs: LogDir) -> None:
-    """User1 @100, 150, 195; user2 @101, 190; user3→null @175 (the seed's log)."""
+    """User1 @100, 150, 195; user2 @101, 190; user3→null @175 (docs/semantics.md#B.6)."""
     topic = logs.create_topic("users", config=_COMPACT)
     drawn = [("user1", "a", 100), ("user2", "a", 101), ("user1", "b", 150), ("user3", None, 175), ("user2", "b", 190), ("user1", "c", 195)]
     given = spark.createDataFrame(
@@ -164,9 +164,9 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
     query = MicroBatch(query_id="q1", query_name="files", batch_id=0)
     topic.log.ledger.append([_query_decision("files", "q1")])
     batch = rows(spark, "grape=1 lime=1")
-    assert append_rows(topic.log, batch, now_ms=1, habits=Habits(), micro_batch=query).record_count == 2
+    assert append_rows(topic.log, batch, now_ms=1, stats=AppendStats(), micro_batch=query).record_count == 2
     topic.append(rows(spark, "kiwi=1"))
-    again = append_rows(topic.log, batch, now_ms=2, habits=Habits(), micro_batch=query)
+    again = append_rows(topic.log, batch, now_ms=2, stats=AppendStats(), micro_batch=query)
     assert again.replayed
     assert again.table_version is None
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 kiwi=1"]

@@ -1,4 +1,4 @@
-"""Many appenders of one topic in one application: every offset once (compare-and-set, DESIGN §6)."""
+"""Many appenders of one topic in one application: every offset once (compare-and-set, ADR 0002)."""
 
 from __future__ import annotations
 

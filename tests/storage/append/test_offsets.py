@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.storage.append import append
-from lastword.storage.append import offsets as numbering
-from lastword.storage.append.append import Habits, MicroBatch, append_rows
+from lastword.storage.append import append, offsets
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.offsets import Numbering
 from tests.pictures import T0, log, rows, segments
 
@@ -69,8 +68,8 @@ def test_a_partition_in_the_spark_partition_of_another_is_noticed(
     """Counting them would go on with the count of another partition: the append is repeated with care instead."""
     topic = logs.create_topic("elsewhere", partitions=3, config=_COMPACT)
     topic.append(_numbers(spark, 100), now_ms=T0)
-    original = numbering._spread  # noqa: SLF001  what Spark promises is taken away
-    monkeypatch.setattr(numbering, "_spread", lambda *given: original(*given).coalesce(1))
+    original = offsets._spread  # noqa: SLF001  what Spark promises is taken away
+    monkeypatch.setattr(offsets, "_spread", lambda *given: original(*given).coalesce(1))
     topic.append(_numbers(spark, 100), now_ms=T0 + 1)
     assert len(counted) == 1
     assert _in_order(topic) == [True, True, True]
@@ -149,18 +148,18 @@ def test_refused_rows_are_refused_and_the_others_kept(spark: SparkSession, logs:
     schema = "key string, value string, partition int, __order_at bigint"
     good = [(f"k{number}", str(number), number % 2 if number > 5 else None, 100 - number) for number in range(10)]
     bad = [(None, "1", None, 1), ("big", "x" * 2_000, None, 2), ("where", "1", 9, 3), ("lost", "1", -1, 4)]
-    habits = Habits()
+    stats = AppendStats()
     refused = []
     for number, given in enumerate((good, good, good + bad)):
         query = MicroBatch(query_id="q", query_name="files", batch_id=number)
-        result = append_rows(topic.log, spark.createDataFrame(given, schema), now_ms=T0 + number, habits=habits, micro_batch=query)
+        result = append_rows(topic.log, spark.createDataFrame(given, schema), now_ms=T0 + number, stats=stats, micro_batch=query)
         assert result.record_count == 10
         refused.append(dict(result.refused))
     assert refused == [{}, {}, {"keyless": 1, "oversized": 1, "unknown_partition": 2}]
     assert len(counted) == 2
-    habits.careful_appends_left = 0
+    stats.careful_appends_left = 0
     with pytest.raises(InvalidRecords, match="1 × keyless"):
-        append_rows(topic.log, spark.createDataFrame(bad, schema), now_ms=T0 + 3, habits=habits)
+        append_rows(topic.log, spark.createDataFrame(bad, schema), now_ms=T0 + 3, stats=stats)
     assert len(counted) == 3
     for partition in range(2):
         records = topic.records().where(F.col("partition") == partition).orderBy("offset").collect()

@@ -1,4 +1,4 @@
-"""When a segment closes: by bytes, by record time, by the wall clock, by command (DESIGN §6.5)."""
+"""When a segment closes: by bytes, by record time, by the wall clock, by command (docs/semantics.md#A.5)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_an_idle_topic_s_last_segment_closes_by_the_wall_clock(spark: SparkSessi
 
 
 def test_roll_closes_the_active_segment_and_an_empty_one_is_left_alone(spark: SparkSession, logs: LogDir) -> None:
-    """Worked example of the seed: 0..3, roll, 4."""
+    """The worked example docs/semantics.md#B.4 begins so: 0..3, roll, 4."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     topic.append(rows(spark, "grape=1 lime=1 grape=∅ lime=2", partition=0))
     assert topic.roll() == {0: 4}
@@ -138,7 +138,7 @@ def test_a_roll_that_a_restore_took_back_does_not_hide_a_later_one(spark: SparkS
     topic.append(rows(spark, "kiwi=2 kiwi=3"))
     assert segments(topic) == [(0, 0, 2), (3, 3, 4)]
 
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     assert topic.log.decisions().closed_offset(0, 5) == 3
     assert topic.roll() == {0: 5}
 

@@ -11,7 +11,7 @@ from lastword import LogDir, Topic
 from lastword.compaction.errors import InvalidTransactionState, ProducerFenced, UserError
 from lastword.compaction.producers import Control
 from lastword.storage.append import transactions
-from lastword.storage.append.append import Habits, MicroBatch, append_rows
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -69,7 +69,7 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
     assert len(topic.end_hanging_transactions(now_ms=_LATE_MS)) == 1
     assert _rows_and_markers(topic) == ["zombie", "ABORT"]
 
-    transactions.append(topic.log, rows(spark, "kiwi=new"), stream, now_ms=_LATE_MS, habits=Habits())
+    transactions.append(topic.log, rows(spark, "kiwi=new"), stream, now_ms=_LATE_MS, stats=AppendStats())
     assert len(topic.end_hanging_transactions(now_ms=2 * _LATE_MS)) == 1
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
@@ -92,7 +92,7 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
     stamp = _begin(topic, spark)
     assert stamp.epoch == 1
     assert _rows_and_markers(topic) == ["abandoned", "ABORT"]
-    transactions.append(topic.log, rows(spark, "kiwi=1"), stamp, now_ms=5_000, habits=Habits())
+    transactions.append(topic.log, rows(spark, "kiwi=1"), stamp, now_ms=5_000, stats=AppendStats())
     assert _begin(topic, spark) == stamp
     transactions.end(topic.log, spark, stamp, Control.COMMIT, now_ms=5_000)
     assert latest(topic) == {"kiwi": "1"}, "what is its own is not aborted"
@@ -102,7 +102,7 @@ def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession
     """Spark would never bring the micro-batches again that a takeover aborts."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     stamp = _begin(topic, spark)
-    transactions.append(topic.log, rows(spark, "lime=1"), stamp, now_ms=5_000, habits=Habits())
+    transactions.append(topic.log, rows(spark, "lime=1"), stamp, now_ms=5_000, stats=AppendStats())
     for query in (None, "copy"):
         with pytest.raises(UserError, match=r"loader belongs to the streaming query q, .*give this one an id of its own"):
             _begin(topic, spark, query)
@@ -167,7 +167,7 @@ def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, lo
     for _ in range(2):
         assert latest(topic) == {"kiwi": "1"}
         assert [row["offset"] for row in topic.records().orderBy("offset").collect()] == [1, 2]
-        topic.log.look_back()
+        topic.log.sync_ledger_with_history()
     assert topic.verify().ok
 
 
@@ -190,7 +190,7 @@ def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when
     monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", config=_COMPACT)
     beside = LogDir(spark, logs.location).topic("fruit")
-    batch: dict[str, Any] = {"now_ms": 5_000, "habits": Habits(), "micro_batch": MicroBatch(query_id="id", query_name="q", batch_id=0)}
+    batch: dict[str, Any] = {"now_ms": 5_000, "stats": AppendStats(), "micro_batch": MicroBatch(query_id="id", query_name="q", batch_id=0)}
     look = topic.log.snapshot
 
     def looked() -> LogSnapshot:

@@ -435,10 +435,10 @@ def _random_row(draw: random.Random, model: ModelTopic, partition: int) -> tuple
 
 
 def _append_as_micro_batch(topic: Topic, frame: DataFrame, number: int) -> Any:
-    from lastword.storage.append.append import Habits, MicroBatch  # noqa: PLC0415
+    from lastword.storage.append.append import AppendStats, MicroBatch  # noqa: PLC0415
 
     return append_rows(
-        topic.log, frame, now_ms=number, habits=Habits(), micro_batch=MicroBatch(query_id=f"q{number}", query_name="q", batch_id=0)
+        topic.log, frame, now_ms=number, stats=AppendStats(), micro_batch=MicroBatch(query_id=f"q{number}", query_name="q", batch_id=0)
     )
 
 

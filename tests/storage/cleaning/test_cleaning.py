@@ -1,4 +1,4 @@
-"""Cleaning on a real log: the worked examples of the seeds and of SEMANTICS, row by row, horizons included."""
+"""Cleaning on a real log: the worked examples (docs/semantics.md#B), row by row, horizons included."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from lastword.storage.cleaning.cleaning_reads import RoundReads
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
+from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.divisions import divided
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
 
@@ -48,8 +48,11 @@ def _closed(topic: Topic, *frames: Any, now_ms: int = T0) -> None:
         topic.roll(now_ms=now_ms)
 
 
-def test_the_fruit_prices_of_the_seed_come_out_as_it_says(spark: SparkSession, logs: LogDir) -> None:
-    """Two cleanings, a week apart: superseded records go at once, the tombstone when its horizon has passed."""
+def test_the_fruit_prices_come_out_as_the_worked_example_says(spark: SparkSession, logs: LogDir) -> None:
+    """Two cleanings, a week apart: superseded records go at once, the tombstone when its horizon has passed.
+
+    They are docs/semantics.md#B.4 and docs/semantics.md#B.5.
+    """
     topic = logs.create_topic("fruit-prices", config=_COMPACT)
     _closed(topic, rows(spark, "grape=1 lime=1 grape=∅ lime=2"))
     topic.append(rows(spark, "lime=3"), now_ms=T0)
@@ -172,9 +175,9 @@ def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSessi
     assert latest(topic) == {"a": "4", "b": "4", "c": "2"}
 
 
-def test_the_users_and_the_letters_of_the_seeds_keep_their_newest_offsets(spark: SparkSession, logs: LogDir) -> None:
-    """Two examples as two partitions, with the offsets that they name."""
-    topic = logs.create_topic("seeds", partitions=2, config=_COMPACT)
+def test_the_users_and_the_letters_keep_their_newest_offsets(spark: SparkSession, logs: LogDir) -> None:
+    """Two examples (docs/semantics.md#B.6, docs/semantics.md#B.8) as two partitions, with the offsets that they name."""
+    topic = logs.create_topic("examples", partitions=2, config=_COMPACT)
     users = [(100, "user1", "a"), (101, "user2", "b"), (150, "user1", "c"), (175, "user3", None), (190, "user2", "d"), (195, "user1", "e")]
     letters = [(1, "A", "1"), (2, "B", "2"), (3, "A", "3"), (4, "C", "4"), (5, "A", "5")]
     drawn = [(0, *one) for one in users] + [(1, *one) for one in letters]
@@ -476,7 +479,7 @@ def test_force_does_not_clean_a_partition_that_is_paused_and_quarantined(spark: 
     for partition in range(2):
         topic.append(rows(spark, "a=1 a=2", partition=partition), now_ms=T0)
     topic.roll(now_ms=T0)
-    logs.cleaner.claims.quarantine(topic.log, 0, "poisoned")
+    logs.cleaner.locks.quarantine(topic.log, 0, "poisoned")
     topic.pause(0, now_ms=T0)
     assert [one.partition for one in topic.clean(T0, force=True)] == [1]
     topic.resume(0, now_ms=T0)
@@ -507,7 +510,7 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
     begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
-        with cleaner.claims.in_progress(topic.log, [0]):  # a round that takes as long as we like
+        with cleaner.locks.in_progress(topic.log, [0]):  # a round that takes as long as we like
             begun.set()
             over.wait(60)
 
@@ -515,11 +518,11 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
         working = threads.submit(work)
         begun.wait(60)
         threading.Timer(0.3, over.set).start()
-        with cleaner.claims.kept_away(topic.log):
+        with cleaner.locks.kept_away(topic.log):
             assert working.done() or over.is_set()
             assert topic.clean(T0, force=True) == []
             assert len(other.clean(T0, force=True)) == 1
-            with pytest.raises(CommitConflict, match="kept away already"), cleaner.claims.kept_away(topic.log):
+            with pytest.raises(CommitConflict, match="kept away already"), cleaner.locks.kept_away(topic.log):
                 pass
     assert len(topic.clean(T0, force=True)) == 1
 
@@ -530,13 +533,13 @@ def test_who_is_kept_away_and_who_waits_is_the_same_for_every_handle_of_a_proces
     topic.append(rows(spark, "a=1 a=2"), now_ms=T0)
     topic.roll(now_ms=T0)
     other = LogDir(spark, logs.location)
-    with logs.cleaner.claims.in_progress(topic.log, [0]):
-        assert other.cleaner.claims.works_on(other.topic("shared").log)
+    with logs.cleaner.locks.in_progress(topic.log, [0]):
+        assert other.cleaner.locks.works_on(other.topic("shared").log)
         assert [one.obstacle for one in other.topic("shared").explain(T0)] == [Obstacle.IN_PROGRESS.value]
-    with other.cleaner.claims.kept_away(other.topic("shared").log):
+    with other.cleaner.locks.kept_away(other.topic("shared").log):
         assert topic.clean(T0) == []
     spelled = LogDir(spark, Path(logs.location).as_uri())
-    with spelled.cleaner.claims.kept_away(spelled.topic("shared").log):
+    with spelled.cleaner.locks.kept_away(spelled.topic("shared").log):
         assert topic.clean(T0) == [], "whatever the log.dir is called"
     assert len(topic.clean(T0)) == 1
 
@@ -546,7 +549,7 @@ def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession,
     topic = logs.create_topic("race", partitions=2, config=_EAGER)
     handles = [LogDir(spark, logs.location) for _ in range(2)]
     for handle in handles:
-        handle._cleaner = Cleaner(handle.service_config, claims=Claims())  # noqa: SLF001  those of a process share theirs
+        handle._cleaner = Cleaner(handle.service_config, locks=PartitionLocks())  # noqa: SLF001  those of a process share theirs
     others = [handle.topic("race") for handle in handles]
     over = threading.Event()
     receipts: list[CleaningReceipt] = []
@@ -577,17 +580,20 @@ def test_the_log_line_of_a_cleaning_carries_what_kafka_prints(spark: SparkSessio
     topic.alter_config({"cleanup.policy": "compact"})
     with caplog.at_level(logging.INFO, logger="lastword.cleaner"):
         topic.clean(T0)
-    [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("event=cleaned")]
+    [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith('event="partition cleaned"')]
     fields = dict(re.findall(r"(\w+)=(\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|\S+)", line))
     assert {"topic", "partition", "processed_mb", "seconds", "mb_per_second", "indexed_mb", "index_seconds", "index_percent"} <= set(fields)
     assert {"start_size_mb", "end_size_mb", "size_reduction_percent", "buffer_utilization_percent", "clean_seconds"} <= set(fields)
     assert (fields["start_messages"], fields["end_messages"], fields["fewer_messages_percent"]) == ("4", "2", "50.0")
     assert "[0, 4]" in line
-    assert any("invalid messages found" in record.getMessage() and "keyless=1" in record.getMessage() for record in caplog.records)
+    assert any("keyless records removed" in record.getMessage() and "keyless=1" in record.getMessage() for record in caplog.records)
 
 
-def test_the_log_line_of_the_seed_has_the_figures_of_kafkas(caplog: pytest.LogCaptureFixture) -> None:
-    """Kafka's own line for 25,706.8 MB: 16.5 MB a second, 31.2 % of the time to index, 48.6 % smaller, 30.8 % fewer messages."""
+def test_the_log_line_of_the_worked_example_has_the_figures_of_kafkas(caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka's own line for 25,706.8 MB: 16.5 MB a second, 31.2 % of the time to index, 48.6 % smaller, 30.8 % fewer messages.
+
+    It is docs/semantics.md#B.13.
+    """
     mib = 2**20
     receipt = CleaningReceipt(
         topic="fruit-prices",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword.compaction.planning.receipt import CleaningReceipt
-from lastword.compaction.rows.record_retention import Removal, fate
+from lastword.compaction.rows.removal import Removal
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from tests.compaction.logs import cleaned, pass_over, rows
+from tests.compaction.row_rules import fate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

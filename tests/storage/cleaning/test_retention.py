@@ -72,7 +72,7 @@ def test_old_segments_go_whole_from_the_oldest_and_a_future_one_blocks(spark: Sp
 
 
 def test_compact_delete_does_both_and_a_closed_old_segment_goes_cleaned_or_not(spark: SparkSession, logs: LogDir) -> None:
-    """The seed's 72 hours."""
+    """The 72 hours are those of docs/semantics.md#B.11."""
     topic = logs.create_topic(
         "both", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "72h", "min.cleanable.dirty.ratio": 0}
     )
@@ -141,7 +141,7 @@ def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_firs
     topic.alter_config({"segment.bytes": None})
     topic.append(rows(spark, "c=2"), now_ms=T0)
     topic.roll(now_ms=T0)
-    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+    with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
         topic.delete_records({0: 2}, now_ms=T0)
     topic.clean(T0)
     files = topic.log.snapshot().files
@@ -218,7 +218,7 @@ def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
     topic.append(rows(spark, "lime=1", partition=1), now_ms=T0)
     topic.roll(now_ms=T0)
     version = topic.log.snapshot().version
-    with logs.cleaner.claims.in_progress(topic.log, [0]):  # a round
+    with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
         assert topic.delete_records({1: -1}, now_ms=T0) == {1: 1}
         assert (topic.log.snapshot().version, history(topic, 1)) == (version, [])
     assert list(topic.apply_retention(T0)) == [1]
@@ -233,14 +233,14 @@ def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
     topic.roll(now_ms=T0)
     topic.append(rows(spark, "kiwi=1"), now_ms=T0)
     topic.log.ledger.append([Decision(kind=Kind.START, time_ms=T0, partition=0, offset=1, table_version=topic.log.snapshot().version)])
-    look_back = topic.log.look_back
+    sync_ledger_with_history = topic.log.sync_ledger_with_history
 
     def overtaken() -> None:
-        look_back()
-        monkeypatch.setattr(topic.log, "look_back", look_back)
+        sync_ledger_with_history()
+        monkeypatch.setattr(topic.log, "sync_ledger_with_history", sync_ledger_with_history)
         spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
 
-    monkeypatch.setattr(topic.log, "look_back", overtaken)
+    monkeypatch.setattr(topic.log, "sync_ledger_with_history", overtaken)
     assert topic.apply_retention(T0) == {}
     assert history(topic) == ["0 lime=1"]
 
@@ -263,12 +263,12 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
     monkeypatch.setattr("lastword.storage.log.topic_log.commits_since", counted)
     for _ in range(3):
         topic.log.decisions_seen(topic.log.snapshot())
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1], 0)
     newest = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1, 3, 3], newest)
-    LogDir(spark, logs.location).topic("fruit").log.look_back()
+    LogDir(spark, logs.location).topic("fruit").log.sync_ledger_with_history()
     assert read == [2, 1, 3, 3]
 
 
@@ -315,7 +315,7 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     assert after.closed_offset(0, 9) == today.closed_offset(0, 9) == 9
     assert (after.cleaner_checkpoint(0), history(topic)) == (today.cleaner_checkpoint(0), shown)
     anew = LogDir(spark, logs.location).topic("tidy").log
-    anew.look_back()
+    anew.sync_ledger_with_history()
     assert anew.decisions().cleaner_checkpoint(0) == today.cleaner_checkpoint(0), "receipts that went are not missed"
     assert anew.decisions().cleanings == after.cleanings
     topic.append(rows(spark, "c=1"), now_ms=T0)

@@ -1,6 +1,6 @@
-"""The seeds' worked examples read as tables: the log with control rows and horizons, the last words, before and after each cleaning.
+"""The worked examples (docs/semantics.md#B) read as tables: the log with control rows and horizons, the last words, around each cleaning.
 
-SEMANTICS B says what comes out; every table is compared as a whole (chispa), and what Spark reads is what `lastword.arrow` reads.
+The rules say what comes out; every table is compared as a whole (chispa), and what Spark reads is what `lastword.arrow` reads.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_the_fruit_prices_before_and_after_each_cleaning(spark: SparkSession, lo
 
 def test_users_letters_and_an_idle_tombstone(spark: SparkSession, logs: LogDir) -> None:
     """The users at their offsets; the letters A1 B2 A3 C4 A5; a tombstone of time 0, cleaned at 1 h, kept at 24 h and gone at 25 h."""
-    topic = logs.create_topic("seeds", partitions=3, config=_COMPACT)
+    topic = logs.create_topic("examples", partitions=3, config=_COMPACT)
     users = [(100, "user1", "a"), (101, "user2", "b"), (150, "user1", "c"), (175, "user3", None), (190, "user2", "d"), (195, "user1", "e")]
     letters = [(1, "A", "1"), (2, "B", "2"), (3, "A", "3"), (4, "C", "4"), (5, "A", "5")]
     idle = [(0, "grape", "1"), (1, "grape", None), (2, "kiwi", "1")]

@@ -166,10 +166,10 @@ def test_delete_records_outlives_a_restore_to_a_later_moment(spark: SparkSession
     kept = topic.append(rows(spark, "fig=1"), now_ms=T0).table_version
     then = Path(topic.log.paths.log, "_delta_log", f"{kept:020}.json").stat().st_mtime
     topic.append(rows(spark, "plum=1"), now_ms=T0)
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     moment = datetime.fromtimestamp(then, timezone.utc) + timedelta(milliseconds=2)  # Delta goes by its file's
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO TIMESTAMP AS OF '{moment.isoformat(timespec='milliseconds')}'")
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     assert [one.restored_version for one in topic.log.decisions().restores] == [kept]
     assert [row["offset"] for row in topic.records().orderBy("offset").collect()] == [1, 2, 3]
     assert topic.verify().ok

@@ -86,7 +86,7 @@ def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_b
     for told in (watch.look(table, topic.log.decisions(), 0), HistoryWatch().look(table, topic.log.decisions(), 0)):
         assert (list(told.tombstones), list(told.restores)) == ([], taken_back)
     assert restores(table, topic.log.decisions(), 0) == taken_back
-    topic.log.look_back()
+    topic.log.sync_ledger_with_history()
     assert restores(table, topic.log.decisions(), 0) == taken_back
     assert removed_tombstones(table, topic.log.decisions(), 0) == []
 

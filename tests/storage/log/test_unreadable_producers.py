@@ -11,8 +11,8 @@ import pytest
 
 from lastword import LogDir
 from lastword.status.standing import Looker
-from lastword.storage.log import producer_states as producer_log
-from lastword.streaming.cleaning.scheduler import Tending
+from lastword.storage.log import producer_states
+from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.pictures import DAY_MS, T0, history, rows
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Spoilt:
 @pytest.fixture(autouse=True)
 def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr(producer_log, "RETRY_SECONDS", 1e9)
+    monkeypatch.setattr(producer_states, "RETRY_SECONDS", 1e9)
 
 
 def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_can_be_read(
@@ -75,13 +75,13 @@ def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_
     topic = spoilt.topic
     with caplog.at_level(logging.ERROR):
         assert [sorted(one.partition for one in topic.clean(T0)) for _ in range(2)] == [[0, 2], []]
-    assert sum("partition is uncleanable" in one.getMessage() for one in caplog.records) == 1, "said once"
+    assert sum("partition uncleanable" in one.getMessage() for one in caplog.records) == 1, "said once"
     assert [history(topic, one) for one in (0, 2)] == [["1 a=1"], ["1 a=1"]]
     for force in (False, True):
         report = topic.explain(T0, force=force)[1]
         assert (report.obstacle, report.eligible) == ("uncleanable after a failure", False)
         assert spoilt.file.name in str(report.uncleanable_reason)
-        assert "not known" in report.bound_detail
+        assert "is unknown" in report.bound_detail
     assert 1 not in {one.partition for one in topic.clean(T0, force=True)}
     with pytest.raises(Exception, match="READ_FILE"):
         topic.append(_written(spark, 2, [0]), now_ms=T0)  # who may append is not known
@@ -116,18 +116,20 @@ def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(
     assert [one.partition for one in seen.uncleanable] == [1]
 
     now_ms = [T0 + DAY_MS]
-    tending = Tending(spark=spark, cleaner=cleaner, config=cleaner.config, topics=lambda: [topic.log], clock_ms=lambda: now_ms[0])
-    tending.tick()
+    scheduler = MaintenanceScheduler(
+        spark=spark, cleaner=cleaner, config=cleaner.config, topics=lambda: [topic.log], clock_ms=lambda: now_ms[0]
+    )
+    scheduler.tick()
     assert topic.log.seen_transactions(spark) == []
     assert [history(topic, one)[-1].split()[1] for one in (0, 2)] == ["ABORT", "ABORT"]
     spoilt.mend()
     assert _sequences(topic, spark) == {0: None, 1: 1, 2: None}, "fenced, by a new epoch"
     assert [one.first_offsets for one in topic.open_transactions()] == [{1: 0}]
     now_ms[0] += DAY_MS
-    tending.tick()
+    scheduler.tick()
     assert topic.open_transactions() == []
     assert history(topic, 1)[-1].split()[1] == "ABORT"
-    assert (tending.tended.failures, tending.tended.last_failure) == (0, None)
+    assert (scheduler.counts.failures, scheduler.counts.last_failure) == (0, None)
 
 
 def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
@@ -139,18 +141,18 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
     assert _sequences(topic, spark) == {0: 1, 1: 1, 2: 1}
     spoilt = _Spoilt(spark, logs, topic, cached=True)
     topic.append(_written(spark, 2, [0, 1]), now_ms=T0)
-    read = producer_log.summaries
+    read = producer_states.summaries
     with monkeypatch.context() as patch:
 
         def fails(_: Any) -> Any:
             message = "[FAILED_READ_FILE.NO_HINT] the storage does not answer"
             raise OSError(message)
 
-        patch.setattr(producer_log, "summaries", fails)
+        patch.setattr(producer_states, "summaries", fails)
         assert topic.log.readable_states(spark)[1].keys() == {0, 1}, "nobody has written to 2"
-        patch.setattr(producer_log, "summaries", read)
+        patch.setattr(producer_states, "summaries", read)
         assert topic.log.readable_states(spark)[1].keys() == {0, 1}, "not tried yet"
-        patch.setattr(producer_log, "RETRY_SECONDS", 0)
+        patch.setattr(producer_states, "RETRY_SECONDS", 0)
         assert topic.log.readable_states(spark, again=True)[1] == {}
     assert _sequences(topic, spark) == {0: 3, 1: 3, 2: 1}
 
@@ -161,7 +163,7 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
         raise RuntimeError(message)
 
     with monkeypatch.context() as patch:
-        patch.setattr(producer_log, "summaries", breaks)
+        patch.setattr(producer_states, "summaries", breaks)
         with pytest.raises(RuntimeError, match="session is gone"):
             topic.explain(T0)
     assert _sequences(topic, spark) == {0: 3, 1: 5, 2: 1}
@@ -213,7 +215,7 @@ def test_retention_goes_on_beside_it_and_says_so_where_nothing_is_compacted(
     topic = spoilt.topic
     with caplog.at_level(logging.ERROR), pytest.raises(Exception, match="READ_FILE"):
         topic.apply_retention(T0)
-    assert sum("partition is uncleanable" in one.getMessage() for one in caplog.records) == 1
+    assert sum("partition uncleanable" in one.getMessage() for one in caplog.records) == 1
     assert [len(one.segments) for one in topic.describe().partitions] == [1, 1, 1]
     assert (history(topic, 0), history(topic, 2)) == (["2 b=1"], [])
     report = topic.explain(T0)[1]

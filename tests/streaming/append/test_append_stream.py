@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from lastword import clock
 from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
 from lastword.streaming.append.sources import FileSource, RateSource, open_source, trigger_of
-from lastword.streaming.cleaning import claims
+from lastword.streaming.cleaning import partition_locks
 from tests.pictures import latest, log
 
 if TYPE_CHECKING:
@@ -218,8 +218,8 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
             _arrive(folder, f"{number}.json", [{"fruit": "grape", "price": 2.0}], number)
             query.processAllAvailable()
         assert [segment.label for segment in topic.describe().partitions[0].segments] == [0, 1, 2]
-        with monkeypatch.context() as impatient, logs.cleaner.claims.in_progress(topic.log, [0]):
-            impatient.setattr(claims, "_LONGEST_ROUND_SECONDS", 0.1)
+        with monkeypatch.context() as impatient, logs.cleaner.locks.in_progress(topic.log, [0]):
+            impatient.setattr(partition_locks, "_LONGEST_ROUND_SECONDS", 0.1)
             with pytest.raises(CommitConflict, match="topic fruit"):
                 logs.delete_topic("fruit")
         _arrive(folder, "4.json", [{"fruit": "grape", "price": 3.0}], 4)

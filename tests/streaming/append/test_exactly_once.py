@@ -101,7 +101,7 @@ def test_killed_twenty_four_times_over_one_input(spark: SparkSession, tmp_path: 
 
 
 def test_a_second_application_on_one_log_dir_is_refused_and_a_reader_is_not(spark: SparkSession, tmp_path: Path) -> None:
-    """The lock of DESIGN §5, with a real second process."""
+    """The lock of the log.dir (docs/limits.md#one-committing-process-on-a-local-disk), with a real second process."""
     logs = LogDir(spark, str(tmp_path / "logs"))
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
     topic.append(spark.createDataFrame([("grape", "1")], "key string, value string"))

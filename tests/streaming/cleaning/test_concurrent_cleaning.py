@@ -76,7 +76,7 @@ def _run(spark: SparkSession, folder: Path, *, calm: int, seconds: int) -> tuple
     report = topic.verify()
     assert report.ok, report.problems
     assert topic.latest().count() == _KEYS
-    return times[False], times[True], service.tending.tended.rounds
+    return times[False], times[True], service.scheduler.counts.rounds
 
 
 def test_appends_and_cleaning_side_by_side_lose_and_double_nothing(spark: SparkSession, tmp_path: Path) -> None:

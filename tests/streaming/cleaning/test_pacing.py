@@ -178,7 +178,7 @@ def test_a_round_hurries_when_its_topic_is_to_be_deleted(spark: SparkSession, lo
 
     def delete() -> None:
         deleting.start()
-        while not cleaner.claims.is_awaited(topic.log):
+        while not cleaner.locks.is_awaited(topic.log):
             pass
 
     limit = Spent(1, waits, waits.seconds, at=1, then=delete)

@@ -16,7 +16,7 @@ from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.streaming.cleaning.cleaner import Cleaner
-from lastword.streaming.cleaning.scheduler import Tending
+from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.pictures import DAY_MS, T0, history, latest, rows
 from tests.waiting import until
 
@@ -76,7 +76,7 @@ def test_who_looks_back_between_a_swap_and_its_receipt_does_not_make_it_two(
     written = cleaning.write_receipts
 
     def looked_at(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
-        logs.topic("looked-at").log.look_back()
+        logs.topic("looked-at").log.sync_ledger_with_history()
         written(log, receipts)
 
     monkeypatch.setattr(cleaning, "write_receipts", looked_at)
@@ -160,7 +160,7 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
         waiting.start()
         assert asked.wait(60)
         time.sleep(0.3)
-        assert not cleaner.claims.works_on(topic.log)
+        assert not cleaner.locks.works_on(topic.log)
         topic.append(rows(spark, "a=3 c=1", timestamp_ms=T0), now_ms=T0)
         topic.roll(now_ms=T0)
         now_ms[0] = T0 + DAY_MS
@@ -220,10 +220,10 @@ def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSess
 
 
 @pytest.fixture
-def tending(spark: SparkSession, logs: LogDir) -> Tending:
+def scheduler(spark: SparkSession, logs: LogDir) -> MaintenanceScheduler:
     """Return a cleaner that has seen nothing yet over the topics of the log.dir, at T0, whose ticks are three seconds long."""
     config, _ = parse_service_config({"log.cleaner.backoff.ms": 3_000})
-    return Tending(
+    return MaintenanceScheduler(
         spark=spark,
         cleaner=Cleaner(config),
         config=config,
@@ -247,7 +247,7 @@ def _noted(monkeypatch: pytest.MonkeyPatch, clean: Callable[[str], list[Cleaning
 
 
 def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
-    spark: SparkSession, logs: LogDir, tending: Tending, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overdue before dirty, dirtier before less dirty, and what is clean last: max.compaction.lag.ms is a promise, whatever the name.
 
@@ -264,7 +264,7 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     overdue.append(rows(spark, "a=1 a=2", timestamp_ms=T0 - 10), now_ms=T0 - 10)
     overdue.roll(now_ms=T0 - 10)
     seen = _noted(monkeypatch, lambda _: None)
-    tending.tick()
+    scheduler.tick()
     assert seen[:4] == ["d-overdue", "c-dirty", "b-half", "a-clean"]
     assert latest(overdue) == {"a": "2"}
     assert history(overdue) == ["1 a=2"]
@@ -273,18 +273,18 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     overdue.append(rows(spark, "a=3 a=4", timestamp_ms=T0 - 10), now_ms=T0 - 10)
     overdue.roll(now_ms=T0 - 10)
     seen.clear()
-    tending.tick()
+    scheduler.tick()
     assert seen[:2] == ["d-overdue", "b-half"]
 
 
 def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_takes_long(
-    spark: SparkSession, logs: LogDir, tending: Tending, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers of every topic wait behind an open transaction; a throttled round may take hours."""
     logs.create_topic("a-slow", config=_EAGER)
     other = logs.create_topic("b-other", config={"cleanup.policy": "delete", "retention.ms": 1_000})
     now_ms = [T0]
-    tending.clock_ms = lambda: now_ms[0]
+    scheduler.clock_ms = lambda: now_ms[0]
     ended = threading.Event()
 
     def clean(_name: str) -> list[CleaningReceipt]:
@@ -297,12 +297,14 @@ def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_ta
         return []
 
     _noted(monkeypatch, clean)
-    tending.tick()
+    scheduler.tick()
     assert ended.is_set()
-    assert tending.tended.failures == 0
+    assert scheduler.counts.failures == 0
 
 
-def test_a_reset_checkpoint_is_told_once(spark: SparkSession, logs: LogDir, tending: Tending, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reset_checkpoint_is_told_once(
+    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, caplog: pytest.LogCaptureFixture
+) -> None:
     """It stays as it is until the partition is dirty enough; with delete in the policy retention does that all the time."""
     for name, policy in (("told", "compact"), ("usual", "compact,delete")):
         topic = logs.create_topic(name, config={"cleanup.policy": policy, "min.cleanable.dirty.ratio": 0.1, "retention.ms": -1})
@@ -312,14 +314,14 @@ def test_a_reset_checkpoint_is_told_once(spark: SparkSession, logs: LogDir, tend
         topic.alter_config({"cleanup.policy": policy, "min.cleanable.dirty.ratio": 1, "retention.ms": -1})
     caplog.clear()
     for _ in range(3):
-        tending.tick()
+        scheduler.tick()
     told = [one.getMessage() for one in caplog.records if "cleaner checkpoint reset" in one.getMessage()]
     assert len(told) == 1, told
     assert "topic=told" in told[0]
 
 
 def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
-    spark: SparkSession, logs: LogDir, tending: Tending, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands in line again behind the others, and the tick ends all the same, so that there is another one."""
     busy, other = logs.create_topic("busy", config=_EAGER), logs.create_topic("other", config=_EAGER)
@@ -334,7 +336,7 @@ def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
         return [receipt] if name == "busy" else None
 
     seen = _noted(monkeypatch, clean)
-    tending.tick()
+    scheduler.tick()
     assert seen.count("busy") == 3, "a second each, and a tick has three"
     assert seen.index("other") < 2
     assert len(history(other)) == 4

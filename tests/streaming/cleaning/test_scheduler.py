@@ -1,4 +1,4 @@
-"""When a topic is tended again, and by which settings."""
+"""When maintenance of a topic is due again, and by which settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lastword.storage.log.upkeep
 import lastword.streaming.cleaning.scheduler
 from lastword.compaction.config.topic_config import parse_service_config
 from lastword.streaming.cleaning.cleaner import Cleaner
-from lastword.streaming.cleaning.scheduler import Tending, _Due
+from lastword.streaming.cleaning.scheduler import MaintenanceScheduler, _Due
 from tests.pictures import DAY_MS, T0, history, rows
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
 
 
-def _tending(spark: SparkSession, topic: Topic) -> Tending:
+def _tending(spark: SparkSession, topic: Topic) -> MaintenanceScheduler:
     """Return a cleaner that has seen nothing yet, at T0, for one topic, of which it keeps what it knows from tick to tick."""
     config, _ = parse_service_config({"log.initial.task.delay.ms": 0, "log.cleaner.backoff.ms": 3_000})
-    return Tending(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=lambda: T0)
+    return MaintenanceScheduler(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=lambda: T0)
 
 
 def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back() -> None:
@@ -73,7 +73,7 @@ def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_
         topic.roll(now_ms=T0)
     topic.alter_config({"cleanup.policy": "delete", "retention.ms": -1, "segment.bytes": "1KiB"})
     assert _slices(topic) == [2, 2]
-    tending, merged, merge = _tending(spark, topic), [], Cleaner.merge
+    scheduler, merged, merge = _tending(spark, topic), [], Cleaner.merge
     seconds, always = [0.0], [False]
 
     def counted(*args: Any, **settings: Any) -> int:
@@ -83,17 +83,17 @@ def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_
 
     monkeypatch.setattr(Cleaner, "merge", counted)
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
-    tending.tick()
-    tending.tick()
+    scheduler.tick()
+    scheduler.tick()
     assert (merged, _slices(topic)) == ([1, 1, 0], [1, 1])
 
     always[0] = True
-    tending.clock_ms = lambda: T0 + tending.config.log_retention_check_interval_ms
-    tending.tick()
+    scheduler.clock_ms = lambda: T0 + scheduler.config.log_retention_check_interval_ms
+    scheduler.tick()
     assert merged[3:] == [1, 1, 1], "a second each, and a tick has three"
-    tending.tick()
+    scheduler.tick()
     assert len(merged) == 9, "it goes on in the next one"
-    assert tending.tended.failures == 0
+    assert scheduler.counts.failures == 0
 
 
 def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: LogDir) -> None:
@@ -101,11 +101,11 @@ def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: 
     topic = logs.create_topic("backlog", config={"cleanup.policy": "delete", "retention.ms": 1})
     topic.append(rows(spark, "a=1"), now_ms=T0 - DAY_MS)
     topic.roll(now_ms=T0 - DAY_MS)
-    tending = _tending(spark, topic)
-    with tending.cleaner.claims.in_progress(topic.log, [0]):  # a merge
-        tending.tick()
+    scheduler = _tending(spark, topic)
+    with scheduler.cleaner.locks.in_progress(topic.log, [0]):  # a merge
+        scheduler.tick()
     assert history(topic) == ["0 a=1"]
-    tending.tick()
+    scheduler.tick()
     assert history(topic) == []
 
 
@@ -122,9 +122,9 @@ def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(
 
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", fails)
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "compact_ledger", lambda *_, **__: taken.append("ledger"))
-    tending = _tending(spark, topic)
-    tending.tick()
-    assert (taken, tending.tended.failures, tending.tended.last_failure) == (["ledger"], 1, "no such file")
+    scheduler = _tending(spark, topic)
+    scheduler.tick()
+    assert (taken, scheduler.counts.failures, scheduler.counts.last_failure) == (["ledger"], 1, "no such file")
 
 
 def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: SparkSession, logs: LogDir) -> None:
@@ -132,14 +132,14 @@ def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: Spark
     topic = logs.create_topic("changed", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
     topic.append(rows(spark, "a=1 a=2 b=1", timestamp_ms=T0 - DAY_MS), now_ms=T0)
     topic.roll(now_ms=T0)
-    tending = _tending(spark, topic)
-    tending.tick()
+    scheduler = _tending(spark, topic)
+    scheduler.tick()
     assert history(topic) == ["0 a=1", "1 a=2", "2 b=1"]
     topic.alter_config({"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    tending.tick()
+    scheduler.tick()
     assert history(topic) == ["1 a=2", "2 b=1"]
     topic.alter_config({"cleanup.policy": "compact,delete", "retention.ms": "1h"})
-    tending.tick()
+    scheduler.tick()
     assert history(topic) == []
 
 
@@ -156,11 +156,11 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
     monkeypatch.setattr(lastword.storage.log.upkeep, "CHECKPOINT_COMMITS", 3)
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 3)
     topic = logs.create_topic("appended", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    tending = _tending(spark, topic)
+    scheduler = _tending(spark, topic)
     found = []
     for _ in range(7):
         topic.append(rows(spark, "a=1"), now_ms=T0)
-        tending.tick()
+        scheduler.tick()
         found.append(_checkpoints(topic))
     assert found == [[], [], [3], [3], [3], [3, 6], [3, 6]]
 
@@ -173,7 +173,7 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
     later.tick()
     assert _checkpoints(topic) == [3, 6, 9]
     assert DeltaTable(topic.log.paths.log).version() == 9
-    assert tending.tended.failures + later.tended.failures == 0
+    assert scheduler.counts.failures + later.counts.failures == 0
 
 
 def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,19 +181,19 @@ def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSessio
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 1)
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
     topic.append(rows(spark, "a=1"), now_ms=T0)
-    tending, found = _tending(spark, topic), list[bool]()
+    scheduler, found = _tending(spark, topic), list[bool]()
 
     def written(log: TopicLog, _spark: SparkSession) -> int:
-        found.append(tending.cleaner.claims.works_on(log))
+        found.append(scheduler.cleaner.locks.works_on(log))
         return log.snapshot().version
 
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "checkpoint", written)
-    with tending.cleaner.claims.kept_away(topic.log):
-        tending.tick()
+    with scheduler.cleaner.locks.kept_away(topic.log):
+        scheduler.tick()
     assert found == []
-    tending.tick()
+    scheduler.tick()
     assert found == [True]
-    assert tending.tended.failures == 0
+    assert scheduler.counts.failures == 0
 
 
 def test_a_checkpoint_that_delta_does_not_write_is_a_failure_and_tried_again_after_as_many_commits(
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_delta_does_not_write_is_a_failure_and_tried_again_aft
     for module in (lastword.storage.log.upkeep, lastword.streaming.cleaning.scheduler):
         monkeypatch.setattr(module, "CHECKPOINT_COMMITS", 2)
     topic = logs.create_topic("disk-full", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    tending, failures = _tending(spark, topic), []
+    scheduler, failures = _tending(spark, topic), []
 
     def without_space(log: TopicLog, _spark: SparkSession) -> int:
         return lastword.storage.log.upkeep.checkpoint(log, cast("SparkSession", _FullDisk(log)))
@@ -213,13 +213,13 @@ def test_a_checkpoint_that_delta_does_not_write_is_a_failure_and_tried_again_aft
         patch.setattr(lastword.streaming.cleaning.scheduler, "checkpoint", without_space)
         for _ in range(3):
             topic.append(rows(spark, "a=1"), now_ms=T0)
-            tending.tick()
-            failures.append(tending.tended.failures)
+            scheduler.tick()
+            failures.append(scheduler.counts.failures)
     assert failures == [0, 1, 1]
-    assert tending.tended.last_failure == "topic disk-full: Delta wrote no checkpoint of its log at table version 2; the newest is of -1"
+    assert scheduler.counts.last_failure == "topic disk-full: Delta wrote no checkpoint of its log at table version 2; the newest is of -1"
     topic.append(rows(spark, "a=1"), now_ms=T0)
-    tending.tick()
-    assert (_checkpoints(topic), tending.tended.failures) == ([4], 1)
+    scheduler.tick()
+    assert (_checkpoints(topic), scheduler.counts.failures) == ([4], 1)
 
 
 class _FullDisk:

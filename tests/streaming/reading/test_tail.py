@@ -171,10 +171,11 @@ def test_a_read_committed_tail_ends_at_the_last_stable_offset(topic: Topic, spar
     assert committed.catch_up() == [["3 c=1"]]
 
 
-def test_seeds_reader_race_a_reader_paused_in_front_of_a_tombstone_is_told_once_it_is_gone(
-    topic: Topic, spark: SparkSession, tmp_path: Path
-) -> None:
-    """The tombstone is written behind the reader's back, cleaned and kept (still readable), and at last removed: then it is told."""
+def test_a_reader_paused_in_front_of_a_tombstone_is_told_once_it_is_gone(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """The tombstone is written behind the reader's back, cleaned and kept (still readable), and at last removed: then it is told.
+
+    It is docs/semantics.md#B.12.
+    """
     append(topic, spark, "grape=1 lime=1")
     early, late = (Reader(topic.tail(), tmp_path / name) for name in ("early", "late"))
     for reader in (early, late):
@@ -233,7 +234,7 @@ def test_a_fresh_reader_is_not_told_of_tombstones_that_went_before_it_came(topic
     assert Reader(topic.tail(), tmp_path / "checkpoint").catch_up() == [["2 lime=1", "3 fig=1"]]
 
 
-def test_seeds_reader_race_an_abort_marker_that_went_is_not_missed(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+def test_an_abort_marker_that_went_is_not_missed(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
     """A reader between an aborted record and its marker: the cleaner takes the record with the marker's transaction, never half."""
     append(topic, spark, "a=1")
     reader = Reader(topic.tail(max_offsets_per_trigger=1), tmp_path / "checkpoint")

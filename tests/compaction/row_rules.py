@@ -1,4 +1,6 @@
-"""What a cleaning does with one row of the log, and why: the rule that Spark applies to whole segments.
+"""What a cleaning does with one row of the log, and why: the specification, one row at a time.
+
+Production applies the same rule to whole segments (`lastword.storage.cleaning.cleaning_rows`); tests compare the two.
 
 ```
  offset   0        1      2        3    4       5    6        first cleaning, now = 0, delete.retention.ms = 10
@@ -7,32 +9,21 @@
                    seded
 ```
 
-Kafka's rules (SEMANTICS §8 to §11) for rows in the place of batches (section A). A row that goes but still holds a place (an active
-producer's last data record, a marker that alone carries a producer's newest epoch, the last record of the partition) stays as an EMPTY row.
+Kafka's rules (docs/semantics.md#8 to docs/semantics.md#11) hold for rows in the place of batches (docs/semantics.md#A.1). A row that
+goes but still holds a place (an active producer's last data record, a marker that alone carries a producer's newest epoch, the last record
+of the partition) stays as an EMPTY row (docs/semantics.md#A.3).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from lastword.compaction.producers import Control
+from lastword.compaction.rows.removal import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-
-
-class Removal(str, Enum):
-    """Why a row goes; the values stand in receipts."""
-
-    SUPERSEDED = "superseded"
-    ABORTED = "aborted"
-    KEYLESS = "keyless"
-    EXPIRED_TOMBSTONE = "expired_tombstone"
-    PURGED_TOMBSTONE = "purged_tombstone"
-    EXPIRED_MARKER = "expired_marker"
-    EMPTY = "empty"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a cleaning does with each row, drawn before and after: SEMANTICS §8 to §11 and the examples of section B."""
+"""What a cleaning does with each row, drawn before and after: docs/semantics.md#8 to docs/semantics.md#11 and docs/semantics.md#B."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lastword.compaction.rows.record_retention import Fate, Removal, Row, fate, last_rows_of_producers
+from lastword.compaction.rows.removal import Removal
 from tests.compaction.logs import HOUR_MS, cleaned, pass_over, rows
+from tests.compaction.row_rules import Fate, Row, fate, last_rows_of_producers
 
 
 def _reasons(picture: str, *, first_dirty: int = 0, end: int = 1_000, now_ms: int = 0) -> dict[int, str]:
@@ -31,13 +32,13 @@ def test_the_latest_record_of_each_key_stays() -> None:
 
 
 def test_half_of_six_records_go_and_the_tombstone_stays_with_a_horizon() -> None:
-    """The worked example of user1, user2 and user3."""
+    """The worked example docs/semantics.md#B.6: user1, user2 and user3."""
     before = "100:user1=a 101:user2=a 150:user1=b 175:user3=∅ 190:user2=b 195:user1=c"
     assert cleaned(before) == "175:user3=∅~10 190:user2=b 195:user1=c"
 
 
 def test_the_cleanings_of_fruit_prices() -> None:
-    """First 0 to 3, with 4 in the active segment; a week later 4 to 7, with 8 in the active segment."""
+    """First 0 to 3, with 4 in the active segment; a week later 4 to 7, with 8 in it (docs/semantics.md#B.4, docs/semantics.md#B.5)."""
     first = cleaned("0:grape=1 1:lime=1 2:grape=∅ 3:lime=2", now_ms=0, retention_ms=24 * HOUR_MS)
     assert first == f"2:grape=∅~{24 * HOUR_MS} 3:lime=2"
     second = f"{first} 4:lime=3 5:guava=1 6:guava=2 7:kiwi=1"

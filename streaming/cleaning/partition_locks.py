@@ -1,4 +1,4 @@
-"""Who works on which partition in this process, and what has been found uncleanable: one `Claims` for all handles of all log.dirs.
+"""Who works on which partition in this process, and what has been found uncleanable: one `PartitionLocks` for all handles of all log.dirs.
 
 ```
  handle A   round on fruit/0, fruit/1 ──────────►
@@ -15,10 +15,9 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lastword.compaction.errors import CommitConflict
-from lastword.compaction.planning.cleaning_state import CleaningStates
 from lastword.compaction.planning.planner import Obstacle
 
 if TYPE_CHECKING:
@@ -26,16 +25,19 @@ if TYPE_CHECKING:
 
     from lastword.storage.log.topic_log import TopicLog
 
+#: A topic's folder and a partition.
+Place: TypeAlias = "tuple[str, int]"
 _LONGEST_ROUND_SECONDS: Final = 600
 _POLL_SECONDS: Final = 0.05
 
 
-class Claims:
+class PartitionLocks:
     """The states of the partitions that are not idle; shared by the threads of a process."""
 
     def __init__(self) -> None:
         """Begin with every partition idle."""
-        self._states = CleaningStates()
+        self._in_progress: set[Place] = set()
+        self._uncleanable: dict[Place, str] = {}
         self._kept_away: set[str] = set()
         self._awaited: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -46,31 +48,34 @@ class Claims:
             return self._obstacle(log.paths.place, partition)
 
     def _obstacle(self, root: str, partition: int) -> Obstacle | None:
-        return Obstacle.IN_PROGRESS if root in self._kept_away else self._states.obstacle((root, partition))
+        if root in self._kept_away or (root, partition) in self._in_progress:
+            return Obstacle.IN_PROGRESS
+        return Obstacle.UNCLEANABLE if (root, partition) in self._uncleanable else None
 
     @contextmanager
     def in_progress(self, log: TopicLog, partitions: Sequence[int]) -> Iterator[None]:
         """Work on partitions of a topic; `CommitConflict` when another thread does."""
-        root, begun = log.paths.place, list[int]()
+        root = log.paths.place
+        begun = {(root, partition) for partition in partitions}
+        with self._lock:
+            busy = [one for one in partitions if self._obstacle(root, one) is Obstacle.IN_PROGRESS]
+            if busy:
+                message = f"topic {log.name}: another thread works on partitions {busy}"
+                raise CommitConflict(message)
+            self._in_progress |= begun
         try:
-            with self._lock:
-                busy = [one for one in partitions if self._obstacle(root, one) is Obstacle.IN_PROGRESS]
-                if busy:
-                    message = f"topic {log.name}: another thread works on partitions {busy}"
-                    raise CommitConflict(message)
-                for one in partitions:
-                    self._states.begin((root, one))
-                    begun.append(one)
             yield
         finally:
             with self._lock:
-                for one in begun:
-                    self._states.done((root, one))
+                self._in_progress -= begun
 
     def works_on(self, log: TopicLog) -> bool:
         """Tell whether somebody works on a topic."""
         with self._lock:
-            return bool(self._states.working_on(log.paths.place))
+            return bool(self._busy(log))
+
+    def _busy(self, log: TopicLog) -> set[int]:
+        return {partition for root, partition in self._in_progress if root == log.paths.place}
 
     def is_awaited(self, log: TopicLog) -> bool:
         """Tell whether somebody waits until a topic is idle."""
@@ -88,7 +93,7 @@ class Claims:
         try:
             while True:
                 with self._lock:
-                    busy = self._states.working_on(log.paths.place)
+                    busy = self._busy(log)
                 if not (busy if partitions is None else busy & set(partitions)):
                     return
                 if time.monotonic() >= end:
@@ -119,25 +124,25 @@ class Claims:
     def uncleanable(self, log: TopicLog) -> dict[int, str]:
         """Return the quarantined partitions of a topic, each with the reason."""
         with self._lock:
-            found = [(place[1], reason) for place, reason in self._states.uncleanable.items() if place[0] == log.paths.place]
+            found = [(place[1], reason) for place, reason in self._uncleanable.items() if place[0] == log.paths.place]
         return dict(sorted(found))
 
     def quarantine(self, log: TopicLog, partition: int, reason: str) -> None:
         """Mark a partition uncleanable."""
         with self._lock:
-            self._states.quarantine((log.paths.place, partition), reason)
+            self._uncleanable[log.paths.place, partition] = reason
 
     def release(self, log: TopicLog, partitions: Collection[int]) -> None:
         """Lift the quarantine of partitions after a cleaning that succeeded."""
         with self._lock:
             for one in partitions:
-                self._states.release((log.paths.place, one))
+                self._uncleanable.pop((log.paths.place, one), None)
 
     def forget(self, log: TopicLog) -> None:
-        """Drop what is known of a topic that is gone."""
+        """Drop the quarantine of a topic that is gone: a new topic in the same place inherits nothing. Work in progress ends by itself."""
         with self._lock:
-            self._states.forget(log.paths.place)
+            self._uncleanable = {place: reason for place, reason in self._uncleanable.items() if place[0] != log.paths.place}
 
 
 #: Those of this process.
-CLAIMS: Final = Claims()
+PARTITION_LOCKS: Final = PartitionLocks()
