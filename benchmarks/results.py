@@ -41,11 +41,11 @@ def _conditions() -> str:
 
 def _commit() -> str:
     """Return the short hash of the commit that was measured; `-dirty` when files differ from it."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*", "--", "."],  # noqa: S607  git of the machine
-        cwd=RESULTS.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
+    head = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--", ".", ":(exclude)benchmarks/RESULTS.md")
+    return f"{head}{'-dirty' if changed else ''}" if head else "unknown"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=RESULTS.parents[1], capture_output=True, text=True, check=False)  # noqa: S603, S607  of the machine
+    return done.stdout.strip()
