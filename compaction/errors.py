@@ -75,6 +75,10 @@ class LedgerUnreadable(UserError):
     """A file of a topic's ledger is spoilt; the message lists the ways out."""
 
 
+class CorruptLog(UserError):
+    """A table of a topic is not as lastword leaves it: a file without statistics, one that cannot be read. Nothing is written."""
+
+
 class InvalidRecords(UserError):
     """Rows that the topic may not accept; nothing of the call was written (Kafka's InvalidRecordException)."""
 

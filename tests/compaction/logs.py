@@ -22,11 +22,15 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
+
 from lastword.compaction.config.topic_config import parse_topic_config
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment
 from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.producers import Control
-from tests.compaction.row_rules import Pass, Row, fate, last_rows_of_producers, pinned_transactions
+from lastword.compaction.rows.fates import CleaningPass, fates, survivors
+from tests.compaction.row_rules import Pass, Row, last_rows_of_producers, pinned_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -196,20 +200,64 @@ def _transaction(row: Row) -> tuple[int | None, int | None]:
     return row.producer_id, row.txn_first_offset
 
 
-def after(row: Row, cleaning: Pass) -> Row | None:
-    """Return what a cleaning leaves of a row: itself, perhaps with a horizon, an EMPTY row, or nothing."""
-    found = fate(row, cleaning)
-    if found.removal is None:
-        return row if found.new_horizon_ms is None else replace(row, delete_horizon_ms=found.new_horizon_ms)
-    if not found.keeps_place:
-        return None
-    return Row(
-        offset=row.offset,
-        has_value=False,
-        producer_id=row.producer_id,
-        epoch=row.epoch,
-        sequence=row.sequence,
-        control=Control.EMPTY,
+def arrow_rows(log: Sequence[DrawnRow]) -> pa.Table:
+    """Return rows as they stand in a data file."""
+    bare = [one.row for one in log]
+    horizons = [None if row.delete_horizon_ms is None else row.delete_horizon_ms * 1000 for row in bare]
+    values = [(one.value or "").encode() if one.row.has_value else None for one in log]
+    columns = {
+        "offset": pa.array([row.offset for row in bare], pa.int64()),
+        "key": pa.array([row.key for row in bare], pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "producer_id": pa.array([row.producer_id for row in bare], pa.int64()),
+        "producer_epoch": pa.array([row.epoch for row in bare], pa.int32()),
+        "sequence": pa.array([row.sequence for row in bare], pa.int32()),
+        "txn_first_offset": pa.array([row.txn_first_offset for row in bare], pa.int64()),
+        "control": pa.array([None if row.control is None else row.control.value for row in bare], pa.string()),
+        "delete_horizon": pa.array(horizons, pa.timestamp("us", "UTC")),
+    }
+    return pa.table(columns)
+
+
+def drawn_rows(table: pa.Table) -> list[DrawnRow]:
+    """Return rows of a data file as drawn ones."""
+    horizons = table.column("delete_horizon").cast(pa.int64()).to_pylist()
+    return [
+        DrawnRow(
+            row=Row(
+                offset=row["offset"],
+                key=row["key"],
+                has_value=row["value"] is not None,
+                producer_id=row["producer_id"],
+                epoch=row["producer_epoch"],
+                sequence=row["sequence"],
+                txn_first_offset=row["txn_first_offset"],
+                control=None if row["control"] is None else Control(row["control"]),
+                delete_horizon_ms=None if horizon is None else horizon // 1000,
+            ),
+            value=None if row["value"] is None else row["value"].decode(),
+        )
+        for row, horizon in zip(table.drop_columns(["delete_horizon"]).to_pylist(), horizons, strict=True)
+    ]
+
+
+def cleaning_pass(log: Sequence[Row], cleaning: Pass, *, first_dirty: int) -> CleaningPass:
+    """Return what production knows of a cleaning that the specification describes: sets of offsets instead of a map."""
+    newest = sorted(cleaning.newest.values())
+    clean = [row for row in log if row.offset < first_dirty and row.control is None and row.key is not None]
+    superseded = [row.offset for row in clean if cleaning.newest.get(row.key or b"", -1) > row.offset]
+    return CleaningPass(
+        now_ms=cleaning.now_ms,
+        horizon_ms=cleaning.now_ms + cleaning.delete_retention_ms,
+        first_dirty_offset=first_dirty,
+        end_offset=cleaning.end_offset,
+        newest=np.asarray(newest, dtype=np.int64),
+        superseded=np.asarray(sorted(superseded), dtype=np.int64),
+        aborted=frozenset(cleaning.aborted),
+        pinned=frozenset(cleaning.pinned),
+        places=np.asarray(sorted(cleaning.places), dtype=np.int64),
+        released=np.asarray(sorted(cleaning.released), dtype=np.int64),
+        unread_offset=cleaning.unread_offset,
     )
 
 
@@ -242,5 +290,5 @@ def cleaned(
         places=last_rows_of_producers(bare, active) | {last + 999 if log_end is None else log_end - 1},
     )
     cleaning = replace(cleaning, unread_offset=unread, released=released)
-    left = [(after(one.row, cleaning), one.value) for one in log]
-    return " ".join(str(DrawnRow(row=row, value=value)) for row, value in left if row is not None)
+    known, found = cleaning_pass(bare, cleaning, first_dirty=first_dirty), arrow_rows(log)
+    return " ".join(map(str, drawn_rows(survivors(found, fates(found, known), known))))

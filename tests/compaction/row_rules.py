@@ -1,6 +1,6 @@
 """What a cleaning does with one row of the log, and why: the specification, one row at a time.
 
-Production applies the same rule to whole segments (`lastword.storage.cleaning.cleaning_rows`); tests compare the two.
+Production applies the same rule to batches of rows (`lastword.compaction.rows.fates`); tests compare the two.
 
 ```
  offset   0        1      2        3    4       5    6        first cleaning, now = 0, delete.retention.ms = 10
@@ -16,7 +16,7 @@ of the partition) stays as an EMPTY row (docs/semantics.md#A.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lastword.compaction.producers import Control
@@ -144,3 +144,20 @@ def _transaction(row: Row) -> tuple[int, int] | None:
     if row.producer_id is None or row.txn_first_offset is None:
         return None
     return row.producer_id, row.txn_first_offset
+
+
+def after(row: Row, cleaning: Pass) -> Row | None:
+    """Return what a cleaning leaves of a row: itself, perhaps with a horizon, an EMPTY row, or nothing."""
+    found = fate(row, cleaning)
+    if found.removal is None:
+        return row if found.new_horizon_ms is None else replace(row, delete_horizon_ms=found.new_horizon_ms)
+    if not found.keeps_place:
+        return None
+    return Row(
+        offset=row.offset,
+        has_value=False,
+        producer_id=row.producer_id,
+        epoch=row.epoch,
+        sequence=row.sequence,
+        control=Control.EMPTY,
+    )

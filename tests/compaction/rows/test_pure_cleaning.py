@@ -22,7 +22,8 @@ from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.planning.planner import PartitionPlan, plan_cleaning
 from lastword.compaction.producers import Control, ProducerState, in_sight, known, last_stable_offsets
-from tests.compaction.logs import after, config, pass_over
+from lastword.compaction.rows.fates import fates, survivors
+from tests.compaction.logs import DrawnRow, arrow_rows, cleaning_pass, config, drawn_rows, pass_over
 from tests.compaction.producer_rules import applied, judge
 from tests.compaction.row_rules import Row, last_rows_of_producers
 from tests.model import ModelConfig, ModelTopic, Record
@@ -249,7 +250,10 @@ class ListLog:
 
     def _rewrite(self, chosen: PartitionPlan, cleaning: Pass) -> None:
         """Replace the groups that are worth writing by what is left of them."""
-        left = {row.offset: after(_row(row), cleaning) for row in self.rows}
+        bare = [_row(row) for row in self.rows]
+        known, found = cleaning_pass(bare, cleaning, first_dirty=chosen.dirty.first_offset), arrow_rows([DrawnRow(row=row) for row in bare])
+        written = {one.row.offset: one.row for one in drawn_rows(survivors(found, fates(found, known), known))}
+        left = {row.offset: written.get(row.offset) for row in self.rows}
         changed = {one.label for one in chosen.segments if chosen.dirty.first_offset <= one.last_offset}
         changed |= {self.labels[row.offset] for row in self.rows if left[row.offset] != _row(row)}
         groups = worth_writing(group_segments(chosen.segments, self.config.segment_bytes), changed)

@@ -6,17 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from lastword.compaction.rows.fates import fates
 from lastword.compaction.rows.removal import Removal
-from tests.compaction.logs import HOUR_MS, cleaned, pass_over, rows
+from tests.compaction.logs import HOUR_MS, arrow_rows, cleaned, cleaning_pass, pass_over, rows
 from tests.compaction.row_rules import Fate, Row, fate, last_rows_of_producers
 
 
 def _reasons(picture: str, *, first_dirty: int = 0, end: int = 1_000, now_ms: int = 0) -> dict[int, str]:
     """Return by offset why rows go."""
-    log = [one.row for one in rows(picture)]
+    drawn = rows(picture)
+    log = [one.row for one in drawn]
     cleaning = pass_over(log, first_dirty=first_dirty, end=end, now_ms=now_ms, delete_retention_ms=10)
-    found = {row.offset: fate(row, cleaning).removal for row in log}
-    return {offset: removal.value for offset, removal in found.items() if removal is not None}
+    found = fates(arrow_rows(drawn), cleaning_pass(log, cleaning, first_dirty=first_dirty))
+    return {row.offset: reason.value for reason in Removal for row, gone in zip(log, found.removed_for(reason), strict=True) if gone}
 
 
 def _places(picture: str, *active: int) -> list[int]:
