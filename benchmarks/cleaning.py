@@ -313,7 +313,7 @@ def planning() -> None:
         max_producer_id=zeros - 1,
         path=np.array([""] * count, dtype=object),
     )
-    snapshot = LogSnapshot(version=1, append_txn=1, maintenance_txn=1, queries={}, files=files)
+    snapshot = LogSnapshot(version=1, append_txn=1, maintenance_txn=1, files=files)
     decisions = fold([Decision(kind=Kind.CREATE, time_ms=0, details={"partitions": partitions, "topic_id": "x"}, sequence=1)])
     config = parse_topic_config(_COMPACT)
     ends = snapshot.log_end_offsets(partitions)

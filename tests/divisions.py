@@ -1,4 +1,4 @@
-"""The ways in which a cleaning is divided between tasks, for tests that must not see a difference."""
+"""The ways in which a cleaning may be divided, for tests that must not see a difference."""
 
 from __future__ import annotations
 
@@ -6,35 +6,29 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from lastword.storage.cleaning import cleaning_index, lanes, swap
+from lastword.storage.cleaning import cleaning, offset_map
+from lastword.storage.files import data_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: How much is one lane, how many lanes there may be, what the broadcast of a block is taken to cost, how many come to the driver, and what
-#: a task writes in a turn.
+#: Keys that are folded or looked up at a time, rows of a row group, and bytes of a slice.
 _LIMITS: Final = {
-    "one task": (2**40, 8, 64, 2**20, 2**27),
-    "a lane each": (-1, 8, 64, 2**20, 2**27),
-    "shared": (-1, 0, 64, 2**20, 2**27),
-    "a lane each, nothing gathered": (-1, 8, 64, 0, 2**27),
-    "shared, nothing broadcast": (-1, 0, 2**40, 0, 2**27),
-    "one task, in turns": (2**40, 8, 64, 2**20, 2**11),
-    "a lane each, in turns": (-1, 8, 64, 2**20, 2**11),
-    "shared, in turns": (-1, 0, 64, 2**20, 2**11),
+    "as it is": (2**20, 2**17, 2**27),
+    "row by row": (1, 1, 2**27),
+    "a slice for each row group": (2**20, 2, 1),
+    "small stretches, small slices": (3, 3, 2**11),
 }
 DIVISIONS: Final = tuple(_LIMITS)
 
 
 @contextmanager
 def divided(how: str) -> Iterator[None]:
-    """Let cleanings be divided in one of the `DIVISIONS`, whatever their size; on one core there is only the first."""
-    one_lane_bytes, most, broadcast_bytes, gathered, turn = _LIMITS[how]
-    limits = {"ONE_LANE_BYTES": one_lane_bytes, "MOST_LANES": most, "LONGEST": float("inf")}
-    sent = {"BROADCAST_BYTES": broadcast_bytes, "GATHERED_BLOCKS": gathered}
+    """Let cleanings be divided in one of the `DIVISIONS`, whatever their size."""
+    stretch, rows, slice_bytes = _LIMITS[how]
     with (
-        mock.patch.multiple(lanes, **limits),  # type: ignore[call-overload]
-        mock.patch.multiple(cleaning_index, **sent),  # type: ignore[call-overload]
-        mock.patch.object(swap, "MOST_BYTES", turn),
+        mock.patch.object(offset_map, "_STRETCH_ROWS", stretch),
+        mock.patch.object(data_files, "ROW_GROUP_ROWS", rows),
+        mock.patch.object(cleaning, "MAX_SLICE_BYTES", slice_bytes),
     ):
         yield

@@ -1,8 +1,8 @@
 """The budget of the offset map, and the dirty range that fits it.
 
 Kafka's map has slots of 24 bytes (a 16-byte digest and an offset) and is filled to a load factor (docs/semantics.md#6.1,
-docs/semantics.md#6.6). Here it is a Spark join, and the same number of entries bounds its memory. A dirty range is cut beforehand by
-record counts alone, an upper bound of its keys (docs/semantics.md#A.21).
+docs/semantics.md#6.6). Here it is a table of keys and offsets, and the same number of entries bounds its memory. A dirty range is cut
+beforehand by record counts alone, an upper bound of its keys (docs/semantics.md#A.21).
 """
 
 from __future__ import annotations

@@ -27,17 +27,21 @@ from lastword.storage.append.offsets import SMALL_ROWS, Guard, Numbering, Stampe
 from lastword.storage.append.producer_rows import judged
 from lastword.storage.append.validation import REASON, Reason, checked, shape_of
 from lastword.storage.delta import crash_points
-from lastword.storage.delta.commit import commit_append
+from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.delta.history import CommitMetadata
+from lastword.storage.delta.snapshot import APPEND_APP_ID
+from lastword.storage.delta.spark_rows import write_rows
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from lastword.compaction.producers import ProducerStamp
     from lastword.storage.append.validation import Shape
+    from lastword.storage.files.data_files import DataFile
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
@@ -149,7 +153,7 @@ class Append:
     def run(self) -> AppendResult:
         """Append, or find that there is nothing to do."""
         self.shape = shape_of(self.rows.schema, topic=self.log.name)
-        if self.micro_batch and self.snapshot.queries.get(self.micro_batch.query_id, -1) >= self.micro_batch.batch_id:
+        if self.micro_batch and self.log.committed_micro_batch(self.micro_batch.query_id) >= self.micro_batch.batch_id:
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
         self._check_stamp()
@@ -280,20 +284,20 @@ class Append:
             log_rows = numbering.added_up(rows, split=split, spark_partitions=self._spark_partitions(rows))
         else:
             log_rows = numbering.counted(rows, most_bytes=most_bytes)
-        queries = {query: batch for query, batch in self.snapshot.queries.items() if query in self.decisions.queries.values()}
-        if self.micro_batch:
-            queries[self.micro_batch.query_id] = self.micro_batch.batch_id
         crash_points.reached(CrashPoint.APPEND_PLANNED)
-        version = commit_append(
-            log_rows,
-            self.log.paths.log,
+        location, codec = self.log.paths.log, self.config.compression_type
+        files = write_rows(log_rows, location, self.log.storage_options, codec=codec)
+        if not files:
+            return AppendResult(table_version=None)
+        version = self.log.commit(
             self.snapshot,
-            find=self.log.committed_at,
-            queries=queries,
-            codec=self.config.compression_type,
+            family=APPEND_APP_ID,
+            metadata=CommitMetadata(token=new_token(), kind="append"),
+            adds=files,
+            transactions={self.micro_batch.query_id: self.micro_batch.batch_id} if self.micro_batch else {},
         )
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
-        result = AppendResult(table_version=version, ranges=self._ranges(version))
+        result = AppendResult(table_version=version, ranges=_ranges(files))
         self.stats.last_record_count = result.record_count
         self.stats.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)
         self.stats.last_partition_records = max((one.record_count for one in result.ranges.values()), default=0)
@@ -331,21 +335,22 @@ class Append:
             return 1
         return min(self.decisions.partitions, max(2, rows.sparkSession.sparkContext.defaultParallelism))
 
-    def _ranges(self, version: int) -> dict[int, AppendedRange]:
-        """Say what the commit at `version` appended: the files of slices at or past the log ends that it was numbered from."""
-        files = self.log.snapshot_at(version).files
-        ranges = {}
-        for partition, log_end in enumerate(self.log_ends):
-            mine = (files.partition == partition) & (files.slice >= log_end)
-            if mine.any():
-                ranges[partition] = AppendedRange(
-                    partition=partition,
-                    first_offset=int(files.first_offset[mine].min()),
-                    last_offset=int(files.last_offset[mine].max()),
-                    record_count=int(files.record_count[mine].sum()),
-                    size_bytes=int(files.size_bytes[mine].sum()),
-                )
-        return ranges
+
+def _ranges(files: Sequence[DataFile]) -> dict[int, AppendedRange]:
+    """Return what some new files hold by partition."""
+    found: dict[int, list[DataFile]] = {}
+    for one in files:
+        found.setdefault(one.partition, []).append(one)
+    return {
+        partition: AppendedRange(
+            partition=partition,
+            first_offset=min(one.first_offset for one in mine),
+            last_offset=max(one.last_offset for one in mine),
+            record_count=sum(one.record_count for one in mine),
+            size_bytes=sum(one.size_bytes for one in mine),
+        )
+        for partition, mine in sorted(found.items())
+    }
 
 
 def check_not_fenced(stamp: ProducerStamp, decisions: Decisions, topic: str) -> None:

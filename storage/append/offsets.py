@@ -30,7 +30,7 @@ from lastword.compaction.producers import SEQUENCES
 from lastword.storage.append.producer_rows import with_first_offsets
 from lastword.storage.append.validation import LAST_TIMESTAMP_MS, ORDER_PREFIX, REASON, record_bytes
 from lastword.storage.delta.plan_values import listed_by_partition, looked_up
-from lastword.storage.files.schema import HEADERS_TYPE, LOG_COLUMNS, PLACE_COLUMNS
+from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -191,23 +191,15 @@ class Numbering:
         return min(begun_ms + self.config.max_segment_ms, LAST_TIMESTAMP_MS)
 
     def _log_rows(self, located: DataFrame) -> DataFrame:
-        """Return the columns of the log table."""
+        """Return the columns of the log table that may hold something; the others are null in every row, and the writer adds them."""
         if self.stamped is not None:
             located = located.selectExpr("*", *_stamped(self.stamped, self._log_end()))
         elif "producer_id" in located.columns:
             located = with_first_offsets(located)
-        absent = {
-            "producer_id": "bigint",
-            "producer_epoch": "int",
-            "sequence": "int",
-            "txn_first_offset": "bigint",
-            "control": "string",
-            "headers": HEADERS_TYPE,
-            "delete_horizon": "timestamp",
-        }
-        values = {name: f"CAST(NULL AS {kind}) AS {name}" for name, kind in absent.items() if name not in located.columns}
-        values["appended_at"] = f"timestamp_millis({looked_up(f'{self.now_ms}L')}) AS appended_at"
-        return located.selectExpr(*(values.get(name, name) for name in LOG_COLUMNS))
+        stamp = f"timestamp_millis({looked_up(f'{self.now_ms}L')}) AS appended_at"
+        # Spark takes far longer to hand over a list, though it is null in each row, than all other columns together.
+        given = [name for name in LOG_COLUMNS if name in located.columns and (name != "headers" or "headers" in self.given)]
+        return located.selectExpr(*given, stamp)
 
 
 def _guarded(guards: Mapping[str, Guard], otherwise: str) -> str:

@@ -14,23 +14,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from lastword.compaction.errors import CorruptLog
 from lastword.compaction.planning.grouping import group_segments
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.producers import Control
-from lastword.storage.cleaning.swap import Rewrite
 from lastword.storage.delta import crash_points
-from lastword.storage.delta.commit import commit_swap
+from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.delta.slice_ranges import any_of, ranges_of, slice_ranges
-from lastword.storage.files.schema import LOG_COLUMNS
+from lastword.storage.delta.history import CommitMetadata
+from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID, files_in
+from lastword.storage.files.data_files import DataFile, SliceWriter
+from lastword.storage.files.data_reader import read_columns, row_groups
+from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-    from pyspark.sql import DataFrame, SparkSession
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.bounds import PartitionLog
@@ -40,9 +42,7 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
 
 
-def remove_segments(
-    log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, now_ms: int
-) -> dict[int, Deletion]:
+def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, now_ms: int) -> dict[int, Deletion]:
     """Take what retention takes from partitions of a topic in one commit; return by partition what went, or what blocks retention by time.
 
     Raises `CommitConflict` when another swap came first: the log starts hold already, the segments go next time.
@@ -77,45 +77,42 @@ def remove_segments(
             last_rows[partition] = (last, ends[partition] - 1)
             last = ends[partition] - 1
         spans.append((partition, first, last))
-    commit_swap(
-        spark,
-        [(_empty_rows(log, spark, snapshot, last_rows), any_of(slice_ranges(snapshot.files, spans)))],
-        log.paths.log,
+    log.commit(
         snapshot,
-        kind="retention",
-        receipts=(),
-        find=log.committed_at,
-        codec=log.config().compression_type,
+        family=MAINTENANCE_APP_ID,
+        metadata=CommitMetadata(token=new_token(), kind="retention"),
+        adds=_empty_rows(log, snapshot, last_rows),
+        removes=files_in(snapshot.files, spans),
     )
     crash_points.reached(CrashPoint.SEGMENTS_REMOVED)
     return found
 
 
-def _empty_rows(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, last_rows: Mapping[int, tuple[int, int]]) -> DataFrame:
-    """Return the last rows of partitions as EMPTY rows in slices of their own: {partition: (slice that holds it, its offset)}."""
-    rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
-    if not last_rows:
-        return rows.where("false").select(*LOG_COLUMNS)
-    ranges = slice_ranges(snapshot.files, [(partition, slice_, slice_) for partition, (slice_, _) in last_rows.items()])
-    wanted = " OR ".join(f"(partition = {partition} AND offset = {offset})" for partition, (_, offset) in last_rows.items())
-    kept = {"partition", "offset", "producer_id", "producer_epoch", "sequence", "appended_at"}
-    types = dict(rows.dtypes)
+def _empty_rows(log: TopicLog, snapshot: LogSnapshot, last_rows: Mapping[int, tuple[int, int]]) -> list[DataFile]:
+    """Write the last rows of partitions as EMPTY rows in slices of their own: {partition: (slice that holds it, its offset)}."""
+    files, codec = snapshot.files, log.config().compression_type
+    kept = {"offset", "producer_id", "producer_epoch", "sequence", "appended_at"}
+    written = []
+    for partition, (slice_, offset) in sorted(last_rows.items()):
+        holds = (files.partition == partition) & (files.slice == slice_) & (files.first_offset <= offset) & (files.last_offset >= offset)
+        at = int(np.flatnonzero(holds)[0])
+        rows = read_columns(log.paths.log, log.storage_options, files.path[at], sorted(kept))
+        row = rows.filter(pc.equal(rows.column("offset"), offset))
+        if len(row) != 1:  # without it the next append would assign its offset again
+            message = f"topic {log.name} partition {partition}: {files.path[at]} holds {len(row)} rows of offset {offset}, its last one"
+            raise CorruptLog(message)
+        columns = {one.name: row.column(one.name) if one.name in kept else pa.nulls(len(row), one.type) for one in DATA_SCHEMA}
+        columns["control"] = pa.array([Control.EMPTY.value] * len(row), pa.string())
+        # Its segment stays: an append that was planned before may still bring slices of it, which lie behind this one.
+        writer = SliceWriter(
+            log.paths.log, log.storage_options, partition=partition, segment=int(files.segment[at]), slice_=offset, codec=codec
+        )
+        writer.write(pa.table(columns).cast(DATA_SCHEMA))
+        written.append(writer.close())
+    return written
 
-    def column(name: str) -> str:
-        if name == "control":
-            return f"'{Control.EMPTY.value}' AS control"
-        if name == "segment":  # its own: an append that was planned before may still bring slices of it, which lie behind this one
-            return name
-        if name == "slice":
-            return "offset AS slice"
-        return name if name in kept else f"CAST(NULL AS {types[name]}) AS {name}"
 
-    return rows.where(any_of(ranges)).where(wanted).selectExpr(*[column(name) for name in LOG_COLUMNS]).coalesce(1)
-
-
-def merge_small_files(
-    log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, parallelism: int | None, pace: Pace
-) -> int:
+def merge_small_files(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, pace: Pace) -> int:
     """Write each closed segment of several slices again as one file, without changing a record; return how many segments that were.
 
     For topics that the cleaner does not touch. Segments keep their labels and bases; a round takes no more of them than fill one segment.
@@ -129,21 +126,31 @@ def merge_small_files(
             groups[one.partition] = [[segment] for segment in taken]
     if not groups:
         return 0
-    table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
+    files, codec = snapshot.files, log.config().compression_type
+    labels = {(partition, segment.label) for partition, mine in groups.items() for (segment,) in mine}
+    written, removes = list[DataFile](), np.zeros(len(files.partition), dtype=np.bool_)
+    for partition, label in sorted(labels):
+        mine_now = np.flatnonzero((files.partition == partition) & (files.segment == label))
+        removes[mine_now] = True
+        writer = SliceWriter(
+            log.paths.log, log.storage_options, partition=partition, segment=label, slice_=int(files.slice[mine_now[0]]), codec=codec
+        )
+        for at in mine_now:
+            for group in row_groups(log.paths.log, log.storage_options, files.path[at], DATA_SCHEMA.names):
+                pace.spend(2 * group.size_bytes)
+                writer.write(group.read().cast(DATA_SCHEMA))
+        written.append(writer.close())
+    _check_merged(log, int(files.record_count[removes].sum()), written)
+    metadata = CommitMetadata(token=new_token(), kind="merge")
+    log.commit(snapshot, family=MAINTENANCE_APP_ID, metadata=metadata, adds=written, removes=removes)
+    return len(labels)
 
-    def rows(files: NDArray[np.bool_]) -> DataFrame:
-        return table.where(any_of(ranges_of(snapshot.files, files))).select(*LOG_COLUMNS)
 
-    Rewrite(
-        log=log,
-        spark=spark,
-        snapshot=snapshot,
-        groups=groups,
-        rows=rows,
-        read=np.ones(len(snapshot.files.partition), dtype=np.bool_),
-        left_bytes=snapshot.files.size_bytes,
-        one_slice=True,
-        parallelism=parallelism,
-        pace=pace,
-    ).commit("merge")
-    return sum(len(mine) for mine in groups.values())
+def _check_merged(log: TopicLog, before: int, written: Sequence[DataFile]) -> None:
+    """Raise `CorruptLog` when the merged files do not hold as many records as the Delta log says of those before."""
+    after = sum(one.record_count for one in written)
+    if before != after:
+        message = (
+            f"topic {log.name}: segments to be merged hold {before} records by the Delta log, but {after} were read; nothing was changed"
+        )
+        raise CorruptLog(message)

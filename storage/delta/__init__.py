@@ -2,8 +2,8 @@
 
 ```
  snapshot   a table version as arrays (no Spark job)      history    the commits and what each carries
- commit     the only way to commit records                delta_transaction   Delta's part in it
- lock       one committing process on a local disk        crash_points        moments at which tests crash
- footers, slice_ranges, plan_values                       help for plans
+ commit     the only way to commit to a log               crash_points   moments at which tests crash
+ spark_rows rows of a DataFrame as data files             lock       one committing process on a local disk
+ footers, plan_values                                     help for plans
 ```
 """

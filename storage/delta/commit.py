@@ -1,63 +1,63 @@
-"""Every commit of records goes through here (the ledger's, which Spark never writes, are in `ledger`).
+"""Every commit to the log: by the public Delta protocol, put only where no commit of that version exists.
 
-A commit is *one Delta commit*, by compare-and-set: it begins at the table version that it was planned with, names the application id that
-all its peers share, and another commit of that id since then is a conflict (`delta_transaction`). Delta gives three answers:
+```
+ version      7       8        9       10
+              plan    append   swap    ← ours, planned at 7: exactly here or not at all
+```
 
-* it returns the version: written;
-* it raises a conflict: nothing was written → `CommitConflict`;
-* it raises anything else: written or not, nobody knows yet.
+The commits of a log are of two families, *appends* and *maintenance* (swap, retention, deletion). Each has an application id whose
+version every commit of the family raises. A commit is planned at a version V and made at the newest version W. Between the two
 
-So after an error the newest commits are asked for our token. Found: ours. Not found: not ours. Cannot be asked: `CommitStateUnknown`.
+* the own family must not have moved: else `CommitConflict`, plan again;
+* the other family may have: appends write slices of their own, maintenance removes only files of the snapshot that it was planned with;
+* a commit that is not ours must not have touched a file or the table's metadata (an OPTIMIZE, a RESTORE): else `CommitConflict`, so that
+  the next plan sees what it did.
+
+The commit is put at W + 1 if that version is absent, on a local disk as on an object store; if another writer was first, W is read
+again. After an error of unknown outcome the newer commits are searched for our token. Found: committed. Not found: not committed. The
+table cannot be read: `CommitStateUnknown`. On a local disk the commit is flushed to the disk before it counts.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from lastword.compaction.errors import CommitConflict, CommitStateUnknown, LastwordError
-from lastword.storage.delta import delta_transaction
-from lastword.storage.delta.history import CommitMetadata
-from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID
+from lastword.compaction.errors import CommitConflict, CommitStateUnknown
+from lastword.storage.delta.history import CommitMetadata, find_token
+from lastword.storage.delta.snapshot import txn_version
+from lastword.storage.files.data_files import sync_folder
+from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.schema import PLACE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    import numpy as np
+    from deltalake import DeltaTable
+    from numpy.typing import NDArray
 
-    from lastword.storage.delta.snapshot import LogSnapshot
-
-    #: (token, since table version) → the table version that carries the token, or None.
-    Finder = Callable[[str, int], "int | None"]
+    from lastword.storage.delta.snapshot import Files, LogSnapshot
+    from lastword.storage.files.data_files import DataFile
 
 T = TypeVar("T")
-
-#: What Delta raises when another commit came first; the message of the Java class is all that survives the way into Python.
-_CONFLICTS: Final = (
-    "ConcurrentTransactionException",
-    "ConcurrentAppendException",
-    "ConcurrentDeleteReadException",
-    "ConcurrentDeleteDeleteException",
-    "ConcurrentWriteException",
-    "DELTA_CONCURRENT_",
-    "MetadataChangedException",
-    "ProtocolChangedException",
-    "DELTA_METADATA_CHANGED",
-    "DELTA_PROTOCOL_CHANGED",
-)
-
-
-def is_conflict(error: BaseException) -> bool:
-    """Tell whether Delta refused a commit because another one came first."""
-    return any(name in str(error) for name in _CONFLICTS)
+#: How often another writer may be first at the version that a commit is put at.
+_ATTEMPTS: Final = 100
+#: Actions that say nothing about files or metadata.
+_HARMLESS: Final = frozenset({"commitInfo", "txn"})
 
 
 def retry_on_conflict(once: Callable[[], T], *, attempts: int = 10) -> T:
     """Do something that plans and commits, again from a fresh plan while commits of others come first."""
     for attempt in Retrying(
-        retry=retry_if_exception(_came_second),
+        retry=retry_if_exception_type(CommitConflict),
         stop=stop_after_attempt(attempts),
         wait=wait_random_exponential(multiplier=0.05, max=2),
         reraise=True,
@@ -67,90 +67,133 @@ def retry_on_conflict(once: Callable[[], T], *, attempts: int = 10) -> T:
     raise AssertionError  # Retrying reraises
 
 
-def _came_second(error: BaseException) -> bool:
-    """Tell whether nothing was written; a `CommitStateUnknown` that quotes Delta's conflict is not that."""
-    return isinstance(error, CommitConflict) or (not isinstance(error, LastwordError) and is_conflict(error))
-
-
 def new_token() -> str:
     """Return a token that no other commit carries."""
     return uuid.uuid4().hex
 
 
-def commit_append(rows: DataFrame, location: str, snapshot: LogSnapshot, *, find: Finder, queries: Mapping[str, int], codec: str) -> int:
-    """Append `rows` (the columns of the log table) in one commit and return its table version.
-
-    `snapshot` is what the rows were numbered with; `find(token, since_version)` asks the table which of its newer versions carries a
-    token. Raises `CommitConflict` when another append came first: nothing of ours is in the table then; and `CommitStateUnknown` when the
-    table cannot be asked. Any other error of the write is raised as it came, after the table was asked and did not have the commit.
-    """
-    metadata = CommitMetadata(token=new_token(), kind="append", queries=queries, append_txn=snapshot.append_txn + 1)
-    options = {"txnAppId": APPEND_APP_ID, "txnVersion": str(snapshot.append_txn + 1), "compression": codec}
-    turns = [(rows, None)]
-    return _commit(rows.sparkSession, turns, options, metadata, mode="append", location=location, snapshot=snapshot, find=find)
-
-
-def commit_swap(
-    spark: SparkSession,
-    turns: Iterable[tuple[DataFrame, str]],
-    location: str,
+def commit_files(
+    refreshed: Callable[[], DeltaTable],
     snapshot: LogSnapshot,
     *,
-    kind: str,
-    receipts: Sequence[Mapping[str, Any]],
-    find: Finder,
-    codec: str,
-) -> int:
-    """Put rows in the place of slices, in one commit, and return its table version.
-
-    `turns` are rows and the condition of the slices that they replace; each is asked for when the one before is written. No reader of a
-    Delta stream sees the commit (`dataChange=false`). The slices are those of `snapshot`: any other swap since then is a `CommitConflict`,
-    and nothing was changed; appends may have come. Errors as `commit_append`.
-    """
-    metadata = CommitMetadata(
-        token=new_token(), kind=kind, queries=snapshot.queries, append_txn=snapshot.append_txn, receipts=tuple(receipts)
-    )
-    options = {
-        "txnAppId": MAINTENANCE_APP_ID,
-        "txnVersion": str(snapshot.maintenance_txn + 1),
-        "dataChange": "false",
-        "compression": codec,
-    }
-    return _commit(spark, turns, options, metadata, mode="overwrite", location=location, snapshot=snapshot, find=find)
-
-
-def _commit(
-    spark: SparkSession,
-    turns: Iterable[tuple[DataFrame, str | None]],
-    options: Mapping[str, str],
+    family: str,
     metadata: CommitMetadata,
-    *,
-    mode: str,
-    location: str,
-    snapshot: LogSnapshot,
-    find: Finder,
+    adds: Sequence[DataFile],
+    removes: NDArray[np.bool_] | None = None,
+    transactions: Mapping[str, int] | None = None,
 ) -> int:
-    """Write; after an error ask the table whether the commit is there, whatever Delta said."""
-    given = {**options, "userMetadata": metadata.to_json()}
-    try:
-        return delta_transaction.write(spark, turns, location, mode=mode, options=given, planned_version=snapshot.version)
-    except Exception as failure:
-        version = _find(find, location, metadata.token, snapshot.version)
-        if version is not None:
-            return version
-        if is_conflict(failure):
-            peer = "append" if mode == "append" else "swap of segments"
-            message = f"{location}: another {peer} was committed after table version {snapshot.version}; nothing of this one was written"
-            raise CommitConflict(message) from failure
-        raise
+    """Commit files to the log in one commit and return its table version.
+
+    `refreshed` returns the table at its newest version; `snapshot` is what the files were planned with, of whose files `removes` are to
+    leave the table. An append (no `removes`) is a change of data for Delta's streams; maintenance is none. `transactions` are versions of
+    further application ids, such as a streaming query's micro-batch.
+
+    Raises `CommitConflict` when the plan is an old one: nothing of ours is in the table; `CommitStateUnknown` when that cannot be found
+    out. Any other error of the write is raised as it came, after the table was searched and did not have the commit.
+    """
+    expected = snapshot.txn(family)
+    removed = [] if removes is None else _removed(snapshot.files, removes)
+    added = [_added(one, data_change=removes is None) for one in adds]
+    ids = {**(transactions or {}), family: expected + 1}
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": metadata.to_json()},
+        max_commit_retries=0,
+        app_transactions=[Transaction(name, version) for name, version in ids.items()],
+    )
+    # A checkpoint is written here only where no service does it (`delta.checkpointInterval`).
+    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+    for _ in range(_ATTEMPTS):
+        table = refreshed()
+        _check_plan(table, snapshot, family, expected)
+        version = table.version() + 1
+        try:
+            table.create_write_transaction(
+                [*removed, *added], "append", table.schema(), commit_properties=properties, post_commithook_properties=hooks
+            )
+        except CommitFailedError:
+            if _find(refreshed, metadata.token, snapshot.version) is not None:  # another commit was first, or an answer was lost
+                break
+            continue
+        except Exception:
+            if _find(refreshed, metadata.token, snapshot.version) is None:
+                raise
+            break
+        _sync(table.table_uri, version)
+        return version
+    found = _find(refreshed, metadata.token, snapshot.version)
+    if found is None:
+        message = f"{refreshed().table_uri}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
+        raise CommitConflict(message)
+    _sync(refreshed().table_uri, found)
+    return found
 
 
-def _find(find: Finder, location: str, token: str, since_version: int) -> int | None:
+def _added(file: DataFile, *, data_change: bool) -> AddAction:
+    places = {name: str(getattr(file, name)) for name in PLACE_COLUMNS}
+    return AddAction(file.path, file.size_bytes, places, int(time.time() * 1000), data_change, file.stats)
+
+
+def _removed(files: Files, which: NDArray[np.bool_]) -> list[RemoveAction]:
+    now_ms = int(time.time() * 1000)
+    columns = (files.path[which], files.size_bytes[which].tolist(), *(getattr(files, name)[which].tolist() for name in PLACE_COLUMNS))
+    return [
+        RemoveAction(path, False, now_ms, size, dict(zip(PLACE_COLUMNS, map(str, place), strict=True)))  # noqa: FBT003  no change of data
+        for path, size, *place in zip(*columns, strict=True)
+    ]
+
+
+def _check_plan(table: DeltaTable, snapshot: LogSnapshot, family: str, expected: int) -> None:
+    """Raise `CommitConflict` if a commit after the snapshot makes its plan an old one."""
+    if txn_version(table, family) != expected:
+        message = (
+            f"{table.table_uri}: another commit of {family} came after table version {snapshot.version}; nothing of this one was written"
+        )
+        raise CommitConflict(message)
+    for version in range(snapshot.version + 1, table.version() + 1):
+        actions = _actions(table, version)
+        if actions is None or not _is_compatible(actions):
+            what = "a commit that is gone" if actions is None else f"a commit of another writer ({_operation(actions)})"
+            message = f"{table.table_uri}: {what} came at table version {version}; nothing of this one was written"
+            raise CommitConflict(message)
+
+
+def _actions(table: DeltaTable, version: int) -> list[dict[str, Any]] | None:
+    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
     try:
-        return find(token, since_version)
+        with filesystem.open_input_stream(f"_delta_log/{version:020}.json") as stream:
+            return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+    except FileNotFoundError:
+        return None
+
+
+def _is_compatible(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a commit is ours, or says nothing about files and metadata."""
+    info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    return CommitMetadata.from_json(info.get("userMetadata")) is not None or all(set(one) <= _HARMLESS for one in actions)
+
+
+def _operation(actions: Sequence[Mapping[str, Any]]) -> str:
+    return str(next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), None) or "unknown operation")
+
+
+def _find(refreshed: Callable[[], DeltaTable], token: str, since_version: int) -> int | None:
+    """Return the version of the commit that carries our token; None when there is none."""
+    try:
+        return find_token(refreshed(), token, since_version)
     except Exception as error:
         message = (
-            f"{location}: whether the commit after table version {since_version} was written cannot be found out ({error}); "
+            f"whether the commit after table version {since_version} was written cannot be found out ({error}); "
             "stop, and let the next start look at the table"
         )
         raise CommitStateUnknown(message) from error
+
+
+def _sync(location: str, version: int) -> None:
+    """Flush a commit to a local disk: the power may fail after it counts."""
+    folder = local_path(location)
+    if folder is None:
+        return
+    log = folder / "_delta_log"
+    with (log / f"{version:020}.json").open("rb") as stream:
+        os.fsync(stream.fileno())
+    sync_folder(log)

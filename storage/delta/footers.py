@@ -19,21 +19,15 @@ if TYPE_CHECKING:
 
 _LEAST_RECORDS: Final = 30
 _LENGTH_BYTES: Final = 4
-#: What pass 1 of a cleaning reads of a file (`lastword.storage.cleaning.cleaning_index`).
-_INDEXED: Final = frozenset({"key", "offset", "control", "producer_id", "txn_first_offset"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """What a record takes in a file: `key` and `rest` (value and headers) are stored bytes a raw byte, `overhead` is bytes a record.
-
-    `indexed` is the share of a file's bytes that a cleaning reads to map its keys.
-    """
+    """What a record takes in a file: `key` and `rest` (value and headers) are stored bytes a raw byte, `overhead` is bytes a record."""
 
     key: float = 1.0
     rest: float = 1.0
     overhead: float = 16.0
-    indexed: float = 1.0
 
 
 def read_compression(location: str, snapshot: LogSnapshot, storage_options: Mapping[str, str]) -> Compression | None:
@@ -54,21 +48,19 @@ def read_compression(location: str, snapshot: LogSnapshot, storage_options: Mapp
 
 
 def _compression(metadata: pq.FileMetaData) -> Compression:
-    raw, stored, indexed = {"key": 0, "rest": 0}, {"key": 0, "rest": 0, "overhead": 0}, 0
+    raw, stored = {"key": 0, "rest": 0}, {"key": 0, "rest": 0, "overhead": 0}
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
             column = metadata.row_group(group).column(number)
             name = column.path_in_schema.split(".")[0]
             part = {"key": "key", "value": "rest", "headers": "rest"}.get(name, "overhead")
             stored[part] += column.total_compressed_size
-            indexed += column.total_compressed_size if name in _INDEXED else 0
             if part != "overhead":
                 raw[part] += max(0, column.total_uncompressed_size - _LENGTH_BYTES * column.num_values)
     return Compression(
         key=_ratio(stored["key"], raw["key"]),
         rest=_ratio(stored["rest"], raw["rest"]),
         overhead=stored["overhead"] / metadata.num_rows,
-        indexed=indexed / sum(stored.values()),
     )
 
 

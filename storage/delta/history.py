@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from lastword.storage.files.paths import filesystem_of
 
@@ -14,29 +14,21 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow import fs
 
-_HISTORY_STEPS: Final = (1, 20, 1_000, None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
     """What every commit of ours writes into its `userMetadata`.
 
-    `token` makes the commit recognisable as ours whatever the writer was told; `queries` carries the last micro-batch of each
-    streaming query forward, so that a replayed one is recognised by its id, as of the append with the txn version `append_txn`;
-    `receipts` are those of a cleaning.
+    `token` makes the commit recognisable as ours whatever the writer was told; `receipts` are those of a cleaning.
     """
 
     token: str
     kind: str
-    queries: Mapping[str, int] = field(default_factory=dict)
-    append_txn: int = -1
     receipts: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> str:
         """Return the JSON text for `userMetadata`."""
-        body: dict[str, Any] = {"lastword": 1, "kind": self.kind, "token": self.token, "queries": dict(self.queries)}
-        if self.append_txn >= 0:
-            body["append_txn"] = self.append_txn
+        body: dict[str, Any] = {"lastword": 1, "kind": self.kind, "token": self.token}
         if self.receipts:
             body["receipts"] = [dict(receipt) for receipt in self.receipts]
         return json.dumps(body, separators=(",", ":"))
@@ -53,8 +45,6 @@ class CommitMetadata:
         return CommitMetadata(
             token=body["token"],
             kind=body["kind"],
-            queries=body.get("queries", {}),
-            append_txn=body.get("append_txn", -1),
             receipts=tuple(body.get("receipts", ())),
         )
 
@@ -72,22 +62,6 @@ class Commit:
     operation: str
     metadata: CommitMetadata | None
     restored_version: int | None = None
-
-
-def newest_metadata(table: DeltaTable, append_txn: int = -1) -> CommitMetadata | None:
-    """Return what the newest commit of ours carries that knows of the append `append_txn`.
-
-    Commits that are not ours (an OPTIMIZE by hand, say) are looked past, and so is a cleaning that was planned before that append and
-    committed after it: the queries that it carries forward are old ones.
-    """
-    for limit in _HISTORY_STEPS:
-        found = _history(table, limit)
-        for commit in found:
-            if commit.metadata is not None and (commit.metadata.append_txn >= append_txn or commit.metadata.kind == "append"):
-                return commit.metadata
-        if limit is None or len(found) < limit:
-            break
-    return None
 
 
 def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:

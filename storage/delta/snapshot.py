@@ -1,8 +1,8 @@
 """The log at one table version, from the Delta log alone: no Spark job, no record read.
 
 Everything here comes from the add actions of the Delta log (sizes, record counts, minima and maxima of the columns named in
-`delta.dataSkippingStatsColumns`), the newest commit's `userMetadata` and the table's transaction versions. Opening costs tens of
-milliseconds, refreshing after a commit a few.
+`delta.dataSkippingStatsColumns`) and the table's transaction versions. Opening costs tens of milliseconds, refreshing after a commit a
+few.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
-from lastword.storage.delta.history import newest_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from deltalake import DeltaTable
     from numpy.typing import NDArray
@@ -68,6 +68,7 @@ class Files:
             micros = longs(name)
             return np.where(micros == _ABSENT, _ABSENT, micros // 1000)
 
+        _check_statistics(table, column)
         partition, segment, slice_ = longs("partition.partition"), longs("partition.segment"), longs("partition.slice")
         order = np.lexsort((longs("min.offset"), slice_, segment, partition))
         records, nulls, untimed = longs("num_records"), longs("null_count.producer_id"), longs("null_count.timestamp")
@@ -91,28 +92,41 @@ class Files:
         return Files(path=paths[order], **{name: values[order] for name, values in arrays.items()})
 
 
+def _check_statistics(table: DeltaTable, column: Mapping[str, pa.Array]) -> None:
+    """Raise `CorruptLog` for a file without the statistics that offsets are assigned by."""
+    for name in ("num_records", "min.offset", "max.offset", "null_count.producer_id", "null_count.timestamp"):
+        values = column.get(name)
+        if len(column["path"]) and (values is None or values.null_count):
+            lacking = column["path"] if values is None else column["path"].filter(values.is_null())
+            message = (
+                f"{table.table_uri} version {table.version()}: {len(lacking)} files have no statistics ({name}), such as {lacking[0]}; "
+                "lastword writes them for every file, so another writer added or rewrote these. RESTORE the table to the version before"
+            )
+            raise CorruptLog(message)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSnapshot:
-    """The log at `version`: files, the two compare-and-set counters, and where each streaming query stands."""
+    """The log at `version`: its files, and the compare-and-set counters of the two families of commits."""
 
     version: int
     append_txn: int
     maintenance_txn: int
-    queries: Mapping[str, int]
     files: Files
 
     @staticmethod
     def of(table: DeltaTable) -> LogSnapshot:
         """Take a snapshot of the version that `table` has loaded."""
-        append_txn = _txn_version(table, APPEND_APP_ID)
-        newest = newest_metadata(table, append_txn)
         return LogSnapshot(
             version=table.version(),
-            append_txn=append_txn,
-            maintenance_txn=_txn_version(table, MAINTENANCE_APP_ID),
-            queries=dict(newest.queries) if newest else {},
+            append_txn=txn_version(table, APPEND_APP_ID),
+            maintenance_txn=txn_version(table, MAINTENANCE_APP_ID),
             files=Files.of(table),
         )
+
+    def txn(self, family: str) -> int:
+        """Return the compare-and-set counter of a family of commits."""
+        return self.append_txn if family == APPEND_APP_ID else self.maintenance_txn
 
     def partitions(self) -> list[int]:
         """Return the partitions that hold at least one record."""
@@ -222,6 +236,21 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
     ]
 
 
-def _txn_version(table: DeltaTable, app_id: str) -> int:
+def txn_version(table: DeltaTable, app_id: str) -> int:
+    """Return the version of an application id at the loaded table version; -1 when it never committed."""
     version = table.transaction_version(app_id)
     return -1 if version is None else version
+
+
+def files_in(files: Files, spans: Iterable[tuple[int, int, int]]) -> NDArray[np.bool_]:
+    """Tell for every file whether its slice lies in one of some disjoint spans (partition, first slice, last slice)."""
+    of_partition: dict[int, list[tuple[int, int]]] = {}
+    for partition, first, last in spans:
+        of_partition.setdefault(partition, []).append((first, last))
+    inside = np.zeros(len(files.partition), dtype=np.bool_)
+    for partition, pairs in of_partition.items():
+        firsts, lasts = np.asarray(sorted(pairs), dtype=np.int64).T
+        mine = np.flatnonzero(files.partition == partition)
+        before = np.searchsorted(firsts, files.slice[mine], side="right") - 1
+        inside[mine] = (before >= 0) & (files.slice[mine] <= lasts[np.maximum(before, 0)])
+    return inside

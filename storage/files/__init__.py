@@ -1,1 +1,7 @@
-"""What lies where: the columns of the tables, and the folders of a log.dir and of a topic."""
+"""What lies where: the columns of the tables, the folders of a log.dir and of a topic, and the data files.
+
+```
+ schema       columns and properties of the tables            paths          folders, local or on an object store
+ data_files   writes a slice as Parquet, with statistics       data_reader    reads one row group at a time
+```
+"""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow as pa
 from deltalake import Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType, StructType
 
@@ -54,6 +55,26 @@ LOG_FIELDS: Final = (
 )
 LOG_COLUMNS: Final = tuple(field.name for field in LOG_FIELDS)
 
+#: The columns of a data file, as Arrow: those of the table without the ones that name its folders.
+DATA_SCHEMA: Final = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("sequence", pa.int32()),
+        ("txn_first_offset", pa.int64()),
+        ("control", pa.string()),
+        ("appended_at", pa.timestamp("us", "UTC")),
+        ("delete_horizon", pa.timestamp("us", "UTC")),
+    ]
+)
+#: What the Delta log says of each data file: all that the control plane asks for; never of key or value, which do not belong there.
+STATISTICS_COLUMNS: Final = ("offset", "timestamp", "appended_at", "delete_horizon", "producer_id")
+
 #: The columns that `records()` shows: all but the two that only say in which file a record lies.
 RECORD_COLUMNS: Final = tuple(name for name in LOG_COLUMNS if name not in {"segment", "slice"})
 
@@ -88,9 +109,8 @@ LEDGER_FIELDS: Final = (
     Field("details", _STRING),
 )
 
-#: Statistics only of what the control plane asks for; never of key or value (cost, and keys do not belong in the Delta log).
 _LOG_PROPERTIES: Final = {
-    "delta.dataSkippingStatsColumns": "offset,timestamp,appended_at,delete_horizon,producer_id",
+    "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
     # The commit that writes one takes a second longer; the service writes them more often, beside the appends
     # (`lastword.storage.log.upkeep.checkpoint`, ADR 0024).
     "delta.checkpointInterval": "500",

@@ -22,10 +22,10 @@ from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
 from lastword.compaction.readers import unread_offsets
-from lastword.storage.delta.commit import retry_on_conflict
+from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.footers import Compression, read_compression
-from lastword.storage.delta.history import commits_since, find_token, telling
-from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.delta.history import commits_since, telling
+from lastword.storage.delta.snapshot import LogSnapshot, txn_version
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.producer_states import ProducerLog
@@ -33,11 +33,14 @@ from lastword.storage.log.producer_states import ProducerLog
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.producers import ProducerState
-    from lastword.storage.delta.history import Commit
+    from lastword.storage.delta.history import Commit, CommitMetadata
+    from lastword.storage.files.data_files import DataFile
     from lastword.storage.files.paths import TopicPaths
     from lastword.storage.log.producer_states import ProducerCache, States
     from lastword.storage.log.reader_history import HistoryWatch, ReaderHistory
@@ -113,10 +116,26 @@ class TopicLog:
                 self._snapshot = LogSnapshot.of(table)
             return self._snapshot
 
-    def committed_at(self, token: str, since_version: int) -> int | None:
-        """Return the table version after `since_version` whose commit carries `token`; None when there is none."""
+    def commit(
+        self,
+        snapshot: LogSnapshot,
+        *,
+        family: str,
+        metadata: CommitMetadata,
+        adds: Sequence[DataFile],
+        removes: NDArray[np.bool_] | None = None,
+        transactions: Mapping[str, int] | None = None,
+    ) -> int:
+        """Commit files to the log, as `lastword.storage.delta.commit.commit_files` says, and return the table version."""
         with self._lock:
-            return find_token(self._refreshed(), token, since_version)
+            return commit_files(
+                self._refreshed, snapshot, family=family, metadata=metadata, adds=adds, removes=removes, transactions=transactions
+            )
+
+    def committed_micro_batch(self, query_id: str) -> int:
+        """Return the number of the last micro-batch that a streaming query has committed to the log; -1 when it has none."""
+        with self._lock:
+            return txn_version(self._refreshed(), query_id)
 
     def _refreshed(self) -> DeltaTable:
         if self._table is None:

@@ -4,7 +4,7 @@
 |---|---|---|
 | files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | VACUUM LITE, which lists no files |
 | files that no commit ever named (a crash left them) | as long | VACUUM FULL, once a day |
-| Delta log of the log | 7 days | Delta's own clean-up, at each Delta log checkpoint (`lastword.storage.files.schema.log_properties`) |
+| Delta log of the log | 7 days | clean-up at each Delta log checkpoint of the service (`lastword.storage.files.schema.log_properties`) |
 | dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
@@ -17,12 +17,15 @@ Older table versions than 7 days cannot be read, whatever files are there: their
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
+from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
+from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
@@ -101,25 +104,28 @@ def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> 
     session.sql(f"VACUUM delta.`{location.replace('`', '``')}` {kind} RETAIN {-(-retention_ms // HOUR_MS)} HOURS")
 
 
-def checkpoint(log: TopicLog, spark: SparkSession) -> int:
+def checkpoint(log: TopicLog) -> int:
     """Write a checkpoint of the log's Delta log when the last one is `CHECKPOINT_COMMITS` old; return the table version of the newest.
 
-    Beside it each 500th commit writes one (`lastword.storage.files.schema.log_properties`), and who waits for that commit waits for it,
-    too: for where nobody does this. Raises `RuntimeError` when none was written: Delta says why in its own log alone.
+    Commits older than `delta.logRetentionDuration` are removed with it. Beside it each 500th commit writes one
+    (`lastword.storage.files.schema.log_properties`), for where nobody does this.
     """
-    jvm = _jvm(spark)
-    delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, log.paths.log)  # noqa: SLF001
-    none = jvm.scala.Option.empty()
-    snapshot = delta_log.update(False, none, none)  # noqa: FBT003  as Delta's own writes do
-    newest, version = int(snapshot.checkpointProvider().version()), int(snapshot.version())
-    if version - newest < CHECKPOINT_COMMITS:
+    table = DeltaTable(log.paths.log, storage_options=dict(log.storage_options))
+    newest = _newest_checkpoint(log)
+    if table.version() - newest < CHECKPOINT_COMMITS:
         return newest
-    delta_log.checkpoint(snapshot, none)
-    written = int(delta_log.update(False, none, none).checkpointProvider().version())  # noqa: FBT003
-    if written < version:
-        message = f"topic {log.name}: Delta wrote no checkpoint of its log at table version {version}; the newest is of {written}"
-        raise RuntimeError(message)
-    return written
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    return table.version()
+
+
+def _newest_checkpoint(log: TopicLog) -> int:
+    """Return the table version of the newest checkpoint, as the Delta log names it; -1 when it names none."""
+    try:
+        with filesystem_of(log.paths.log, log.storage_options).open_input_stream("_delta_log/_last_checkpoint") as stream:
+            return int(json.loads(stream.read())["version"])
+    except FileNotFoundError:
+        return -1
 
 
 def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, retention_ms: int) -> None:

@@ -22,9 +22,8 @@ from pyspark.sql import functions as F
 from lastword.compaction.errors import UserError
 from lastword.compaction.producers import Control
 from lastword.compaction.read_positions import Extent, Position
-from lastword.storage.cleaning.judged import position
 from lastword.storage.delta.plan_values import by_partition
-from lastword.storage.files.schema import RECORD_COLUMNS, TRANSACTION
+from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS, TRANSACTION
 from lastword.storage.log.producer_states import has_producers
 
 if TYPE_CHECKING:
@@ -186,11 +185,16 @@ def latest_records(
         same = (F.col("partition") == F.col("__partition")) & (F.col("key") == F.col("__key"))
         last = everything.where(living).join(F.broadcast(newer), same & (F.col("offset") < F.col("__offset")), "left_anti")
     else:
-        newest = _newest(everything.where(asked).select(*place)).select(position("__partition", "__offset").alias("__position"))
+        newest = _newest(everything.where(asked).select(*place)).select(_position("__partition", "__offset").alias("__position"))
         if view.records(view.start) * _POSITION_BYTES <= heap:
             newest = F.broadcast(newest)
-        last = everything.where(living).withColumn("__position", position()).join(newest, "__position", "left_semi")
+        last = everything.where(living).withColumn("__position", _position()).join(newest, "__position", "left_semi")
     return last.select(*LATEST_COLUMNS)
+
+
+def _position(partition: str = "partition", offset: str = "offset") -> Column:
+    """Return the row's position: partition and offset in one long."""
+    return F.expr(f"shiftleft(CAST({partition} AS BIGINT), {OFFSET_BITS}) | {offset}")
 
 
 def _newest(rows: DataFrame) -> DataFrame:

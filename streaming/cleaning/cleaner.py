@@ -277,7 +277,7 @@ class Cleaner:
             logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
             logs = [one for one in logs if only in {None, one.partition}]
             with self.locks.in_progress(log, [one.partition for one in logs]):
-                return remove_segments(log, spark, snapshot, logs, now_ms=now_ms)
+                return remove_segments(log, snapshot, logs, now_ms=now_ms)
 
         try:
             return retry_on_conflict(once), None
@@ -314,7 +314,7 @@ class Cleaner:
                 logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
                 logs = [one for one in logs if one.unreadable is None]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
-                    return merge_small_files(log, spark, snapshot, logs, parallelism=self._parallelism, pace=self._pace(log, pacing))
+                    return merge_small_files(log, snapshot, logs, pace=self._pace(log, pacing))
 
         return retry_on_conflict(once)
 

@@ -254,7 +254,7 @@ class MaintenanceScheduler:
             return
         with suppress(CommitConflict), self.cleaner.locks.in_progress(log, range(log.decisions().partitions)):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
-            due.checkpoint_version = checkpoint(log, self.spark)
+            due.checkpoint_version = checkpoint(log)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]

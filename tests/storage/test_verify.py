@@ -11,9 +11,9 @@ from deltalake import DeltaTable as ArrowTable
 from pyspark.sql import functions as F
 
 from lastword import LogDir
-from lastword.storage.delta.commit import commit_append, commit_swap
 from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 from lastword.storage.ledger.decisions import Decision, Kind
+from tests.commits import commit_append, commit_swap
 from tests.pictures import T0, history, rows
 
 if TYPE_CHECKING:
@@ -74,25 +74,6 @@ def _drawn(spark: SparkSession, pictures: list[tuple[int, str]]) -> DataFrame:
     return frame.coalesce(1).withColumns(made).sortWithinPartitions(*PLACE_COLUMNS, "row").select(*LOG_COLUMNS)
 
 
-def _written(topic: Topic, drawn: DataFrame) -> None:
-    """Append rows as they are, whatever is wrong with them."""
-    commit_append(drawn, topic.log.paths.log, topic.log.snapshot(), find=topic.log.committed_at, queries={}, codec="zstd")
-
-
-def _swapped(topic: Topic, drawn: DataFrame, replaced: str, kind: str = "clean") -> None:
-    """Put rows in the place of others, as a swap with a bug would."""
-    commit_swap(
-        drawn.sparkSession,
-        [(drawn, replaced)],
-        topic.log.paths.log,
-        topic.log.snapshot(),
-        kind=kind,
-        receipts=(),
-        find=topic.log.committed_at,
-        codec="zstd",
-    )
-
-
 def _said_clean(topic: Topic, checkpoints: dict[int, int]) -> None:
     """Write receipts of cleanings that never were."""
     version = topic.log.snapshot().version
@@ -116,7 +97,7 @@ def test_every_broken_invariant_of_the_records_is_told_of_its_partition(spark: S
     count = len(_LOGS)
     topic = logs.create_topic("broken", partitions=count + 2, config=_EAGER)
     pictures = [(partition, picture) for partition, (picture, _) in enumerate(_LOGS)]
-    _written(topic, _drawn(spark, [*pictures, (count, "0/0: 0 a=1"), (count + 2, "0/0: 0 a=1")]))
+    commit_append(topic.log, _drawn(spark, [*pictures, (count, "0/0: 0 a=1"), (count + 2, "0/0: 0 a=1")]))
     ends = topic.log.snapshot().log_end_offsets(count + 3)
     _said_clean(topic, {**dict(enumerate(ends[:count])), count: 2})
     start = Decision(kind=Kind.START, time_ms=T0, partition=count + 1, offset=5, table_version=topic.log.snapshot().version)
@@ -141,7 +122,7 @@ def test_commits_that_are_not_ours_other_columns_and_false_statistics_are_told(s
     topic = logs.create_topic("foreign")
     for picture in ("a=1 b=1", "c=1"):
         topic.append(rows(spark, picture), now_ms=T0)
-    _swapped(topic, _drawn(spark, [(0, "0/0: 0 a=1, 1 b=1")]), "partition = 0 AND slice = 0", kind="polish")
+    commit_swap(topic.log, _drawn(spark, [(0, "0/0: 0 a=1, 1 b=1")]), [(0, 0)], kind="polish")
     spark.sql(f"ALTER TABLE delta.`{topic.log.paths.log}` ADD COLUMNS (colour string)")
     DeltaTable.forPath(spark, topic.log.paths.log).delete("offset = 0")
     commit = Path(topic.log.paths.log, "_delta_log", f"{2:020}.json")
@@ -172,7 +153,7 @@ def test_offsets_that_are_given_twice_are_told_and_those_that_a_restore_took_bac
     topic = logs.create_topic("twice", partitions=2)
     for picture in ("a=1 b=1", "c=1"):
         topic.append(rows(spark, picture, partition=1), now_ms=T0)
-    _swapped(topic, _drawn(spark, [(1, "0/2: 2 c=1")]).where("false"), "partition = 1 AND slice = 2")
+    commit_swap(topic.log, _drawn(spark, [(1, "0/2: 2 c=1")]).where("false"), [(1, 2)])
     fallen = "partition 1: the log ends at offset 2, but offsets up to 2 were given before"
     again = "partition 1: table version 4 appended from offset 2 on, but offsets up to 2 were given before"
     assert topic.verify().problems == (fallen,)
@@ -203,7 +184,7 @@ def test_offsets_are_compared_with_what_is_left_of_the_history(spark: SparkSessi
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(1)
     topic.append(rows(spark, "d=1"), now_ms=T0)
     assert topic.verify().ok
-    _swapped(topic, _drawn(spark, [(0, "0/2: 2 d=1")]).where("false"), "partition = 0 AND slice = 2")
+    commit_swap(topic.log, _drawn(spark, [(0, "0/2: 2 d=1")]).where("false"), [(0, 2)])
     topic.append(rows(spark, "e=1"), now_ms=T0)
     told = ("partition 0: table version 6 appended from offset 2 on, but offsets up to 2 were given before",)
     folder = Path(topic.log.paths.log, "_delta_log")
@@ -242,7 +223,7 @@ def test_files_that_cannot_be_read_are_named_with_their_offsets(spark: SparkSess
     gone, cut, garbled = (Path(topic.log.paths.log, str(path)) for path in topic.log.snapshot().files.path)
     whole = garbled.read_bytes()
     garbled.write_bytes(whole[:4] + bytes(200) + whole[204:])
-    garbled.with_name(f".{garbled.name}.crc").unlink()
+    garbled.with_name(f".{garbled.name}.crc").unlink(missing_ok=True)
     report = topic.verify()
     assert len(report.problems) == 1
     assert report.problems[0].startswith("the records cannot be read, so they were not checked:")

@@ -12,13 +12,15 @@ from pyspark.sql import functions as F
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
 from lastword.storage.append import append
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.storage.delta.commit import commit_append
+from lastword.storage.delta.spark_rows import write_rows
+from tests.commits import commit_append
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import LogDir
+    from lastword.storage.files.data_files import DataFile
 
 _COMPACT = {"cleanup.policy": "compact"}
 
@@ -179,8 +181,8 @@ def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, l
     stale = topic.log.snapshot()
     log_rows = spark.read.format("delta").load(topic.log.paths.log)
     topic.append(rows(spark, "lime=1"))
-    with pytest.raises(CommitConflict, match="another append was committed"):
-        commit_append(log_rows, topic.log.paths.log, stale, find=topic.log.committed_at, queries={}, codec="zstd")
+    with pytest.raises(CommitConflict, match="another commit of lastword-append came"):
+        commit_append(topic.log, log_rows, stale)
     assert log(topic) == ["0 grape=1", "1 lime=1"]
 
 
@@ -212,11 +214,11 @@ def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
     """Delta sorts by partition, segment and slice again what is not sorted by them, and keeps no order among equals where that spills."""
     written: list[DataFrame] = []
 
-    def commit(rows: DataFrame, *given: Any, **more: Any) -> int:
+    def write(rows: DataFrame, *given: Any, **more: Any) -> list[DataFile]:
         written.append(rows)
-        return commit_append(rows, *given, **more)
+        return write_rows(rows, *given, **more)
 
-    monkeypatch.setattr(append, "commit_append", commit)
+    monkeypatch.setattr(append, "write_rows", write)
     monkeypatch.setattr(append, "SMALL_ROWS", 0 if counted else 20_000)
     monkeypatch.setattr(append, "_LEAST_ROOM", 8 if counted else float("inf"))
     topic = logs.create_topic(f"sorted-{partitions}-{named}-{counted}", partitions=partitions)

@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict
-from lastword.storage.append import append
-from lastword.storage.delta.commit import commit_append
+from lastword.storage.delta.commit import commit_files
 from lastword.storage.log import topic_log
 from tests.pictures import rows
 
@@ -71,7 +70,7 @@ def test_without_the_turn_of_the_process_compare_and_set_alone_keeps_offsets_apa
     """As on an object store, where the appenders are different processes: conflicts happen, and are planned again."""
     monkeypatch.setattr(topic_log.TopicLog, "turn", lambda _self: contextlib.nullcontext())
     conflicts = []
-    commit = commit_append
+    commit = commit_files
 
     def counted(*arguments: object, **settings: object) -> int:
         try:
@@ -80,7 +79,7 @@ def test_without_the_turn_of_the_process_compare_and_set_alone_keeps_offsets_apa
             conflicts.append(threading.current_thread().name)
             raise
 
-    monkeypatch.setattr(append, "commit_append", counted)
+    monkeypatch.setattr(topic_log, "commit_files", counted)
     _storm(spark, logs, tmp_path / "input", 6)
     assert conflicts, "the appenders met"
 

@@ -19,11 +19,12 @@ from lastword.compaction.errors import CommitConflict, UserError
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.planner import Obstacle
 from lastword.compaction.planning.receipt import CleaningReceipt
-from lastword.storage.cleaning import cleaning
 from lastword.storage.cleaning.cleaning import Cleaning
-from lastword.storage.cleaning.cleaning_reads import RoundReads
+from lastword.storage.cleaning.offset_map import KEY_COLUMNS
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.files.data_reader import row_groups
+from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
@@ -31,7 +32,7 @@ from tests.divisions import divided
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -86,30 +87,6 @@ def test_a_clean_section_gives_way_to_the_dirty_one(spark: SparkSession, logs: L
     assert (dict(receipt.removed), receipt.map_entries) == ({"superseded": 2}, 3)
 
 
-def test_the_offset_map_is_let_go_before_segments_are_written(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where its keys were sent to every task; what is written by then is judged by position alone."""
-    topic = logs.create_topic("let-go", config=_EAGER)
-    _closed(topic, rows(spark, "a=1 b=1 c=1 d=1"))
-    topic.clean(T0)
-    _closed(topic, rows(spark, "a=2 b=∅"))
-    held: dict[CrashPoint, set[int]] = {}
-    forgotten: list[set[int]] = []
-
-    def persisted() -> set[int]:
-        found = spark.sparkContext._jsc.getPersistentRDDs().items()  # noqa: SLF001
-        return {number for number, rdd in found if not (rdd.name() or "").startswith("Delta Table State")}
-
-    before = persisted()
-    monkeypatch.setattr(crash_points, "reached", lambda point: held.setdefault(point, persisted() - before))
-    monkeypatch.setattr(cleaning, "_MANY_KEYS", 2)
-    monkeypatch.setattr(RoundReads, "forget", lambda _: forgotten.append(persisted() - before))
-    topic.clean(T0)
-    assert len(held[CrashPoint.OFFSET_MAP_BUILT]) == 1
-    assert forgotten == [set(), set()]
-    assert held[CrashPoint.CLEANING_PLANNED] == set()
-    assert history(topic) == ["2 c=1", "3 d=1", "4 a=2", f"5 b=∅ @{DAY_MS}"]
-
-
 def test_a_clean_section_that_was_not_clean_loses_every_older_record_of_a_key(spark: SparkSession, logs: LogDir) -> None:
     """A checkpoint in the ledger that says too much."""
     topic = logs.create_topic("boast", config=_EAGER)
@@ -146,32 +123,38 @@ def test_an_aborted_record_below_the_log_start_is_counted_once(spark: SparkSessi
     assert topic.verify().ok
 
 
+def _column_bytes(topic: Topic, columns: Sequence[str] = DATA_SCHEMA.names) -> list[int]:
+    """Return what some columns of each file take, in the order of the log."""
+    location, files = topic.log.paths.log, topic.log.snapshot().files.path
+    return [sum(group.size_bytes for group in row_groups(location, {}, str(path), columns)) for path in files]
+
+
 def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession, logs: LogDir) -> None:
     """One segment of four micro-batches, the first and the third of them superseded."""
     topic = logs.create_topic("slices", config=_EAGER)
     for frame in ("a=1 b=1", "c=1 a=2", "b=2 a=3", "a=4 b=4"):
         topic.append(rows(spark, frame), now_ms=T0)
     topic.roll(now_ms=T0)
-    sizes = topic.log.snapshot().files.size_bytes.tolist()
+    narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
     [receipt] = topic.clean(T0)
     assert history(topic) == ["2 c=1", "6 a=4", "7 b=4"]
-    assert receipt.read_bytes == sum(sizes) + sizes[1] + sizes[3]
+    assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + whole[1] + whole[3])
 
 
 def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSession, logs: LogDir) -> None:
     """A reload of everything supersedes whole segments, dirty ones and then clean ones; what one row is left of is read."""
     topic = logs.create_topic("reloaded", config=_EAGER)
     _closed(topic, rows(spark, "a=1 b=1"), rows(spark, "a=2 b=2 c=1"), rows(spark, "a=3 b=3"))
-    sizes = [one.size_bytes for one in topic.describe().partitions[0].segments]
+    narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
     [receipt] = topic.clean(T0)
     assert history(topic) == ["4 c=1", "5 a=3", "6 b=3"]
     assert (receipt.records_before, receipt.records_after, dict(receipt.removed)) == (7, 3, {"superseded": 4})
-    assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(sizes), sum(sizes) + sum(sizes[1:]))
+    assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + sum(whole[1:]))
     _closed(topic, rows(spark, "c=2 a=4 b=4"))
-    clean, dirty = (one.size_bytes for one in topic.describe().partitions[0].segments)
+    narrow, (_, dirty) = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
     [receipt] = topic.clean(T0)
     assert history(topic) == ["7 c=2", "8 a=4", "9 b=4"]
-    assert receipt.read_bytes == (clean + dirty) + dirty
+    assert receipt.read_bytes == sum(narrow) + dirty
     assert latest(topic) == {"a": "4", "b": "4", "c": "2"}
 
 
@@ -672,17 +655,14 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
     """The dirty range is cut by the map budget; whatever the number of rounds, segments and tasks, the survivors are the same."""
     drawn = [(n % 2, f"k{(n * 7) % 23}", None if n % 11 == 0 else str(n)) for n in range(240)]
     outcomes = []
-    for budget, segment_bytes, shuffle, how in (
-        (1_048_577, "1GiB", "1", "one task"),
-        (25 * 24, "2KiB", "7", "shared"),
-        (1_048_577, "2KiB", "4", "a lane each"),
-        (1_048_577, "2KiB", "4", "a lane each, nothing gathered"),
-        (1_048_577, "1GiB", "4", "shared, nothing broadcast"),
-        (1_048_577, "1GiB", "4", "one task, in turns"),
-        (1_048_577, "1GiB", "4", "shared, in turns"),
+    for budget, segment_bytes, how in (
+        (1_048_577, "1GiB", "as it is"),
+        (25 * 24, "2KiB", "row by row"),
+        (1_048_577, "2KiB", "a slice for each row group"),
+        (1_048_577, "2KiB", "small stretches, small slices"),
+        (1_048_577, "1GiB", "a slice for each row group"),
     ):
-        spark.conf.set("spark.sql.shuffle.partitions", shuffle)
-        logs = LogDir(spark, str(tmp_path / how))
+        logs = LogDir(spark, str(tmp_path / f"{how}-{segment_bytes}"))
         object.__setattr__(logs.service_config, "log_cleaner_dedupe_buffer_size", budget)
         topic = logs.create_topic("map", partitions=2, config={**_COMPACT, "segment.bytes": segment_bytes, "min.cleanable.dirty.ratio": 0})
         _closed(topic, *(spark.createDataFrame(drawn[at : at + 60], "partition int, key string, value string") for at in range(0, 240, 60)))
@@ -691,10 +671,10 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
             while receipts := topic.clean(T0):
                 rounds += receipts
         assert topic.verify().ok
-        outcomes.append((history(topic, 0), history(topic, 1), latest(topic)))
+        newest = topic.latest().select("partition", "key", "value").collect()
+        outcomes.append((history(topic, 0), history(topic, 1), sorted((row.partition, bytes(row.key), bytes(row.value)) for row in newest)))
         assert (len(rounds) > 10) == (budget < 1_000)
         assert all(one.map_entries <= 22 for one in rounds) or budget > 1_000
-    spark.conf.set("spark.sql.shuffle.partitions", "4")
     assert all(one == outcomes[0] for one in outcomes)
 
 

@@ -38,7 +38,7 @@ def test_a_segment_begins_with_the_first_record_that_has_a_timestamp() -> None:
     fields["segment"], fields["slice"] = np.array([0, 0, 0, 30, 30]), np.array([0, 10, 20, 30, 40])
     fields["min_timestamp_ms"] = fields["max_timestamp_ms"] = np.array([none, 7, 5, none, none])
     files = Files(**{**fields, "path": np.array([""] * 5, dtype=object)})
-    found = LogSnapshot(version=1, append_txn=1, maintenance_txn=1, queries={}, files=files).segments()
+    found = LogSnapshot(version=1, append_txn=1, maintenance_txn=1, files=files).segments()
     assert [(one.label, one.first_timestamp_ms) for one in found] == [(0, 7), (30, NO_TIMESTAMP)]
 
 
@@ -117,7 +117,7 @@ def test_segments_from_metadata_are_what_spark_finds_in_the_files(spark: SparkSe
 def test_an_empty_log_has_no_segments_and_ends_at_0(logs: LogDir) -> None:
     """Version 0: created, nothing appended."""
     snapshot = logs.create_topic("fruit", partitions=2).log.snapshot()
-    assert (snapshot.version, snapshot.append_txn, snapshot.maintenance_txn, dict(snapshot.queries)) == (0, -1, -1, {})
+    assert (snapshot.version, snapshot.append_txn, snapshot.maintenance_txn) == (0, -1, -1)
     assert (snapshot.segments(), snapshot.last_segments(), snapshot.partitions()) == ([], {}, [])
     assert snapshot.log_end_offsets(2) == [0, 0]
 
@@ -133,7 +133,7 @@ def test_an_optimize_and_a_vacuum_by_hand_change_nothing_that_is_said(spark: Spa
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     after = topic.log.snapshot()
     assert after.version > before.version
-    assert (after.append_txn, dict(after.queries)) == (before.append_txn, dict(before.queries))
+    assert after.append_txn == before.append_txn
     (old,), (new,) = before.segments(), after.segments()
     assert [getattr(old, name) for name in _SAID] == [getattr(new, name) for name in _SAID]
     assert topic.append(rows(spark, "kiwi=1")).ranges[0].first_offset == 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword import LogDir
+from lastword.compaction.errors import CorruptLog
 from lastword.status.standing import Looker
 from lastword.storage.log import producer_states
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
@@ -213,7 +214,7 @@ def test_retention_goes_on_beside_it_and_says_so_where_nothing_is_compacted(
     topic.append(rows(spark, "b=1", partition=0), now_ms=T0)
     spoilt = _Spoilt(spark, logs, topic)
     topic = spoilt.topic
-    with caplog.at_level(logging.ERROR), pytest.raises(Exception, match="READ_FILE"):
+    with caplog.at_level(logging.ERROR), pytest.raises(CorruptLog, match=f"{spoilt.file.name} cannot be read"):
         topic.apply_retention(T0)
     assert sum("partition uncleanable" in one.getMessage() for one in caplog.records) == 1
     assert [len(one.segments) for one in topic.describe().partitions] == [1, 1, 1]

@@ -109,9 +109,13 @@ def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(
     topic = logs.create_topic("paused-meanwhile", partitions=2, config=_EAGER)
     _dirty(spark, topic, 0, 1)
 
+    pauses, lock = list[int](), threading.Lock()
+
     def paused(point: CrashPoint) -> None:
-        if point is CrashPoint.CLEANING_PLANNED and not topic.log.decisions().pauses:
-            topic.pause(0, now_ms=T0)
+        with lock:  # each partition comes here, in a thread of its own
+            if point is CrashPoint.CLEANING_PLANNED and not pauses:
+                pauses.append(0)
+                topic.pause(0, now_ms=T0)
 
     with monkeypatch.context() as patch:
         patch.setattr(crash_points, "reached", paused)

@@ -1,0 +1,350 @@
+"""Cleaning one partition: a small picklable value in, files and counts out; it commits nothing and runs anywhere.
+
+```
+ map       dirty files: key, offset            newest offset of each key (`offset_map`)
+ ask       clean files: key, offset            which records give way; special rows: which segments change beside
+ group     dirty segments, changed clean ones, small ones worth merging (pure)
+ stream    the files of those groups, row group by row group: the rule (`fates`) decides, what stays is written in order
+```
+
+Memory: the map, the keys of a stretch of clean files, a row group and the writer's buffer. A file of which no row is left is not read
+again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.compaction.planning.grouping import group_segments, worth_writing
+from lastword.compaction.producers import Control
+from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, fates, survivors
+from lastword.compaction.rows.removal import Removal
+from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
+from lastword.storage.delta import crash_points
+from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.files.data_files import SliceWriter
+from lastword.storage.files.data_reader import row_groups
+from lastword.storage.files.schema import DATA_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lastword.compaction.log.segments import Segment
+    from lastword.compaction.rows.fates import Fates
+    from lastword.storage.files.data_files import DataFile
+
+#: A slice of a group ends after so many bytes of Parquet.
+MAX_SLICE_BYTES: Final = 128 * 2**20
+#: What the rule looks at beside the key; values are read only where they are written again.
+_COUNTED_COLUMNS: Final = (*RULE_COLUMNS, "key")
+_TOMBSTONES: Final = (Removal.EXPIRED_TOMBSTONE, Removal.PURGED_TOMBSTONE)
+
+
+class Progress(Protocol):
+    """What a task asks while it works: it may wait, and stop by an exception."""
+
+    def spend(self, counted_bytes: int) -> None:
+        """Return when so many bytes may be read or written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file of the partition at the table version of the plan."""
+
+    path: str
+    segment: int
+    slice: int
+    size_bytes: int
+    record_count: int
+    first_offset: int
+    last_offset: int
+    producer_rows: int
+    empty_rows: int
+    delete_horizon_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanTask:
+    """What cleaning one partition takes.
+
+    `segments` are those that the plan looks at, in order, `files` all files of the partition. The mapped range is `first_dirty_offset` to
+    `end_offset`; with `starts_at_log_start` no cleaning has looked at the records before it. `places` are offsets that must stay,
+    `released` those of purged tombstones. With `writes` False nothing is written: a dry run.
+    """
+
+    location: str
+    storage_options: Mapping[str, str]
+    codec: str
+    partition: int
+    segments: tuple[Segment, ...]
+    files: tuple[SourceFile, ...]
+    first_dirty_offset: int
+    end_offset: int
+    starts_at_log_start: bool
+    now_ms: int
+    horizon_ms: int
+    places: tuple[int, ...]
+    released: tuple[int, ...]
+    unread_offset: int | None
+    segment_bytes: int
+    max_slice_bytes: int
+    writes: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Cleaned:
+    """What a task did: `groups` of segment labels were written again as `written`; rows removed by reason and segment label."""
+
+    partition: int
+    map_entries: int = 0
+    indexed_bytes: int = 0
+    read_bytes: int = 0
+    index_ms: int = 0
+    groups: list[list[int]] = field(default_factory=list)
+    removed: dict[str, Counter[int]] = field(default_factory=dict)
+    emptied: int = 0
+    highest_tombstones: dict[str, int] = field(default_factory=dict)
+    written: list[DataFile] = field(default_factory=list)
+
+    def count(self, reason: str, label: int, rows: int) -> None:
+        """Count rows that are removed from the segment `label`."""
+        if rows:
+            self.removed.setdefault(reason, Counter())[label] += rows
+
+    def totals(self) -> dict[str, int]:
+        """Return the removed rows by reason."""
+        return {reason: sum(by_label.values()) for reason, by_label in sorted(self.removed.items())}
+
+
+def clean_partition(task: CleanTask, progress: Progress) -> Cleaned:
+    """Clean one partition; see the module."""
+    return _Cleaning(task, progress).run()
+
+
+class _Cleaning:
+    def __init__(self, task: CleanTask, progress: Progress) -> None:
+        self.task, self.progress = task, progress
+        self.done = Cleaned(partition=task.partition)
+        labels = {one.label for one in task.segments}
+        self.mine = [one for one in task.files if one.segment in labels]
+        self.keyless: Mapping[str, int] = {}
+
+    def run(self) -> Cleaned:
+        started = time.monotonic()
+        cleaning = self._index()
+        self.done.index_ms = round((time.monotonic() - started) * 1000)
+        crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
+        changed = {one.label for one in self._dirty()} | self._changed(cleaning)
+        groups = worth_writing(group_segments(self.task.segments, self.task.segment_bytes), changed)
+        self.done.groups = [[one.label for one in group] for group in groups]
+        crash_points.reached(CrashPoint.CLEANING_PLANNED)
+        for group in groups:
+            self._rewrite(group, cleaning)
+        return self.done
+
+    # --- pass 1 -------------------------------------------------------------------------------------------------------------------------
+
+    def _dirty(self) -> list[Segment]:
+        """Return the segments that hold a part of the mapped range."""
+        if self.task.end_offset <= self.task.first_dirty_offset:
+            return []
+        return [one for one in self.task.segments if one.last_offset >= self.task.first_dirty_offset]
+
+    def _index(self) -> CleaningPass:
+        """Build the offset map, ask the clean section, and look at transactions."""
+        task, dirty = self.task, self._dirty()
+        aborted = self._aborted(dirty)
+        offset_map = OffsetMap(task.first_dirty_offset, task.end_offset, aborted)
+        for file in self._files_of(dirty):
+            if file.last_offset >= task.first_dirty_offset and file.first_offset < task.end_offset:
+                offset_map.add(file.path, self._narrow(file, KEY_COLUMNS))
+        self.done.map_entries = len(offset_map.keys)
+        self.keyless = offset_map.keyless
+        superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted)
+        if self.done.map_entries:
+            for file in self.mine:
+                if file.first_offset < task.first_dirty_offset:
+                    superseded.add(self._narrow(file, KEY_COLUMNS))
+        cleaning = CleaningPass(
+            now_ms=task.now_ms,
+            horizon_ms=task.horizon_ms,
+            first_dirty_offset=task.first_dirty_offset,
+            end_offset=max(task.end_offset, task.first_dirty_offset),
+            newest=offset_map.newest(),
+            superseded=superseded.offsets(),
+            aborted=aborted,
+            places=np.asarray(sorted(task.places), dtype=np.int64),
+            released=np.asarray(sorted(task.released), dtype=np.int64),
+            unread_offset=task.unread_offset,
+        )
+        return self._with_pinned(cleaning)
+
+    def _files_of(self, segments: Iterable[Segment]) -> list[SourceFile]:
+        labels = {one.label for one in segments}
+        return [one for one in self.mine if one.segment in labels]
+
+    def _narrow(self, file: SourceFile, columns: Sequence[str]) -> pa.Table:
+        """Return some columns of a file, for the first pass, which counts their bytes."""
+        found = []
+        for group in row_groups(self.task.location, self.task.storage_options, file.path, columns):
+            self.progress.spend(group.size_bytes)
+            self.done.indexed_bytes += group.size_bytes
+            found.append(group.read())
+        return pa.concat_tables(found)
+
+    def _aborted(self, dirty: Sequence[Segment]) -> frozenset[tuple[int, int]]:
+        """Return the transactions that were aborted: their markers may stand past the dirty range, but not before it."""
+        found: set[tuple[int, int]] = set()
+        if dirty:  # aborted data never outlives the cleaning of its range
+            for file in self.task.files:
+                if file.producer_rows and file.slice >= dirty[0].slices[0]:
+                    rows = self._narrow(file, RULE_COLUMNS)
+                    found |= _transactions(rows.filter(_is(rows, Control.ABORT)))
+        return frozenset(found)
+
+    def _with_pinned(self, cleaning: CleaningPass) -> CleaningPass:
+        """Return the pass with the transactions that have an unstamped marker, and a data row that is left after it."""
+        ended: set[tuple[int, int]] = set()
+        left: set[tuple[int, int]] = set()
+        begin, end = self.task.segments[0].first_offset, self.task.segments[-1].slices[-1]
+        for file in self.task.files:
+            if not file.producer_rows or file.slice > end:
+                continue
+            rows = self._narrow(file, RULE_COLUMNS)
+            unstamped = pc.and_(pc.or_(_is(rows, Control.COMMIT), _is(rows, Control.ABORT)), pc.is_null(rows.column("delete_horizon")))
+            ended |= _transactions(rows.filter(unstamped))
+            data = rows.filter(pc.and_(pc.is_null(rows.column("control")), pc.is_valid(rows.column("txn_first_offset"))))
+            if len(data):
+                # What lies before the segments stays until retention removes it.
+                stays = (fates(data, cleaning).code == 0) | (data.column("offset").to_numpy() < begin)
+                left |= _transactions(data.filter(pa.array(stays)))
+        return replace(cleaning, pinned=frozenset(ended & left))
+
+    def _changed(self, cleaning: CleaningPass) -> set[int]:
+        """Return the labels of the clean segments in which a row is removed, emptied or stamped."""
+        changed: set[int] = set()
+        for file in self.mine:
+            if file.segment in changed or file.first_offset >= self.task.first_dirty_offset:
+                continue
+            if counted(cleaning.superseded, file.first_offset, file.last_offset):
+                changed.add(file.segment)
+            elif self._may_change(file, cleaning):
+                rows = self._narrow(file, _COUNTED_COLUMNS)
+                if fates(rows, cleaning).changes:
+                    changed.add(file.segment)
+        return changed
+
+    def _may_change(self, file: SourceFile, cleaning: CleaningPass) -> bool:
+        """Tell from the statistics of a clean file whether it may hold rows that change beside superseded ones."""
+        due = 0 <= file.delete_horizon_ms <= self.task.now_ms
+        released = counted(cleaning.released, file.first_offset, file.last_offset) > 0
+        return bool(file.producer_rows or file.empty_rows or due or released or self.task.starts_at_log_start)
+
+    # --- pass 2 -------------------------------------------------------------------------------------------------------------------------
+
+    def _rewrite(self, group: Sequence[Segment], cleaning: CleaningPass) -> None:
+        """Write what is left of a group as one segment, in one or several slices."""
+        slices = _Slices(self.task, group, self.progress)
+        try:
+            for file in self._files_of(group):
+                if self._count_whole(file, cleaning):
+                    continue
+                columns = DATA_SCHEMA.names if self.task.writes else _COUNTED_COLUMNS
+                for chunk in row_groups(self.task.location, self.task.storage_options, file.path, columns):
+                    self.progress.spend(chunk.size_bytes)
+                    self.done.read_bytes += chunk.size_bytes
+                    rows = chunk.read()
+                    found = fates(rows, cleaning)
+                    self._count(rows, found, file.segment)
+                    if self.task.writes and found.written.any():
+                        slices.write(survivors(rows, found, cleaning))
+            self.done.written += slices.close()
+        except BaseException:
+            slices.abandon()
+            raise
+
+    def _count_whole(self, file: SourceFile, cleaning: CleaningPass) -> bool:
+        """Count the rows of a file of which none is left, without reading it; return False where one may be."""
+        first, last = file.first_offset, file.last_offset
+        if file.producer_rows or file.empty_rows or counted(cleaning.places, first, last):
+            return False
+        if first >= cleaning.first_dirty_offset and last < cleaning.end_offset:
+            if counted(cleaning.newest, first, last):
+                return False
+        elif last >= cleaning.first_dirty_offset or counted(cleaning.superseded, first, last) < file.record_count:
+            return False
+        keyless = self.keyless.get(file.path, 0)
+        self.done.count(Removal.KEYLESS.value, file.segment, keyless)
+        self.done.count(Removal.SUPERSEDED.value, file.segment, file.record_count - keyless)
+        return True
+
+    def _count(self, rows: pa.Table, found: Fates, label: int) -> None:
+        for reason, count in found.counts().items():
+            self.done.count(reason, label, count)
+        self.done.emptied += int(found.keeps_place.sum())
+        for reason in _TOMBSTONES:
+            gone = found.removed_for(reason)
+            if gone.any():
+                highest = int(rows.column("offset").to_numpy()[gone].max())
+                self.done.highest_tombstones[reason.value] = max(highest, self.done.highest_tombstones.get(reason.value, 0))
+
+
+class _Slices:
+    """The slices of one group that is written: the first takes the group's base, each later one the offset of its first row."""
+
+    def __init__(self, task: CleanTask, group: Sequence[Segment], progress: Progress) -> None:
+        self._task, self._label, self._slice, self._progress = task, group[0].label, group[0].slices[0], progress
+        self._counted = 0
+        self._writer: SliceWriter | None = None
+        self._done: list[DataFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        if self._writer is None:
+            task = self._task
+            slice_ = int(rows.column("offset")[0].as_py()) if self._done else self._slice
+            self._writer = SliceWriter(
+                task.location, task.storage_options, partition=task.partition, segment=self._label, slice_=slice_, codec=task.codec
+            )
+        self._writer.write(rows.cast(DATA_SCHEMA))
+        self._count(self._writer.size_bytes)
+        if self._writer.size_bytes >= self._task.max_slice_bytes:
+            self._end_slice()
+
+    def close(self) -> list[DataFile]:
+        if self._writer is not None:
+            self._end_slice()
+        return self._done
+
+    def _end_slice(self) -> None:
+        assert self._writer is not None  # noqa: S101  its callers have looked
+        self._done.append(self._writer.close())
+        self._writer = None
+        self._count(self._done[-1].size_bytes)
+        self._counted = 0
+
+    def _count(self, size_bytes: int) -> None:
+        """Count what was written of the open slice since the last call."""
+        if size_bytes > self._counted:
+            self._progress.spend(size_bytes - self._counted)
+            self._counted = size_bytes
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+
+
+def _is(rows: pa.Table, control: Control) -> pa.ChunkedArray:
+    return pc.fill_null(pc.equal(rows.column("control"), control.value), False)  # noqa: FBT003
+
+
+def _transactions(rows: pa.Table) -> set[tuple[int, int]]:
+    """Return the transactions that rows name."""
+    named = rows.filter(pc.and_(pc.is_valid(rows.column("producer_id")), pc.is_valid(rows.column("txn_first_offset"))))
+    return set(zip(named.column("producer_id").to_pylist(), named.column("txn_first_offset").to_pylist(), strict=True))

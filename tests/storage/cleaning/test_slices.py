@@ -1,0 +1,113 @@
+"""A large group is written as several slices of one segment, in one commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from lastword.compaction.rows import fates
+from lastword.storage.cleaning import cleaning, task
+from lastword.storage.files import data_files, data_reader
+from lastword.storage.files.schema import DATA_SCHEMA
+from tests.pictures import T0, history, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, Topic
+
+_EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+_KEYS = 60
+
+
+def _appended(spark: SparkSession, topic: Topic, seed: int) -> None:
+    """Append 60 keys with values that cannot be compressed, into a slice of its own."""
+    value = F.substring(F.sha2(F.concat_ws("-", "id", F.lit(seed)), 256), 1, 32)
+    topic.append(spark.range(_KEYS).select(F.concat(F.lit(f"{seed}-"), "id").alias("key"), value.alias("value")), now_ms=T0)
+
+
+@pytest.fixture
+def topic(spark: SparkSession, logs: LogDir) -> Topic:
+    """Six slices of the same size in three segments, of keys that do not come again."""
+    made = logs.create_topic("slices", config=_EAGER)
+    for number in range(6):
+        _appended(spark, made, number)
+        if number % 2:
+            made.roll(now_ms=T0)
+    return made
+
+
+def _places(topic: Topic) -> list[tuple[int, int, int]]:
+    """Return label, slice and number of records of each file."""
+    files = topic.log.snapshot().files
+    return list(zip(files.segment.tolist(), files.slice.tolist(), files.record_count.tolist(), strict=True))
+
+
+def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(
+    spark: SparkSession, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice ends with the row group that fills it, and the next is named by its first offset; left alone afterwards."""
+    before = topic.log.snapshot()
+    found = history(topic)
+    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 40)
+    monkeypatch.setattr(cleaning, "MAX_SLICE_BYTES", 1)
+    [receipt] = topic.clean(T0)
+    assert _places(topic) == [(0, 0, 60), (0, 60, 60), (0, 120, 60), (0, 180, 60), (0, 240, 60), (0, 300, 60)]
+    assert topic.log.snapshot().version == before.version + 1
+    assert (receipt.records_before, receipt.records_after, receipt.groups, receipt.segments_before) == (360, 360, 1, 3)
+    assert receipt.bytes_after == topic.log.snapshot().files.size_bytes.sum()
+    assert history(topic) == found
+    assert topic.verify().ok
+    assert topic.clean(T0) == []
+    _appended(spark, topic, 4)
+    topic.roll(now_ms=T0)
+    [receipt] = topic.clean(T0)
+    assert dict(receipt.removed) == {"superseded": 60}
+    labels, _, records = zip(*_places(topic), strict=True)
+    assert (set(labels), len(labels) > 1, sum(records)) == ({0}, True, 360)
+    assert sorted(one.partition(" ")[2] for one in history(topic)) == sorted(one.partition(" ")[2] for one in found)
+    assert topic.verify().ok
+
+
+def test_a_crash_after_some_slices_leaves_the_log_as_it_was(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is in no commit; the next cleaning does all of it."""
+    before, found = topic.log.snapshot(), history(topic)
+    monkeypatch.setattr(cleaning, "MAX_SLICE_BYTES", 1)
+    read, done = data_reader.row_groups, list[str]()
+
+    def cut(*given: Any) -> Any:
+        if given[3] == DATA_SCHEMA.names:
+            done.append(given[2])
+            if len(done) > 2:
+                raise KeyboardInterrupt
+        return read(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "row_groups", cut)
+        with pytest.raises(KeyboardInterrupt):
+            topic.clean(T0)
+    assert len(list(Path(topic.log.paths.log).rglob("*.parquet"))) > len(before.files.path)
+    assert topic.log.snapshot().version == before.version
+    assert history(topic) == found
+    assert topic.receipts() == []
+    [receipt] = topic.clean(T0)
+    assert receipt.end_offset == 360
+    assert history(topic) == found
+    assert topic.verify().ok
+
+
+def test_records_that_are_lost_on_the_way_stop_the_round(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is compared with what the Delta log says before anything is changed; the partition is quarantined."""
+    topic = logs.create_topic("fruit", config=_EAGER)
+    topic.append(rows(spark, "grape=1 lime=1 kiwi=1 grape=2"), now_ms=T0)
+    topic.roll(now_ms=T0)
+    before, found = topic.log.snapshot().version, history(topic)
+    real = fates.survivors
+    monkeypatch.setattr(task, "survivors", lambda kept, *given: real(kept, *given).slice(1))
+    topic.clean(T0)
+    [report] = topic.explain(T0)
+    assert "hold 4 records by the Delta log, but 2 were written, 1 removed" in (report.uncleanable_reason or "")
+    assert (topic.log.snapshot().version, history(topic)) == (before, found)

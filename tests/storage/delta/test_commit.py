@@ -1,0 +1,233 @@
+"""Commits by the public protocol: put where no commit is, refused when the plan is an old one, and asked for when nobody knows."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from lastword.compaction.errors import CommitConflict, CommitStateUnknown, CorruptLog
+from lastword.storage.delta import commit
+from lastword.storage.delta.commit import commit_files, new_token, retry_on_conflict
+from lastword.storage.delta.history import CommitMetadata
+from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, LogSnapshot, txn_version
+from tests.compaction.logs import rows
+from tests.storage.logs import DiskLog, offsets
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DiskLog:
+    """A log of two slices: offsets 0 to 1 and 2 to 3."""
+    made = DiskLog.create(tmp_path / "log")
+    for picture in ("0:a=1 1:b=1", "2:a=2 3:b=2"):
+        made.append([made.written(rows(picture), segment=0)])
+    return made
+
+
+def _swap(log: DiskLog, snapshot: LogSnapshot, picture: str, removes: Any, **more: Any) -> int:
+    metadata = CommitMetadata(token=new_token(), kind="clean", receipts=({"partition": 0},))
+    files = [log.written(rows(picture), segment=0)] if picture else []
+    return commit_files(
+        more.pop("refreshed", log.table),
+        snapshot,
+        family=MAINTENANCE_APP_ID,
+        metadata=metadata,
+        adds=files,
+        removes=np.asarray(removes),
+        **more,
+    )
+
+
+def _actions(log: DiskLog, version: int) -> list[dict[str, Any]]:
+    text = Path(log.location, "_delta_log", f"{version:020}.json").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_an_append_changes_data_and_a_swap_changes_none(log: DiskLog) -> None:
+    """As Delta's streams understand it; each raises the version of its own family, and says in userMetadata who it is."""
+    version = _swap(log, log.snapshot(), "2:a=2 3:b=2", [True, True])
+    assert version == 3
+    append, swap = _actions(log, 2), _actions(log, 3)
+    assert [one["add"]["dataChange"] for one in append if "add" in one] == [True]
+    assert [one[kind]["dataChange"] for one in swap for kind in ("add", "remove") if kind in one] == [False] * 3
+    assert [one["txn"] for one in append + swap if "txn" in one] == [
+        {"appId": APPEND_APP_ID, "version": 1},
+        {"appId": MAINTENANCE_APP_ID, "version": 0},
+    ]
+    (info,) = (one["commitInfo"] for one in swap if "commitInfo" in one)
+    found = CommitMetadata.from_json(info["userMetadata"])
+    assert found is not None
+    assert (found.kind, found.receipts) == ("clean", ({"partition": 0},))
+    assert offsets(log) == [2, 3]
+
+
+def test_a_query_has_an_application_id_of_its_own(log: DiskLog) -> None:
+    """Its version is the last micro-batch, at any later version of the table."""
+    snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
+    metadata = CommitMetadata(token=new_token(), kind="append")
+    commit_files(log.table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file], transactions={"query": 7})
+    log.append([log.written(rows("5:d=1"), segment=0)])
+    log.table().create_checkpoint()
+
+    assert [txn_version(log.table(), name) for name in ("query", "another", APPEND_APP_ID)] == [7, -1, 3]
+
+
+def test_a_plan_that_its_own_family_has_overtaken_is_refused(log: DiskLog) -> None:
+    """Two appends would assign the same offsets; two swaps would remove the same files. Nothing of the second is in the table."""
+    stale = log.snapshot()
+    log.append([log.written(rows("4:c=1"), segment=0)])
+    with pytest.raises(CommitConflict, match="another commit of lastword-append came after table version 2; nothing of"):
+        log.append([log.written(rows("4:d=1"), segment=0)], stale)
+    _swap(log, stale, "3:b=2", [True, True])
+    with pytest.raises(CommitConflict, match="another commit of lastword-maintenance came"):
+        _swap(log, stale, "2:a=2", [True, True])
+    assert offsets(log) == [3, 4]
+
+
+def test_families_do_not_conflict_with_each_other(log: DiskLog) -> None:
+    """An append that was planned before a swap, and a swap that was planned before an append."""
+    before = log.snapshot()
+    _swap(log, before, "2:a=2 3:b=2", [True, True])
+    log.append([log.written(rows("4:c=1"), segment=0)], before)
+    again = log.snapshot()
+    log.append([log.written(rows("5:c=2"), segment=0)])
+    _swap(log, again, "2:a=2", [True, False])
+    assert offsets(log) == [2, 4, 5]
+
+
+def test_another_writer_that_touched_a_file_is_a_conflict_and_one_that_did_not_is_none(log: DiskLog) -> None:
+    """A RESTORE takes records back, a DELETE rewrites files; VACUUM only says that it ran."""
+    version = _swap(log, log.snapshot(), "2:a=2 3:b=2", [True, True])
+    plan = log.snapshot()
+    log.table().vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert log.snapshot().version > plan.version
+    log.append([log.written(rows("4:c=1"), segment=0)], plan)
+    assert offsets(log) == [2, 3, 4]
+
+    plan = log.snapshot()
+    log.table().restore(version)
+    with pytest.raises(CommitConflict, match=r"a commit of another writer \(RESTORE\) came at table version"):
+        log.append([log.written(rows("5:d=1"), segment=0)], plan)
+    plan = log.snapshot()
+    log.table().alter.set_table_properties({"delta.checkpointInterval": "7"})
+    with pytest.raises(CommitConflict, match="a commit of another writer"):
+        log.append([log.written(rows("4:d=1"), segment=0)], plan)
+    assert offsets(log) == [2, 3]
+
+
+def test_a_commit_whose_version_is_taken_meanwhile_is_put_at_the_next(log: DiskLog) -> None:
+    """The other family was first between the look at the table and the commit."""
+    snapshot = log.snapshot()
+    seen: list[int] = []
+
+    def refreshed() -> DeltaTable:
+        table = log.table()
+        if not seen:
+            log.append([log.written(rows("4:c=1"), segment=0)])
+        seen.append(table.version())
+        return table
+
+    assert _swap(log, snapshot, "2:a=2 3:b=2", [True, True], refreshed=refreshed) == 4
+    assert (seen[0], offsets(log)) == (2, [2, 3, 4])
+
+
+class Failing:
+    """A table whose commit fails, before it is written or after."""
+
+    def __init__(self, table: DeltaTable, *, writes: bool) -> None:
+        """Wrap a table."""
+        self._table, self._writes = table, writes
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the table in all else."""
+        return getattr(self._table, name)
+
+    def create_write_transaction(self, *given: Any, **more: Any) -> None:
+        """Write, or not, and fail."""
+        if self._writes:
+            self._table.create_write_transaction(*given, **more)
+            self._table.update_incremental()
+        message = "connection reset"
+        raise OSError(message)
+
+
+@pytest.mark.parametrize(("writes", "readable"), [(True, True), (False, True), (True, False), (False, False)])
+def test_after_an_error_the_table_is_asked_whether_the_commit_is_there(log: DiskLog, *, writes: bool, readable: bool) -> None:
+    """There: committed. Not there: the error. No answer: nobody knows."""
+    snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
+    table, metadata = Failing(log.table(), writes=writes), CommitMetadata(token=new_token(), kind="append")
+    asked: list[int] = []
+
+    def refreshed() -> Any:
+        asked.append(table.version())
+        if len(asked) > 1 and not readable:
+            message = "no answer"
+            raise OSError(message)
+        return table
+
+    def put() -> int:
+        return commit_files(refreshed, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file])
+
+    if not readable:
+        with pytest.raises(CommitStateUnknown, match="cannot be found out"):
+            put()
+    elif writes:
+        assert put() == 3
+    else:
+        with pytest.raises(OSError, match="connection reset"):
+            put()
+    assert offsets(log) == ([0, 1, 2, 3, 4] if writes else [0, 1, 2, 3])
+
+
+def test_the_commit_is_flushed_before_it_counts(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit's file, and the names in its folder."""
+    flushed: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda _: flushed.append("commit"))
+    monkeypatch.setattr(commit, "sync_folder", lambda folder: flushed.append(folder.name))
+    log.append([log.written(rows("4:c=1"), segment=0)])
+    assert flushed[-2:] == ["commit", "_delta_log"]
+
+
+def test_files_without_statistics_are_an_error_and_never_nothing(log: DiskLog) -> None:
+    """Their offsets would be assigned again; another writer adds them, in a session that collects none."""
+    file = log.written(rows("4:c=1"), segment=0)
+    bare = type(file)(**{**{name: getattr(file, name) for name in file.__dataclass_fields__}, "stats": "{}"})
+    log.append([bare])
+    with pytest.raises(CorruptLog, match=r"1 files have no statistics \(num_records\), such as partition=0/segment=0/slice=4/part-"):
+        log.snapshot()
+
+
+def _storm(location: str, writer: int, commits: int) -> None:
+    log = DiskLog(location)
+    for number in range(commits):
+
+        def once(number: int = number) -> None:
+            snapshot = log.snapshot()
+            (end,) = snapshot.log_end_offsets(1)
+            log.append([log.written(rows(f"{end}:w{writer}={number} {end + 1}:w{writer}={number}"), segment=0)], snapshot)
+
+        retry_on_conflict(once, attempts=200)
+
+
+def test_several_processes_commit_to_one_table_and_every_offset_is_given_once(tmp_path: Path) -> None:
+    """Put if absent is what keeps them apart: no lock is held."""
+    log, writers, commits = DiskLog.create(tmp_path / "log"), 3, 8
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_storm, args=(log.location, writer, commits)) for writer in range(writers)]
+    for one in processes:
+        one.start()
+    for one in processes:
+        one.join()
+    assert [one.exitcode for one in processes] == [0] * writers
+    assert offsets(log) == list(range(2 * writers * commits))
+    words = [(one.row.key, one.value) for one in log.rows()]
+    for writer in range(writers):
+        mine = [value for key, value in words if key == f"w{writer}".encode()]
+        assert mine == [str(number) for number in range(commits) for _ in range(2)], "in the order of its appends"

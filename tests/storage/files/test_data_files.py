@@ -1,0 +1,116 @@
+"""Data files: what is written, in which files, with which statistics; and what is read of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lastword.compaction.errors import CorruptLog
+from lastword.storage.files import data_files
+from lastword.storage.files.data_files import DataFile, SliceWriter, complete, from_rows, to_batch, write_slices
+from lastword.storage.files.data_reader import read_columns, row_groups
+from lastword.storage.files.schema import DATA_SCHEMA
+from tests.compaction.logs import arrow_rows, rows
+
+
+def _batch(places: list[tuple[int, int, int, int]]) -> pa.RecordBatch:
+    """Return rows (partition, segment, slice, offset)."""
+    names = ("partition", "segment", "slice", "offset")
+    return pa.record_batch([pa.array(column, pa.int64()) for column in zip(*places, strict=True)], names=list(names))
+
+
+def test_a_file_is_written_for_each_run_of_a_slice_whatever_the_batches(tmp_path: Path) -> None:
+    """A slice may end inside of a batch, and go on in the next."""
+    batches = [_batch([(0, 0, 0, 0), (0, 0, 0, 1), (0, 2, 2, 2)]), _batch([(0, 2, 2, 3)]), _batch([(1, 0, 0, 0)])]
+    found = list(write_slices(batches, str(tmp_path), {}, codec="zstd"))
+
+    assert [(one.partition, one.segment, one.slice, one.first_offset, one.last_offset, one.record_count) for one in found] == [
+        (0, 0, 0, 0, 1, 2),
+        (0, 2, 2, 2, 3, 2),
+        (1, 0, 0, 0, 0, 1),
+    ]
+    for one in found:
+        assert one.path.startswith(f"partition={one.partition}/segment={one.segment}/slice={one.slice}/part-")
+        assert Path(tmp_path, one.path).stat().st_size == one.size_bytes
+        assert pq.read_schema(Path(tmp_path, one.path)).remove_metadata() == DATA_SCHEMA
+    assert from_rows(to_batch(found).to_pylist()) == found
+    assert from_rows(to_batch([]).to_pylist()) == []
+
+
+def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
+    """Within a batch, or from one to the next: readers rely on ascending offsets."""
+    for batches in ([_batch([(0, 0, 0, 1), (0, 0, 0, 1)])], [_batch([(0, 0, 0, 5)]), _batch([(0, 0, 0, 4)])]):
+        with pytest.raises(ValueError, match="not in offset order after offset"):
+            list(write_slices(batches, str(tmp_path), {}, codec="zstd"))
+
+
+def test_statistics_say_least_greatest_and_nulls_and_nothing_of_keys_and_values(tmp_path: Path) -> None:
+    """Of all columns that the control plane asks for; a column of nulls alone has no bounds."""
+    writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=3, codec="zstd")
+    writer.write(complete(arrow_rows(rows("3:k=v 4:7.0t4:j=∅~1234"))))
+    writer.write(complete(arrow_rows(rows("9:9.0t4:COMMIT~99"))))
+    found = json.loads(writer.close().stats)
+
+    assert found == {
+        "numRecords": 3,
+        "minValues": {"offset": 3, "producer_id": 7, "delete_horizon": "1970-01-01T00:00:00.099Z"},
+        "maxValues": {"offset": 9, "producer_id": 9, "delete_horizon": "1970-01-01T00:00:01.234Z"},
+        "nullCount": {"offset": 0, "timestamp": 3, "appended_at": 3, "delete_horizon": 1, "producer_id": 1},
+    }
+
+
+def test_a_row_group_is_bounded_in_rows_and_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what a reader holds at a time does not depend on how large values are."""
+    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 4)
+    drawn = arrow_rows(rows(" ".join(f"{n}:k={n}" for n in range(10))))
+
+    def groups(table: pa.Table) -> list[int]:
+        writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
+        writer.write(complete(table))
+        return [one.rows for one in row_groups(str(tmp_path), {}, writer.close().path, ["offset"])]
+
+    assert groups(drawn) == [4, 4, 2]
+    monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 1)
+    assert groups(drawn) == [1] * 10
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4", "gzip", "uncompressed"])
+def test_every_compression_type_is_written_and_read(tmp_path: Path, codec: str) -> None:
+    """The topic's compression.type; the file's name says it."""
+    writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec=codec)
+    writer.write(complete(arrow_rows(rows("0:k=v"))))
+    file = writer.close()
+    assert file.path.endswith(f".{codec}.parquet")
+    assert read_columns(str(tmp_path), {}, file.path, ["key", "value"]).to_pylist() == [{"key": b"k", "value": b"v"}]
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "garbled"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, harm: str) -> None:
+    """It is never taken for an empty one."""
+    writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
+    writer.write(complete(arrow_rows(rows("0:k=v 1:k=w"))))
+    file: DataFile = writer.close()
+    path = Path(tmp_path, file.path)
+    whole = path.read_bytes()
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[: len(whole) // 2] if harm == "cut" else whole[:4] + bytes(200) + whole[204:])
+    with pytest.raises(CorruptLog, match=f"{file.path} cannot be read"):
+        read_columns(str(tmp_path), {}, file.path, DATA_SCHEMA.names)
+
+
+def test_files_and_the_folders_made_for_them_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that names a file promises that it is there after a power loss."""
+    flushed: list[str] = []
+    monkeypatch.setattr(data_files, "sync_folder", lambda folder: flushed.append(folder.relative_to(tmp_path).as_posix()))
+    for slice_ in (0, 1):
+        writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=slice_, codec="zstd")
+        writer.write(complete(arrow_rows(rows(f"{slice_}:k=v"))))
+        writer.close()
+    assert set(flushed[:4]) == {"partition=0/segment=0/slice=0", "partition=0/segment=0", "partition=0", "."}
+    assert set(flushed[4:]) == {"partition=0/segment=0/slice=1", "partition=0/segment=0"}
