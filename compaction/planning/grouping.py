@@ -52,24 +52,3 @@ def worth_writing(groups: Sequence[Sequence[Segment]], changed: Collection[int])
         if len(rest) > 1 or (rest and rest[0].label in changed):
             kept.append(rest)
     return kept
-
-
-def pieces(sizes: Sequence[int], most: int) -> list[range]:
-    """Return the indexes of `sizes` in consecutive pieces of about the same size, none above `most` but by a single one that is more.
-
-    What has no size goes with what it follows.
-
-    ```
-     sizes 40 40 40 40 10     most 100     pieces [40 40] [40 40 10]
-    ```
-    """
-    found: list[range] = []
-    start, size, rest = 0, 0, sum(sizes)
-    even = rest / max(1, -(-rest // most))
-    for at, one in enumerate(sizes):
-        if at > start and one and (size + one > most or size + one / 2 > even):
-            found.append(range(start, at))
-            start, size, rest = at, 0, rest - size
-            even = rest / -(-rest // most)
-        size += one
-    return [*found, range(start, len(sizes))] if sizes else []

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
-
-from lastword.compaction.rows.removal import Removal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from lastword.compaction.log.segments import Segment
-
-#: What the index counts of the mapped segments together.
-_COUNTED_TOGETHER: Final = frozenset({Removal.SUPERSEDED.value, Removal.KEYLESS.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +70,11 @@ class CleaningReceipt:
         return CleaningReceipt(**{one.name: {**details, **added}[one.name] for one in fields(CleaningReceipt)})
 
 
-def estimated_bytes(
-    removed: Mapping[str, Mapping[int, int]], segments: Iterable[Segment], *, mapped: Sequence[Segment] = ()
-) -> dict[str, int]:
-    """Return by reason about how many bytes rows take that go: of each segment their number × the mean bytes of a record in it.
+def estimated_bytes(removed: Mapping[str, Mapping[int, int]], segments: Iterable[Segment]) -> dict[str, int]:
+    """Return by reason about how many bytes removed rows take: of each segment their number × the mean bytes of a record in it.
 
-    `removed` counts rows by reason and label. Superseded and keyless rows of the `mapped` segments stand under the first of these, and take
-    the mean of them all. Files are compressed, so what really goes may differ: it is `bytes_before` − `bytes_after`, all reasons together.
+    `removed` counts rows by reason and label. Files are compressed, so what is really freed may differ: it is `bytes_before` −
+    `bytes_after`, all reasons together.
     """
-    mean = {one.label: _record_bytes([one]) for one in segments}
-    mean_together = {**mean, **{one.label: _record_bytes(mapped) for one in mapped[:1]}}
-    return {
-        reason: round(sum(rows * (mean_together if reason in _COUNTED_TOGETHER else mean)[label] for label, rows in by_label.items()))
-        for reason, by_label in sorted(removed.items())
-    }
-
-
-def _record_bytes(segments: Sequence[Segment]) -> float:
-    return sum(one.size_bytes for one in segments) / sum(one.record_count for one in segments)
+    mean = {one.label: one.size_bytes / one.record_count for one in segments}
+    return {reason: round(sum(rows * mean[label] for label, rows in by_label.items())) for reason, by_label in sorted(removed.items())}

@@ -1,13 +1,12 @@
 """The cleaner's limit of bytes a second, kept on average: how long to wait before the next bytes (docs/semantics.md#A.24).
 
-Kafka counts what it reads in both passes and what it writes, and sleeps within a cleaning (docs/semantics.md#15). A Spark job cannot be
-slowed down while it runs, so what a job does is kept small here, and the next one waits until the average is right again. All cleaner
-threads share the limit.
+Kafka counts what it reads in both passes and what it writes, and sleeps within a cleaning (docs/semantics.md#15). A round waits before
+each row group that it reads and after each one that it writes, until the average is right again. All cleaner threads share the limit.
 
 ```
- limit 10 MB/s    pass 1 of 30 MB    turn of 60 MB    turn of 40 MB         a round that reads 30 + 50 MB and writes 50
-                  ▔▔─                ▔▔▔▔────         ▔▔▔───                ▔ works  ─ waits
-                  0 s                3 s              9 s                   13 s: the next round
+ limit 10 MB/s    30 MB read    60 MB read     40 MB written        a round that reads 90 MB and writes 40
+                  ▔▔─           ▔▔▔▔────       ▔▔▔───               ▔ works  ─ waits
+                  0 s           3 s            9 s                  13 s: the next round
 ```
 """
 
@@ -19,36 +18,28 @@ from typing import Final, Protocol
 
 #: A round may take the bytes of this many seconds at the most, as far as whole partitions allow it.
 ROUND_SECONDS: Final = 10
-#: What is written again may take the bytes of so many seconds at a time, as far as files allow it.
-TURN_SECONDS: Final = 5
 #: What is counted of a byte that is cleaned, at the most: read in both passes, and written.
 _TIMES_COUNTED: Final = 3
 
 
 class Pace(Protocol):
-    """What a cleaning asks before it reads and writes; `turn_bytes` is the most that it should read and write at a time, None: no limit."""
+    """What a cleaning asks before it reads and after it has written."""
 
     @property
-    def turn_bytes(self) -> int | None:
-        """Return the most bytes of a turn."""
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
 
     def spend(self, counted_bytes: int) -> None:
         """Return when so many bytes may be read and written, and count them."""
-
-    def settle(self, counted_bytes: int) -> None:
-        """Count what was more, or less, than what had been expected; nobody waits."""
 
 
 class Unlimited:
     """The pace of a cleaning that nothing holds back."""
 
-    turn_bytes: int | None = None
+    is_limited = False
 
     def spend(self, counted_bytes: int) -> None:
         """Return at once."""
-
-    def settle(self, counted_bytes: int) -> None:
-        """Count nothing."""
 
 
 @dataclass(slots=True)
@@ -67,11 +58,6 @@ class Throttle:
         if math.isinf(self.bytes_per_second):
             return None
         return max(1, int(self.bytes_per_second * ROUND_SECONDS / _TIMES_COUNTED))
-
-    @property
-    def turn_bytes(self) -> int | None:
-        """The most bytes that a round should read and write at a time; None when there is no limit."""
-        return None if math.isinf(self.bytes_per_second) else max(1, int(self.bytes_per_second * TURN_SECONDS))
 
     def wait_ms(self, now_ms: float) -> float:
         """Return how long the next bytes have to wait."""

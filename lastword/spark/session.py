@@ -45,8 +45,6 @@ SETTINGS: Final[dict[str, str]] = {
     # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
     # warmed up by the JVM, again and again.
     "spark.sql.codegen.cache.maxEntries": "1000",
-    # Lanes of a cleaning are a union of one-task plans, which Spark would put into one task.
-    "spark.sql.unionOutputPartitioning": "false",
     # The cleaner and the appenders share one application: neither may hold up the other.
     "spark.scheduler.mode": "FAIR",
     # Hadoop takes this path as it is written: a space stays a space.

@@ -186,7 +186,7 @@ class Cleaning:
     @property
     def is_paced(self) -> bool:
         """Whether bytes a second are limited: one task at a time is fast enough then."""
-        return self.pace.turn_bytes is not None
+        return self.pace.is_limited
 
     def _check_still_wanted(self) -> None:
         """Raise `CleaningAborted` when the topic is gone, is not compacted any more, or was paused since the plan."""

@@ -34,11 +34,6 @@ class Pacing:
         """The most bytes of segments that one round should clean; None when there is no limit."""
         return self._throttle.round_bytes
 
-    @property
-    def turn_bytes(self) -> int | None:
-        """The most bytes that a round should read and write at a time; None when there is no limit."""
-        return self._throttle.turn_bytes
-
     def wait(self) -> None:
         """Wait until what was spent is paid for."""
         self.spend(0, lambda: False)
@@ -68,9 +63,9 @@ class PacedTurn:
     hurried: Callable[[], bool]
 
     @property
-    def turn_bytes(self) -> int | None:
-        """The most bytes that are read and written at a time."""
-        return self.pacing.turn_bytes
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
+        return self.pacing.round_bytes is not None
 
     def spend(self, counted_bytes: int) -> None:
         """Return when so many bytes may be read and written, and count them."""
@@ -79,7 +74,3 @@ class PacedTurn:
             self.pacing.spend(counted_bytes, self.hurried)
         finally:
             self.turns.acquire()
-
-    def settle(self, counted_bytes: int) -> None:
-        """Count what was more, or less, than what had been expected; nobody waits."""
-        self.pacing.spend(counted_bytes, lambda: True)

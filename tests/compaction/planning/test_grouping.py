@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.compaction.planning.grouping import group_segments, pieces, worth_writing
+from lastword.compaction.planning.grouping import group_segments, worth_writing
 from tests.compaction.logs import bases, drawn
 
 if TYPE_CHECKING:
@@ -130,53 +130,3 @@ def test_appending_and_cleaning_for_ever_writes_each_byte_a_logarithmic_number_o
     assert sum(sizes) == 1_000
     assert len(sizes) <= 10
     assert written <= 11 * 1_000
-
-
-# --- pieces -------------------------------------------------------------------------------------------------------------------------------
-
-
-def _pieces(sizes: Sequence[int], most: int) -> list[list[int]]:
-    return [[sizes[at] for at in piece] for piece in pieces(sizes, most)]
-
-
-def test_pieces_are_as_even_as_what_they_are_made_of_allows() -> None:
-    """Not as much as there may be, and then a crumb; where one could go to either side, it goes to the one before."""
-    assert _pieces([40, 40, 40, 40, 10], 100) == [[40, 40], [40, 40, 10]]
-    assert _pieces([10] * 12, 100) == [[10] * 6, [10] * 6]
-    assert _pieces([1] * 7, 3) == [[1, 1], [1, 1, 1], [1, 1]]
-    assert _pieces([4, 2, 4], 5) == [[4], [2], [4]]
-    assert _pieces([4, 2, 4], 6) == [[4, 2], [4]]
-
-
-def test_what_fits_is_one_piece() -> None:
-    """To the last byte; nothing is no piece, and things of no size are one."""
-    assert _pieces([50, 50], 100) == [[50, 50]]
-    assert _pieces([50, 51], 100) == [[50], [51]]
-    assert _pieces([], 100) == []
-    assert _pieces([0, 0], 100) == [[0, 0]]
-
-
-def test_what_is_larger_than_a_piece_may_be_is_one_by_itself() -> None:
-    """It cannot be divided; nothing goes with it that has a size."""
-    assert _pieces([300, 10], 100) == [[300], [10]]
-    assert _pieces([0, 10, 300, 0], 100) == [[0, 10], [300, 0]]
-
-
-def test_what_follows_a_large_one_is_not_cut_smaller_for_it() -> None:
-    """What is even is asked anew after each piece."""
-    assert _pieces([1000, 10, 10, 10, 10], 100) == [[1000], [10, 10, 10, 10]]
-    assert _pieces([900, 30, 30, 30, 900, 30, 30, 30], 256) == [[900], [30, 30, 30], [900], [30, 30, 30]]
-
-
-@given(st.lists(st.integers(0, 120), max_size=20), st.integers(1, 100))
-def test_pieces_hold_everything_once_in_order_and_are_not_many_more_than_they_must_be(sizes: list[int], most: int) -> None:
-    """They are compared with taking as much as there may be each time, which makes the fewest."""
-    found = _pieces(sizes, most)
-    assert [one for piece in found for one in piece] == sizes
-    assert all(sum(piece) <= most or len([one for one in piece if one]) == 1 for piece in found)
-    fewest = full = 0
-    for one in sizes:
-        if not fewest or (one and full + one > most):
-            fewest, full = fewest + 1, 0
-        full += one
-    assert fewest <= len(found) <= 2 * fewest

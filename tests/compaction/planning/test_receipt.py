@@ -63,10 +63,3 @@ def test_rows_that_go_take_the_mean_bytes_of_a_record_in_their_segment() -> None
     removed = {"superseded": {0: 3, 100: 4}, "expired_tombstone": {200: 2}, "empty": {100: 1}}
     assert estimated_bytes(removed, segments) == {"empty": 25, "expired_tombstone": 67, "superseded": 130}
     assert estimated_bytes({}, segments) == {}
-
-
-def test_what_the_index_counts_of_the_mapped_segments_together_takes_the_mean_of_all_of_them() -> None:
-    """5 clean rows of 10 B, and 30 of the 200 mapped records of 4,000 B, counted under 100; an aborted row lies where it lies."""
-    clean, *mapped = drawn("0:1000 | 100:1000 200:3000 300").segments
-    removed = {"superseded": {0: 5, 100: 30}, "keyless": {100: 1}, "aborted": {100: 1, 200: 1}}
-    assert estimated_bytes(removed, [clean, *mapped], mapped=mapped) == {"aborted": 40, "keyless": 20, "superseded": 650}

@@ -36,18 +36,16 @@ def test_what_was_less_than_expected_is_given_back() -> None:
     assert throttle.wait_ms(6_000) == 1_000
 
 
-def test_a_round_is_small_enough_for_ten_seconds_a_turn_for_five_and_without_a_limit_nothing_waits() -> None:
-    """What is cleaned is counted three times at the most: read twice, written once. Of a turn it is known what is read and written."""
-    assert (Throttle(300).round_bytes, Throttle(300).turn_bytes) == (1_000, 1_500)
-    assert (Throttle(0.1).round_bytes, Throttle(0.1).turn_bytes) == (1, 1)
+def test_a_round_is_small_enough_for_ten_seconds_and_without_a_limit_nothing_waits() -> None:
+    """What is cleaned is counted three times at the most: read twice, written once."""
+    assert [Throttle(limit).round_bytes for limit in (300, 0.1)] == [1_000, 1]
     free = Throttle(math.inf)
     free.observe(10**12, started_ms=0)
-    assert (free.round_bytes, free.turn_bytes, free.wait_ms(0)) == (None, None, 0)
+    assert (free.round_bytes, free.wait_ms(0)) == (None, 0)
 
 
 def test_an_unlimited_cleaning_asks_and_is_never_held() -> None:
     """Whatever it spends."""
     pace = Unlimited()
     pace.spend(10**15)
-    pace.settle(-1)
-    assert pace.turn_bytes is None
+    assert not pace.is_limited
