@@ -216,7 +216,8 @@ class Cleaning:
         if before != after + removed - one.emptied:
             message = (
                 f"topic {self.log.name} partition {one.partition}: the segments to be cleaned hold {before} records by the Delta log, but "
-                f"{after} were written, {removed} removed and {one.emptied} of these emptied; nothing was changed"
+                f"{after} were written, {removed} removed and {one.emptied} of these emptied; nothing was changed. "
+                f"lastword verify {self.log.name} names files that are not whole"
             )
             raise CorruptLog(message)
 

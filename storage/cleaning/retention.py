@@ -135,10 +135,14 @@ def merge_small_files(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Parti
         writer = SliceWriter(
             log.paths.log, log.storage_options, partition=partition, segment=label, slice_=int(files.slice[mine_now[0]]), codec=codec
         )
-        for at in mine_now:
-            for group in row_groups(log.paths.log, log.storage_options, files.path[at], DATA_SCHEMA.names):
-                pace.spend(2 * group.size_bytes)
-                writer.write(group.read().cast(DATA_SCHEMA))
+        try:
+            for at in mine_now:
+                for group in row_groups(log.paths.log, log.storage_options, files.path[at], DATA_SCHEMA.names):
+                    pace.spend(2 * group.size_bytes)
+                    writer.write(group.read())
+        except BaseException:
+            writer.abandon()
+            raise
         written.append(writer.close())
     _check_merged(log, int(files.record_count[removes].sum()), written)
     metadata = CommitMetadata(token=new_token(), kind="merge")

@@ -20,7 +20,6 @@ table cannot be read: `CommitStateUnknown`. On a local disk the commit is flushe
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -31,7 +30,7 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown
-from lastword.storage.delta.history import CommitMetadata, find_token
+from lastword.storage.delta.history import CommitMetadata, commit_actions, find_token
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files.data_files import sync_folder
 from lastword.storage.files.paths import filesystem_of, local_path
@@ -102,30 +101,27 @@ def commit_files(
     )
     # A checkpoint is written here only where no service does it (`delta.checkpointInterval`).
     hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-    for _ in range(_ATTEMPTS):
+    checked = snapshot.version
+    for attempt in range(_ATTEMPTS):
         table = refreshed()
-        _check_plan(table, snapshot, family, expected)
-        version = table.version() + 1
+        _check_plan(table, snapshot, family, expected, since_version=checked)
+        checked = table.version()
         try:
             table.create_write_transaction(
                 [*removed, *added], "append", table.schema(), commit_properties=properties, post_commithook_properties=hooks
             )
-        except CommitFailedError:
-            if _find(refreshed, metadata.token, snapshot.version) is not None:  # another commit was first, or an answer was lost
-                break
-            continue
-        except Exception:
-            if _find(refreshed, metadata.token, snapshot.version) is None:
+        except Exception as failure:
+            found = _find(refreshed, metadata.token, checked)
+            if found is not None:
+                return _flushed(table.table_uri, found)
+            # Another commit at this version was first; anything else is no race, and would be no other at the next version.
+            if not isinstance(failure, CommitFailedError) or refreshed().version() <= checked:
                 raise
-            break
-        _sync(table.table_uri, version)
-        return version
-    found = _find(refreshed, metadata.token, snapshot.version)
-    if found is None:
-        message = f"{refreshed().table_uri}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
-        raise CommitConflict(message)
-    _sync(refreshed().table_uri, found)
-    return found
+            time.sleep(min(0.001 * attempt, 0.05))
+        else:
+            return _flushed(table.table_uri, checked + 1)
+    message = f"{refreshed().table_uri}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
+    raise CommitConflict(message)
 
 
 def _added(file: DataFile, *, data_change: bool) -> AddAction:
@@ -142,14 +138,14 @@ def _removed(files: Files, which: NDArray[np.bool_]) -> list[RemoveAction]:
     ]
 
 
-def _check_plan(table: DeltaTable, snapshot: LogSnapshot, family: str, expected: int) -> None:
-    """Raise `CommitConflict` if a commit after the snapshot makes its plan an old one."""
+def _check_plan(table: DeltaTable, snapshot: LogSnapshot, family: str, expected: int, *, since_version: int) -> None:
+    """Raise `CommitConflict` if a commit makes the plan of a snapshot an old one; those up to `since_version` were looked at before."""
     if txn_version(table, family) != expected:
         message = (
             f"{table.table_uri}: another commit of {family} came after table version {snapshot.version}; nothing of this one was written"
         )
         raise CommitConflict(message)
-    for version in range(snapshot.version + 1, table.version() + 1):
+    for version in range(since_version + 1, table.version() + 1):
         actions = _actions(table, version)
         if actions is None or not _is_compatible(actions):
             what = "a commit that is gone" if actions is None else f"a commit of another writer ({_operation(actions)})"
@@ -160,8 +156,7 @@ def _check_plan(table: DeltaTable, snapshot: LogSnapshot, family: str, expected:
 def _actions(table: DeltaTable, version: int) -> list[dict[str, Any]] | None:
     filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
     try:
-        with filesystem.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-            return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+        return commit_actions(filesystem, version)
     except FileNotFoundError:
         return None
 
@@ -188,12 +183,17 @@ def _find(refreshed: Callable[[], DeltaTable], token: str, since_version: int) -
         raise CommitStateUnknown(message) from error
 
 
-def _sync(location: str, version: int) -> None:
-    """Flush a commit to a local disk: the power may fail after it counts."""
+def _flushed(location: str, version: int) -> int:
+    """Flush a commit to a local disk and return its version: the power may fail after it counts."""
     folder = local_path(location)
     if folder is None:
-        return
+        return version
     log = folder / "_delta_log"
-    with (log / f"{version:020}.json").open("rb") as stream:
-        os.fsync(stream.fileno())
-    sync_folder(log)
+    try:
+        with (log / f"{version:020}.json").open("rb") as stream:
+            os.fsync(stream.fileno())
+        sync_folder(log)
+    except OSError as error:
+        message = f"{location}: the commit is written as table version {version}, but could not be flushed to the disk: {error}"
+        raise CommitStateUnknown(message) from error
+    return version

@@ -65,9 +65,18 @@ class Commit:
 
 
 def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
-    """Return the table version whose commit carries `token`, looking at the commits after `since_version`; None when none does."""
-    found = commits_since(table, since_version)
-    return next((one.version for one in found if one.metadata is not None and one.metadata.token == token), None)
+    """Return the table version whose commit carries `token`, of the commits after `since_version`; None when none does.
+
+    The commits themselves are read: a history numbers them by their place, and leaves out those that do not say who wrote them. Raises
+    `OSError` when one is gone.
+    """
+    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
+    for version in range(table.version(), since_version, -1):
+        for action in commit_actions(filesystem, version):
+            metadata = CommitMetadata.from_json(action.get("commitInfo", {}).get("userMetadata"))
+            if metadata is not None and metadata.token == token:
+                return version
+    return None
 
 
 def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
@@ -153,6 +162,10 @@ def _version_of_same_files(table: DeltaTable, version: int) -> int:
 
 def _files_changed(filesystem: fs.FileSystem, version: int) -> set[str]:
     """Return the paths of the files that a commit added or removed, as the Delta log writes them."""
+    return {action[kind]["path"] for action in commit_actions(filesystem, version) for kind in ("add", "remove") if kind in action}
+
+
+def commit_actions(filesystem: fs.FileSystem, version: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit."""
     with filesystem.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-        actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
-    return {action[kind]["path"] for action in actions for kind in ("add", "remove") if kind in action}
+        return [json.loads(line) for line in stream.read().splitlines() if line.strip()]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
@@ -130,6 +130,8 @@ class SliceWriter:
 
     def abandon(self) -> None:
         """Close the file as it is; nobody commits it."""
+        with suppress(Exception):
+            self._writer.close()
         self._open.close()
 
     def _flush(self, count: int, size: int) -> None:
@@ -192,7 +194,7 @@ class _Statistics:
         if not len(offsets):
             return
         if offsets[0] <= self.last_offset or (np.diff(offsets) <= 0).any():
-            message = f"rows of a slice are not in offset order after offset {self.last_offset}"
+            message = f"rows of a slice are not in offset order after offset {self.last_offset}: a bug of lastword; nothing was committed"
             raise ValueError(message)
         if not self.rows:
             self.first_offset = int(offsets[0])
@@ -235,20 +237,14 @@ def _output(location: str, storage_options: Mapping[str, str], path: str) -> Ite
             yield stream
         return
     file = folder / path
-    created = _make_folders(file.parent, folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("xb") as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
-    for one in (file.parent, *created):
+    # Another thread may have made one of the folders, and not flushed it yet.
+    for one in (file.parent, *(parent for parent in file.parent.parents if parent.is_relative_to(folder))):
         sync_folder(one)
-
-
-def _make_folders(wanted: Path, root: Path) -> list[Path]:
-    """Make a folder and return the folders whose list of names has changed by it."""
-    missing = [one for one in (wanted, *wanted.parents) if one.is_relative_to(root) and one != root and not one.exists()]
-    wanted.mkdir(parents=True, exist_ok=True)
-    return [one.parent for one in missing]
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,61 +1,98 @@
-"""Reading data files: row group by row group, some columns at a time, in the thread that asks."""
+"""Reading data files: row group by row group, some columns at a time, in the thread that asks.
+
+What is read has the types of `DATA_SCHEMA` and ascending offsets, whoever wrote the file: another writer may have rewritten it with INT96
+timestamps, views in the place of strings, or in another order. The last is an error, because every reader of a log relies on the order.
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.schema import DATA_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 #: What pyarrow raises for a file that is cut, garbled, or not there.
-_DAMAGE = (pa.ArrowInvalid, OSError)
+_DAMAGE = (pa.ArrowException, OSError)
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """A data file that is read, and the last offset that was."""
+
+    place: str
+    file: pq.ParquetFile
+    columns: Sequence[str]
+    last_offset: int = field(default=-1)
+
+    def read(self, number: int) -> pa.Table:
+        with _damage_named(self.place):
+            rows = self.file.read_row_group(number, columns=list(self.columns), use_threads=False)
+            lacking = sorted(set(self.columns) - set(rows.column_names))
+            if lacking:
+                message = f"{self.place} has no column {', '.join(lacking)}; no writer of lastword leaves such a file"
+                raise CorruptLog(message)
+            rows = pa.table({name: _typed(rows.column(name), DATA_SCHEMA.field(name).type) for name in self.columns})
+        if "offset" in self.columns and len(rows):
+            offsets = rows.column("offset").to_numpy()
+            if offsets[0] <= self.last_offset or (np.diff(offsets) <= 0).any():
+                message = (
+                    f"{self.place}: offsets do not ascend after {self.last_offset}; no writer of lastword leaves such a file, so "
+                    "another one rewrote it: RESTORE the table to the version before"
+                )
+                raise CorruptLog(message)
+            self.last_offset = int(offsets[-1])
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group of an open file: `size_bytes` are its compressed bytes of the wanted columns."""
+    """One row group of an open file, to be read in order: `size_bytes` are its compressed bytes of the wanted columns."""
 
     rows: int
     size_bytes: int
-    _place: str
-    _file: pq.ParquetFile
+    _file: _OpenFile
     _number: int
-    _columns: Sequence[str]
 
     def read(self) -> pa.Table:
         """Return its rows in the wanted columns; errors as `row_groups`."""
-        with _damage_named(self._place):
-            return self._file.read_row_group(self._number, columns=list(self._columns), use_threads=False)
+        return self._file.read(self._number)
 
 
 def row_groups(location: str, storage_options: Mapping[str, str], path: str, columns: Sequence[str]) -> Iterator[RowGroup]:
     """Yield the row groups of a data file of the table at `location`, in order.
 
-    Raises `CorruptLog` naming the file when it is not there or cannot be read.
+    Raises `CorruptLog` naming the file when it is not there, cannot be read, lacks a column, or is not in offset order.
     """
     place, wanted = f"{location}/{path}", set(columns)
     with ExitStack() as opened:
         with _damage_named(place):
             file = opened.enter_context(_opened(location, storage_options, path))
+        reading = _OpenFile(place, file, columns)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             parts = (group.column(at) for at in range(group.num_columns))
             size = sum(one.total_compressed_size for one in parts if one.path_in_schema.split(".")[0] in wanted)
-            yield RowGroup(group.num_rows, size, place, file, number, columns)
+            yield RowGroup(group.num_rows, size, reading, number)
 
 
 def read_columns(location: str, storage_options: Mapping[str, str], path: str, columns: Sequence[str]) -> pa.Table:
     """Return some columns of a whole data file; errors as `row_groups`."""
     found = [group.read() for group in row_groups(location, storage_options, path, columns)]
     return pa.concat_tables(found)
+
+
+def _typed(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == wanted else column.cast(wanted, safe=False)
 
 
 @contextmanager
@@ -70,6 +107,9 @@ def _damage_named(place: str) -> Iterator[None]:
 @contextmanager
 def _opened(location: str, storage_options: Mapping[str, str], path: str) -> Iterator[Any]:
     folder = local_path(location)
-    source = str(folder / path) if folder is not None else filesystem_of(location, storage_options).open_input_file(path)
-    with pq.ParquetFile(source) as file:
+    if folder is not None:
+        with pq.ParquetFile(str(folder / path)) as file:
+            yield file
+        return
+    with filesystem_of(location, storage_options).open_input_file(path) as source, pq.ParquetFile(source) as file:
         yield file

@@ -239,7 +239,7 @@ class Cleaner:
 
     def _pace(self, log: TopicLog, pacing: Pacing | None) -> Pace:
         """Return the pace of a round that has its turn: it hurries once somebody waits for it, or VACUUM could take what it has written."""
-        if pacing is None:
+        if pacing is None or pacing.round_bytes is None:
             return Unlimited()
         end = pacing.seconds() + _LONGEST_PACED_SECONDS
         return PacedTurn(pacing, self._turns, lambda: self.locks.is_awaited(log) or pacing.seconds() > end)

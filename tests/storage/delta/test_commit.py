@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from deltalake.exceptions import CommitFailedError
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, CorruptLog
 from lastword.storage.delta import commit
@@ -193,6 +194,36 @@ def test_the_commit_is_flushed_before_it_counts(log: DiskLog, monkeypatch: pytes
     monkeypatch.setattr(commit, "sync_folder", lambda folder: flushed.append(folder.name))
     log.append([log.written(rows("4:c=1"), segment=0)])
     assert flushed[-2:] == ["commit", "_delta_log"]
+
+
+def test_a_commit_that_cannot_be_flushed_is_there_and_nobody_knows_for_how_long(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes the error for a commit that failed would append again."""
+
+    def failing(_folder: Path) -> None:
+        message = "input/output error"
+        raise OSError(message)
+
+    file = log.written(rows("4:c=1"), segment=0)
+    monkeypatch.setattr(commit, "sync_folder", failing)
+    with pytest.raises(CommitStateUnknown, match="is written as table version 3, but could not be flushed"):
+        log.append([file])
+    assert offsets(log) == [0, 1, 2, 3, 4]
+
+
+def test_an_error_that_is_no_race_is_raised_as_it_came(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that refuses the commit refuses the next one too."""
+    tried: list[str] = []
+
+    def refusing(*_: Any, **__: Any) -> None:
+        tried.append("once")
+        message = "the table requires a feature"
+        raise CommitFailedError(message)
+
+    file = log.written(rows("4:c=1"), segment=0)
+    monkeypatch.setattr("deltalake.DeltaTable.create_write_transaction", refusing)
+    with pytest.raises(CommitFailedError, match="requires a feature"):
+        log.append([file])
+    assert tried == ["once"]
 
 
 def test_files_without_statistics_are_an_error_and_never_nothing(log: DiskLog) -> None:
