@@ -1,4 +1,4 @@
-"""The rules of a compacted log: pure, no Spark, no clock, no I/O, standard library only.
+"""The rules of a compacted log: pure, no Spark, no clock, no I/O. The standard library; Arrow and NumPy in rows/.
 
 ```
  planning/        which partitions are cleaned, how far, in which order; groups, retention, receipts
