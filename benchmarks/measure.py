@@ -57,7 +57,7 @@ def in_turns(things: dict[str, Callable[[], object]], *, warm_up: int, rounds: i
 
 
 def timed(spark: SparkSession, thing: Callable[[], object]) -> tuple[float, float]:
-    """Run a thing once; return its seconds, and the processor seconds of Spark's JVM and of this process, which tell what it cost on a busy machine."""
+    """Run a thing once; return its seconds, and the processor seconds of Spark's JVM and this process: its cost on a busy machine."""
     gc.collect()
     spent, begun = _processor_seconds(spark) + time.process_time(), time.perf_counter()
     thing()
