@@ -35,8 +35,6 @@ class OffsetMap:
     aborted: frozenset[tuple[int, int]]
     #: By file: how many records without a key it holds in the range.
     keyless: dict[str, int] = field(default_factory=dict)
-    #: By file: how many data records, not aborted, it holds in the range.
-    records: dict[str, int] = field(default_factory=dict)
     _folded: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"key": pl.Binary, "offset": pl.Int64}))
     _held: list[pl.DataFrame] = field(default_factory=list)
     _held_rows: int = 0
@@ -44,7 +42,6 @@ class OffsetMap:
     def add(self, path: str, rows: pa.Table) -> None:
         """Add the rows of a file: `KEY_COLUMNS`."""
         keyed = data_records(rows, self.first_dirty_offset, self.end_offset, self.aborted)
-        self.records[path] = self.records.get(path, 0) + len(keyed)
         missing = keyed.column("key").null_count
         if missing:
             self.keyless[path] = self.keyless.get(path, 0) + missing

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
+from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning.task import Cleaned, CleanTask, Progress, clean_partition
 
 if TYPE_CHECKING:
@@ -31,13 +32,6 @@ class Round(Progress, Protocol):
     @property
     def is_paced(self) -> bool:
         """Whether bytes a second are limited."""
-
-
-class _Unlimited:
-    """The progress of a task that nobody watches."""
-
-    def spend(self, counted_bytes: int) -> None:
-        """Go on."""
 
 
 def run_tasks(tasks: Sequence[CleanTask], round_: Round, *, spark: SparkSession | None, parallelism: int | None) -> list[Cleaned]:
@@ -62,7 +56,7 @@ def _on_cluster(tasks: Sequence[CleanTask], spark: SparkSession, parallelism: in
     def clean(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for text in batch.column("task").to_pylist():
-                done = clean_partition(pickle.loads(text), _Unlimited())  # noqa: S301  our own, from the driver
+                done = clean_partition(pickle.loads(text), Unlimited())  # noqa: S301  our own, from the driver
                 yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["done"])
 
     order = sorted(tasks, key=lambda task: -sum(one.size_bytes for one in task.segments))

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as data files: the last stage of an append and of a cleaning, in Spark's tasks.
+"""Rows of a DataFrame as data files: the last stage of an append, in Spark's tasks.
 
 Every task writes its rows with the same writer as a process without Spark (`lastword.storage.files.data_files`) and returns what it has
 written; no row comes to the driver. A task that fails, or is run twice, leaves files that no commit names.
