@@ -71,7 +71,7 @@ def scraped() -> None:
     with tempfile.TemporaryDirectory() as folder:
         logs = LogDir(spark, folder)
         one = logs.create_topic("scraped", partitions=4, config={"cleanup.policy": "compact", "segment.bytes": "4MiB"})
-        watcher = Watcher(log_dir=folder, topics=lambda: [one.log], cleaner=logs.cleaner, clock_ms=clock.now_ms, spark=spark)
+        watcher = Watcher(log_dir=folder, topics=lambda: [one.log], cleaner=logs.cleaner, clock_ms=clock.now_ms)
         watcher.start()
         server = StatusServer(StatusApp(watcher=watcher, now_ms=clock.now_ms, heartbeat_ms=clock.now_ms), "127.0.0.1:0")
         server.start()

@@ -112,10 +112,6 @@ class PurgeIncomplete(LastwordError):
         super().__init__(f"topic {topic}: the key is not erased yet:\n" + "\n".join(f"  {one}" for one in remains))
 
 
-class SparkNeeded(LastwordError):
-    """The answer needs a Spark job, and there is no session. Reaction: start one and ask again."""
-
-
 class ProducerFenced(UserError):
     """Another instance with the same transactional.id has taken over; nothing of this one is written any more (ProducerFencedException)."""
 

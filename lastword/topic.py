@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from lastword import clock
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
-from lastword.compaction.errors import CommitConflict, InvalidConfiguration, SparkNeeded, UserError, Violation
+from lastword.compaction.errors import CommitConflict, InvalidConfiguration, UserError, Violation
 from lastword.compaction.read_positions import Position, parse_offsets
 from lastword.compaction.readers import EXPIRATION_MS, ReaderStanding
 from lastword.storage.append import transactions
@@ -210,7 +210,7 @@ class Topic:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Return the transactions that are open, oldest first: producer, partitions with first offsets, since when, timeout."""
-        return self._log.open_transactions(self._log_dir.spark)
+        return self._log.open_transactions()
 
     def abort_transaction(self, producer_id: int, *, now_ms: int | None = None) -> AppendResult:
         """End the open transaction of a producer, with a new epoch that fences it; raise `UserError` naming the open ones otherwise."""
@@ -275,7 +275,7 @@ class Topic:
         wanted = None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
         if _is_vector(as_of):
             ends = self._vector(as_of, "as_of")
-            views = [one.below(ends) for one in witnesses(self._log, spark, ends, isolation)]
+            views = [one.below(ends) for one in witnesses(self._log, ends, isolation)]
         else:
             views = [self._view(isolation, as_of)]
         found = [latest_records(spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
@@ -398,8 +398,8 @@ class Topic:
 
     def _view(self, isolation: str, as_of: AsOf | None) -> View:
         if as_of is None:
-            return view_of(self._log, self._log_dir.spark, self._log.snapshot(), isolation)
-        return view_at(self._log, self._log_dir.spark, version_at(self._log, as_of), isolation)
+            return view_of(self._log, self._log.snapshot(), isolation)
+        return view_at(self._log, version_at(self._log, as_of), isolation)
 
     def dead_letters(self) -> DataFrame:
         """Return the refused rows of streams: when, from where, why, and the row itself."""
@@ -408,13 +408,9 @@ class Topic:
     def describe(self) -> TopicDescription:
         """Return partitions, segments, sizes, offsets and exact record counts, from metadata alone.
 
-        Only the last stable offset may need a Spark job: when records with a producer came since anybody asked for it.
+        Only for the last stable offset files are read: those with records of producers that came since anybody asked for it.
         """
-        now_ms = clock.now_ms()
-        try:
-            return describe(self._log, None, now_ms=now_ms)
-        except SparkNeeded:
-            return describe(self._log, self._log_dir.spark, now_ms=now_ms)
+        return describe(self._log, now_ms=clock.now_ms())
 
     def clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
         """Clean every eligible partition once and return their receipts; an empty list when nothing is eligible.
@@ -431,12 +427,8 @@ class Topic:
 
         With `force` as `clean` with it would see them.
         """
-        moment = clock.or_now(now_ms)
         cleaner = self._log_dir.cleaner
-        try:
-            plan, _ = cleaner.plan(self._log, None, now_ms=moment, force=force)
-        except SparkNeeded:
-            plan, _ = cleaner.plan(self._log, self._log_dir.spark, now_ms=moment, force=force)
+        plan, _ = cleaner.plan(self._log, now_ms=clock.or_now(now_ms), force=force)
         return partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
 
     def preview_clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
@@ -453,7 +445,7 @@ class Topic:
 
         Paused and quarantined partitions are left alone. Rule: docs/semantics.md#14 (UnifiedLog.deleteOldSegments).
         """
-        return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._log_dir.spark, now_ms=clock.or_now(now_ms))
+        return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=clock.or_now(now_ms))
 
     def delete_records(self, before: Mapping[int, int], *, now_ms: int | None = None) -> dict[int, int]:
         """Delete the records below an offset, by partition; return the log start offsets that hold then (Kafka's DeleteRecords).

@@ -2,7 +2,7 @@
 
 ```
  rows       of the key in each partition, its newest among them      one Spark job, key and offset alone
- dead       letters of the key go by a MERGE                          the predicate of a DELETE would stand in the Delta log
+ dead       letters of the key leave their table                      by files: no predicate stands in a Delta log
  files      that hold the key and are in no current version go now    the others stay: time travel to them still works
 ```
 
@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from lastword.compaction.config.keys import DAY_MS
-from lastword.storage.delta.commit import retry_on_conflict
+from lastword.storage.append.dead_letters import delete_dead_letters
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.key_search import TEXT_COLUMNS
+from lastword.storage.key_search import KeySearch
 from lastword.storage.log.producer_states import has_producers
 from lastword.storage.reading.dataframes import ABORTED, flagged_aborted
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lastword.storage.delta.snapshot import LogSnapshot
-    from lastword.storage.key_search import FoundIn, KeySearch, WantedKey
+    from lastword.storage.key_search import FoundIn, WantedKey
     from lastword.storage.log.topic_log import TopicLog
 
 
@@ -81,29 +80,9 @@ def rows_of_key(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, key: 
     ]
 
 
-def erase_dead_letters(spark: SparkSession, location: str, wanted: WantedKey) -> int:
+def erase_dead_letters(location: str, storage_options: Mapping[str, str], wanted: WantedKey) -> int:
     """Delete the dead letters whose key is the key or whose text names it; return how many."""
-    gone = pa.table({"key": pa.array([wanted.key], pa.binary()), "pattern": pa.array([wanted.pattern], pa.string())})
-    source = spark.createDataFrame(gone).alias("gone")
-    texts = [f"coalesce({_named(f'letter.{name}')}, false)" for name in TEXT_COLUMNS]
-    texts.append(f"coalesce(exists(letter.headers, one -> {_named('one.key')} OR {_named('one.value')}), false)")
-    condition = f"(letter.key <=> gone.key OR {' OR '.join(texts)})"
-    if wanted.before_ms is not None:
-        condition += f" AND letter.refused_at < timestamp_millis({wanted.before_ms})"
-
-    def once() -> int:
-        letters = SparkDeltaTable.forPath(spark, location)
-        rows = letters.toDF().alias("letter").join(F.broadcast(source), F.expr(condition)).count()
-        if rows:
-            letters.alias("letter").merge(source, condition).whenMatchedDelete().execute()
-        return rows
-
-    return retry_on_conflict(once)
-
-
-def _named(column: str) -> str:
-    """Return the condition that a text names the key: every byte a character, as in `key_search`."""
-    return f"decode(CAST({column} AS BINARY), 'ISO-8859-1') RLIKE gone.pattern"
+    return delete_dead_letters(location, storage_options, KeySearch(location, storage_options, wanted, texts=True).letters_naming)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,13 +131,25 @@ class KeySearch:
         with self._files.open_input_file(path) as source:
             file = pq.ParquetFile(source, read_dictionary=[key, *texts])
             for batch in _batches(file, columns):
-                mask = _is(_encoded(batch.column(key)), self._wanted.key)
                 if self._texts:
-                    mask = self._spared(batch, mask | self._mentioned(batch, texts))
-                elif self._wanted.kept and mask.any():
+                    total += int(self.letters_naming(batch).sum())
+                    continue
+                mask = _is(_encoded(batch.column(key)), self._wanted.key)
+                if self._wanted.kept and mask.any():
                     mask = mask & ~self._kept(batch, place, int(given.group(1)) if given else None)
                 total += int(mask.sum())
         return total
+
+    def letters_naming(self, letters: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
+        """Tell which dead letters have the key, or name it in a text or a header, and were not refused too late to go."""
+        found = np.zeros(letters.num_rows, dtype=np.bool_)
+        at = 0
+        for batch in [letters] if isinstance(letters, pa.RecordBatch) else letters.to_batches():
+            texts = [name for name in TEXT_COLUMNS if name in batch.schema.names]
+            mask = _is(_encoded(batch.column("key")), self._wanted.key) | self._mentioned(batch, texts)
+            found[at : at + batch.num_rows] = self._spared(batch, mask)
+            at += batch.num_rows
+        return found
 
     def _kept(self, batch: pa.RecordBatch, place: Sequence[str], partition: int | None) -> NDArray[np.bool_]:
         """Tell which rows are records that are to stay; the partition of a row of the log stands in its path."""

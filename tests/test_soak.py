@@ -30,6 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lastword import clock
 from lastword.service.service import Service
 from lastword.service.settings import Settings
+from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.files import schema
 from lastword.storage.log import upkeep
 from lastword.streaming import metrics
@@ -158,17 +159,17 @@ def _drop(incoming: Path, number: int) -> None:
     written.rename(incoming / f"{number:06}.json")
 
 
-def _tidied(log: TopicLog, spark: SparkSession, *, daily: bool) -> None:
+def _tidied(log: TopicLog, *, daily: bool) -> None:
     """Do what the service does each hour, and `daily`."""
     now_ms, kept_ms = clock.now_ms(), int(_KEPT_MINUTES * 60_000)
     for table in (log.paths.log, log.paths.ledger, log.paths.dead_letters):
         _age(Path(table, "_delta_log").glob("0*"))
         if daily:
-            _age(Path(table).rglob("part-*"))
+            _age(one for one in Path(table).rglob("*.parquet") if one.parent.name != "_delta_log")
     with log.turn():
-        upkeep.expire_dead_letters(log, spark, now_ms=now_ms, retention_ms=30_000)
-    upkeep.vacuum(log, spark, now_ms=now_ms, orphans=daily)
-    upkeep.compact_ledger(log, spark, now_ms=now_ms, id_expiration_ms=kept_ms, least_files=20)
+        expire_dead_letters(log.paths.dead_letters, log.storage_options, before_ms=now_ms - 30_000)
+    upkeep.vacuum(log, now_ms=now_ms, orphans=daily)
+    upkeep.compact_ledger(log, now_ms=now_ms, id_expiration_ms=kept_ms, least_files=20)
 
 
 def _files(*folders: Path) -> int:
@@ -207,7 +208,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
             if time.monotonic() - sampled >= every_seconds:
                 topics = list(service.scheduler.topics())
                 for log in topics:
-                    _tidied(log, spark, daily=len(samples) % 10 == 9)
+                    _tidied(log, daily=len(samples) % 10 == 9)
                 roots = [Path(log.paths.root) for log in topics]
                 samples.append(
                     _Sample(
@@ -221,7 +222,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
                         files_on_disk=sum(1 for root in roots for _ in root.glob("log/partition=*/**/*.parquet")),
                         ledger_rows=sum(len(log.ledger.rows()) for log in topics),
                         ledger_log_files=_files(*(root / "ledger/_delta_log" for root in roots)),
-                        dead_letters=sum(1 for root in roots for _ in root.glob("dead_letters/**/part-*.parquet")),
+                        dead_letters=sum(1 for root in roots for _ in root.glob("dead_letters/*.parquet")),
                         dead_letter_log_files=_files(*(root / "dead_letters/_delta_log" for root in roots)),
                         query_files=_files(*(root / "queries" for root in roots)),
                     )

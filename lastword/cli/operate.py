@@ -82,7 +82,7 @@ def plot(
     Example: lastword plot fruit-prices -o log.svg
     """
     logs = LogDir(None, log_dir, session_settings=QUIET)
-    picture = draw_topic(_look(Looker(logs.topic(topic).log, logs.cleaner), logs))
+    picture = draw_topic(_look(Looker(logs.topic(topic).log, logs.cleaner)))
     if str(output) == "-":
         sys.stdout.write(picture + "\n")
         return
@@ -112,11 +112,7 @@ def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:
     watcher = Watcher(log_dir=logs.location, topics=topics, cleaner=logs.cleaner, clock_ms=clock.now_ms)
 
     def look() -> dict[str, Any]:
-        standing = watcher.look()
-        if watcher.spark is None and any(one.needs_spark for one in standing.topics):
-            watcher.spark = logs.spark
-            standing = watcher.look()
-        found: dict[str, Any] = json.loads(status_json(standing, clock.now_ms()))
+        found: dict[str, Any] = json.loads(status_json(watcher.look(), clock.now_ms()))
         return found
 
     return look
@@ -135,10 +131,8 @@ def _asked(url: str) -> dict[str, Any] | None:
     return found
 
 
-def _look(looker: Looker, logs: LogDir) -> TopicStanding:
-    found = looker.look(None, now_ms=clock.now_ms())
-    if found.needs_spark:
-        found = looker.look(logs.spark, now_ms=clock.now_ms())
+def _look(looker: Looker) -> TopicStanding:
+    found = looker.look(now_ms=clock.now_ms())
     if found.error is not None:
         raise UserError(found.error)
     return found

@@ -120,7 +120,6 @@ class Service:
             topics=self._topic_logs,
             cleaner=self.logs.cleaner,
             clock_ms=clock.now_ms,
-            spark=spark,
             queries=self._query_standings,
             cleaner_standing=self._cleaner_standing,
         )

@@ -17,15 +17,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from lastword.compaction.errors import LastwordError, SparkNeeded, UnknownTopic, first_line
+from lastword.compaction.errors import LastwordError, UnknownTopic, first_line
 from lastword.compaction.readers import ReaderStanding
 from lastword.storage.append.dead_letters import DeadLetters
 from lastword.topics.explanation import PartitionReport, partition_reports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.planner import PartitionPlan
@@ -81,10 +79,7 @@ class PartitionStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStanding:
-    """One topic at one table version. If it cannot be read, `error` holds the reason, and the other fields are those of the last success.
-
-    `needs_spark` means that the reason is a missing session: the transactions of the topic must be read from the log.
-    """
+    """One topic at one table version; where it cannot be read, `error` holds the reason, and the rest is that of the last success."""
 
     name: str
     policy: str
@@ -95,7 +90,6 @@ class TopicStanding:
     receipts: tuple[CleaningReceipt, ...] = ()
     dead_letters: DeadLettersView | None = None
     error: str | None = None
-    needs_spark: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -183,18 +177,15 @@ class Looker:
         """Open the dead letters of the topic."""
         self._dead_letters = DeadLetters(self.log.paths.dead_letters, self.log.storage_options)
 
-    def look(self, spark: SparkSession | None, *, now_ms: int) -> TopicStanding:
+    def look(self, *, now_ms: int) -> TopicStanding:
         """Return the standing of the topic; if it cannot be read, the previous one with `error`.
 
-        Runs a Spark job only if records with a producer were appended since the previous pass; `spark` may be None for other topics.
         Raises `UnknownTopic` if the topic was deleted.
         """
         try:
-            self._last = self._look(spark, now_ms=now_ms)
+            self._last = self._look(now_ms=now_ms)
         except UnknownTopic:
             raise
-        except SparkNeeded as error:
-            return replace(self._failed(str(error)), needs_spark=True)
         except Exception as error:  # noqa: BLE001  one topic must not hide the others
             return self._failed(str(error) if isinstance(error, LastwordError) else first_line(error))
         return self._last
@@ -203,10 +194,10 @@ class Looker:
         last = self._last or TopicStanding(name=self.log.name, policy="", table_version=-1, partitions=())
         return replace(last, error=why)
 
-    def _look(self, spark: SparkSession | None, *, now_ms: int) -> TopicStanding:
+    def _look(self, *, now_ms: int) -> TopicStanding:
         log = self.log
         decisions = log.decisions()
-        plan, snapshot = self.cleaner.plan(log, spark, now_ms=now_ms)
+        plan, snapshot = self.cleaner.plan(log, now_ms=now_ms)
         reports = partition_reports(plan, {one.partition: one.reason for one in self.cleaner.uncleanable(log)})
         receipts = log.receipts()
         newest = {one.partition: one for one in receipts}
@@ -219,7 +210,7 @@ class Looker:
                 partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
                 for one, report in zip(plan.partitions, reports, strict=True)
             ),
-            transactions=tuple(log.seen_transactions(spark, snapshot)),
+            transactions=tuple(log.seen_transactions(snapshot)),
             readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(decisions.readers.items())),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),

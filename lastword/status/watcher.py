@@ -17,12 +17,9 @@ from lastword.compaction.config.keys import DAY_MS, MINUTE_MS
 from lastword.compaction.errors import UnknownTopic, first_line
 from lastword.status.standing import Looker, QueryStanding, Standing, TopicStanding
 from lastword.streaming.events import logger
-from lastword.streaming.ticker import CLEANER_POOL, with_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
 
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
@@ -54,16 +51,12 @@ class CleanerStanding:
 
 @dataclass(slots=True, kw_only=True)
 class Watcher:
-    """Keeps the newest standing of a log.dir.
-
-    `spark` may be None: a topic whose transactions must be read from the log then has an error.
-    """
+    """Keeps the newest standing of a log.dir."""
 
     log_dir: str
     topics: Callable[[], Sequence[TopicLog]]
     cleaner: Cleaner
     clock_ms: Callable[[], int]
-    spark: SparkSession | None = None
     queries: Callable[[], Sequence[QueryStanding]] = tuple
     cleaner_standing: Callable[[], CleanerStanding] = CleanerStanding
     interval_seconds: float = INTERVAL_SECONDS
@@ -109,7 +102,7 @@ class Watcher:
             if self._stop.is_set():
                 return self.standing
             try:
-                found[name] = looker.look(self.spark, now_ms=self.clock_ms())
+                found[name] = looker.look(now_ms=self.clock_ms())
             except UnknownTopic:
                 continue
             if name in loading:  # the first pass may take long: publish each topic as soon as it is read
@@ -154,8 +147,6 @@ class Watcher:
             )
 
     def _run(self) -> None:
-        if self.spark is not None:
-            with_pool(self.spark, CLEANER_POOL)
         while not self._stop.is_set():
             try:
                 self.look()

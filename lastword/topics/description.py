@@ -11,8 +11,6 @@ from lastword.compaction.log.segments import is_closed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import SparkSession
-
     from lastword.compaction.log.segments import Segment
     from lastword.storage.log.topic_log import TopicLog
 
@@ -59,14 +57,14 @@ class TopicDescription:
         return sum(one.size_bytes for one in self.partitions)
 
 
-def describe(log: TopicLog, spark: SparkSession | None, *, now_ms: int) -> TopicDescription:
-    """Describe a topic; raise `SparkNeeded` when `spark` is None and the last stable offset has to be read from the log."""
+def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
+    """Describe a topic."""
     log.decisions()  # raises when the topic is gone, and its table with it
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
     config = log.config(decisions)
     ends = snapshot.log_end_offsets(decisions.partitions)
-    stable = log.seen_stable_offsets(spark, snapshot, decisions)
+    stable = log.seen_stable_offsets(snapshot, decisions)
     segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
     for segment in snapshot.segments():
         segments[segment.partition].append(segment)

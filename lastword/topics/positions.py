@@ -29,7 +29,7 @@ def starting_position(
     a new reader begins): every tombstone at or past them counts as missed once it was removed. Raises `UserError` for what is no position,
     `OffsetOutOfRange` for one past the log end.
     """
-    view = view_of(log, spark, log.snapshot(), isolation)
+    view = view_of(log, log.snapshot(), isolation)
     if starting_timestamp is not None:
         return replace(view.position, offsets=_offsets_at(log, spark, view, _millis(starting_timestamp)))
     if isinstance(starting_offsets, Position):

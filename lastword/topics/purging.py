@@ -132,7 +132,7 @@ class Purge:
         crash_points.reached(CrashPoint.PURGE_CLEANED)
         wanted = WantedKey(key=self._key, kept=frozenset(self._done.kept.items()), before_ms=self._before_ms)
         with self._log.turn():
-            self._done.letters = erase_dead_letters(self._spark, self._log.paths.dead_letters, wanted)
+            self._done.letters = erase_dead_letters(self._log.paths.dead_letters, self._log.storage_options, wanted)
         for name, details in sorted(self._log.decisions().targets.items()):
             self._erase_from_target(name, details, wanted)
         crash_points.reached(CrashPoint.PURGE_ERASED)
@@ -182,7 +182,7 @@ class Purge:
             for one in going:
                 decisions.roll(self._log, one.partition, now_ms=self._now_ms)
             # No round looks at what lies below the log start whole.
-            self._log_dir.idle_cleaner(self._log).apply_retention(self._log, self._spark, now_ms=self._now_ms)
+            self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=self._now_ms)
             self._clean([one.partition for one in going])
         remains = f"{_ROUNDS} rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again"
         raise PurgeIncomplete(self._log.name, [remains])
@@ -222,7 +222,7 @@ class Purge:
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
         self._check_goes_on()
-        plan, _ = cleaner.plan(self._log, self._spark, now_ms=self._now_ms)
+        plan, _ = cleaner.plan(self._log, now_ms=self._now_ms)
         remains = []
         reports = partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
         for report in reports:

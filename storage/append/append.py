@@ -157,6 +157,11 @@ class Append:
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
         self._check_stamp()
+        if self.micro_batch is not None and self.stats.last_record_count is None:  # the first since a start: it may be a replay
+            batch = self.micro_batch
+            dead_letters.replace_dead_letters(
+                self.log.paths.dead_letters, self.log.storage_options, [], query_id=batch.query_id, batch_id=batch.batch_id
+            )
         rows = checked(
             self.rows,
             topic=self.log.name,
@@ -166,7 +171,7 @@ class Append:
             now_ms=self.now_ms,
         )
         if self.shape.has_producers:
-            states = self.log.known_producers(rows.sparkSession, self.snapshot, now_ms=self.now_ms)
+            states = self.log.known_producers(self.snapshot, now_ms=self.now_ms)
             return self._with_care(judged(rows, states.values()))
         if self.stats.careful_appends_left == 0:
             try:
@@ -210,14 +215,14 @@ class Append:
             message = f"topic {self.log.name}: rows of a transaction get their producer and offsets from it; leave those columns out"
             raise InvalidRecords(message)
 
-    def _stamped(self, rows: DataFrame) -> Stamped | None:
+    def _stamped(self) -> Stamped | None:
         """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there.
 
         Raises `CommitConflict` where an older instance has one open, which must be aborted first.
         """
         if self.stamp is None:
             return None
-        states = states_of(self.stamp.producer_id, self.log.producer_states(rows.sparkSession, self.snapshot))
+        states = states_of(self.stamp.producer_id, self.log.producer_states(self.snapshot))
         sequences, firsts = [0] * len(self.log_ends), list(self.log_ends)
         for partition, state in states.items():
             if state.is_left_open_before(self.stamp.epoch):
@@ -259,6 +264,7 @@ class Append:
         dead_letters.write_dead_letters(
             refused,
             self.log.paths.dead_letters,
+            self.log.storage_options,
             source=self.micro_batch.query_name,
             query_id=self.micro_batch.query_id,
             batch_id=self.micro_batch.batch_id,
@@ -277,7 +283,7 @@ class Append:
             now_ms=self.now_ms,
             compression=self.log.compression(self.snapshot),
             given=self.shape.columns if self.shape is not None else (),
-            stamped=self._stamped(rows),
+            stamped=self._stamped(),
         )
         most_bytes = None if split or not numbering.counts() else self._most_record_bytes(rows)
         if most_bytes is None:

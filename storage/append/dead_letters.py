@@ -1,15 +1,18 @@
 """Refused rows of streams: nothing of an input is lost, and nobody has to look for it in a log file.
 
-One row a refusal in `dead_letters/`, with the reason, the value that was wrong and what is allowed, and the row itself. Written
-*before* the good rows of the same micro-batch are committed, under the query's id and the micro-batch's number: a replay writes them
-once. A batch call refuses instead: it raises, and nothing is written anywhere.
+One row a refusal in `dead_letters/`, with the reason, the value that was wrong and what is allowed, and the row itself. Committed
+*before* the good rows of the same micro-batch. An attempt takes the place of an earlier one of the same micro-batch, so that each refused
+row is there once, whatever crashed in between and whichever settings the replay has. A batch call refuses instead: it raises, and nothing
+is written anywhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
@@ -18,14 +21,22 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import InvalidRecords
 from lastword.storage.append.validation import DETAIL, RAW, REASON
-from lastword.storage.files.schema import DEAD_LETTER_COLUMNS
+from lastword.storage.delta.commit import retry_on_conflict
+from lastword.storage.delta.small_tables import commit_rows, current_files
+from lastword.storage.files.data_files import complete
+from lastword.storage.files.row_files import RowFile, read_row_file, write_row_file
+from lastword.storage.files.schema import DEAD_LETTER_COLUMNS, dead_letter_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
 _REASONS_NAMED: Final = 10
+_FILE_SCHEMA: Final = pa.schema([(one.name, pa.string() if one.name == "path" else pa.int64()) for one in fields(RowFile)])
+_FILE_DDL: Final = ", ".join(f"{one.name} {'string' if one.type == pa.string() else 'bigint'}" for one in _FILE_SCHEMA)
 _SHOWN: Final = ("refused_at", "source", "reason", "detail", "partition", "offset", "key")
 
 
@@ -35,8 +46,20 @@ def count_refused(rows: DataFrame) -> dict[str, int]:
     return {row[REASON]: row["count"] for row in counted}
 
 
-def write_dead_letters(rows: DataFrame, location: str, *, source: str, query_id: str, batch_id: int, now_ms: int) -> None:
-    """Append the refused ones among checked rows to the dead letters; nothing happens when this micro-batch did it before."""
+def write_dead_letters(
+    rows: DataFrame,
+    location: str,
+    storage_options: Mapping[str, str],
+    *,
+    source: str,
+    query_id: str,
+    batch_id: int,
+    now_ms: int,
+) -> None:
+    """Commit the refused ones among checked rows to the dead letters, as `replace_dead_letters` does.
+
+    Spark's tasks write the files: no row comes to the driver. Runs one job.
+    """
     refused = rows.where(F.col(REASON).isNotNull()).select(
         F.timestamp_millis(F.lit(now_ms)).alias("refused_at"),
         F.lit(source).alias("source"),
@@ -52,14 +75,92 @@ def write_dead_letters(rows: DataFrame, location: str, *, source: str, query_id:
         "headers",
         F.col(RAW).alias("raw"),
     )
-    (
-        refused.select(*DEAD_LETTER_COLUMNS)
-        .write.format("delta")
-        .mode("append")
-        .option("txnAppId", query_id)
-        .option("txnVersion", batch_id)
-        .save(location)
-    )
+    options, name = dict(storage_options), _micro_batch_name(query_id, batch_id)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = (pa.Table.from_batches([one]) for one in batches)
+        file = write_row_file(location, options, tables, dead_letter_arrow_schema(), name=name, time_ms=now_ms)
+        if file is not None:
+            yield pa.RecordBatch.from_pylist([asdict(file)], schema=_FILE_SCHEMA)
+
+    found = refused.select(*DEAD_LETTER_COLUMNS).mapInArrow(write, _FILE_DDL).collect()
+    replace_dead_letters(location, storage_options, [RowFile(**row.asDict()) for row in found], query_id=query_id, batch_id=batch_id)
+
+
+def replace_dead_letters(
+    location: str, storage_options: Mapping[str, str], files: Sequence[RowFile], *, query_id: str, batch_id: int
+) -> None:
+    """Commit files as the dead letters of a micro-batch, in the place of those that an earlier attempt of it wrote.
+
+    An attempt that crashed before the log was committed may have refused other rows, under other settings.
+    """
+    prefix = f"{_micro_batch_name(query_id, batch_id)}."
+
+    def once() -> None:
+        table = DeltaTable(location, storage_options=dict(storage_options))
+        earlier = [one for one in current_files(table) if one.path.startswith(prefix)]
+        if files or earlier:
+            commit_rows(_following(table), files, kind="dead letters", removes=earlier, time_column="refused_at")
+
+    retry_on_conflict(once)
+
+
+def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, before_ms: int) -> int:
+    """Take the dead letters that were refused before a moment out of the table; return how many. Runs no Spark job."""
+
+    def gone(rows: pa.Table) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = _millis(rows.column("refused_at")) < before_ms
+        return found
+
+    return delete_dead_letters(location, storage_options, gone)
+
+
+def delete_dead_letters(location: str, storage_options: Mapping[str, str], gone: Callable[[pa.Table], NDArray[np.bool_]]) -> int:
+    """Take the dead letters that `gone` tells out of the table, in one commit, and return how many; tried again when others come first.
+
+    Their files stay until VACUUM, as older table versions need them.
+    """
+
+    def once() -> int:
+        table = DeltaTable(location, storage_options=dict(storage_options))
+        written, removed, count = list[RowFile](), list[RowFile](), 0
+        for file in current_files(table, "refused_at"):
+            rows = complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema())
+            going = gone(rows)
+            if not going.any():
+                continue
+            count += int(going.sum())
+            removed.append(file)
+            name, refused_ms = file.path.split(".", maxsplit=1)[0], int(_millis(rows.column("refused_at")).max())
+            left = write_row_file(
+                location, storage_options, [rows.filter(pa.array(~going))], dead_letter_arrow_schema(), name=name, time_ms=refused_ms
+            )
+            written += [] if left is None else [left]
+        if removed:
+            commit_rows(_following(table), written, kind="dead letters", removes=removed, time_column="refused_at")
+        return count
+
+    return retry_on_conflict(once)
+
+
+def _micro_batch_name(query_id: str, batch_id: int) -> str:
+    """Return how the files of a micro-batch's dead letters are called."""
+    return f"{hashlib.sha256(query_id.encode()).hexdigest()[:16]}-{batch_id}"
+
+
+def _following(table: DeltaTable) -> Callable[[], DeltaTable]:
+    """Return a function that brings a table to its newest version."""
+
+    def refreshed() -> DeltaTable:
+        table.update_incremental()
+        return table
+
+    return refreshed
+
+
+def _millis(times: pa.ChunkedArray) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = times.cast(pa.int64()).fill_null(0).to_numpy() // 1000
+    return found
 
 
 def refusal(rows: DataFrame, *, topic: str) -> InvalidRecords:

@@ -166,7 +166,7 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
 
     def once() -> AppendResult:
         snapshot = log.snapshot()
-        if not any(_is_same(one, transaction) for one in log.seen_transactions(spark, snapshot)):
+        if not any(_is_same(one, transaction) for one in log.seen_transactions(snapshot)):
             return AppendResult(table_version=None)
         chosen: list[tuple[Control, int]] = []
 
@@ -189,7 +189,7 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
 
         log.ledger.decide(fenced)
         control, epoch = chosen[-1]
-        states = log.readable_states(spark, snapshot)[0] if control is Control.ABORT else None
+        states = log.readable_states(snapshot)[0] if control is Control.ABORT else None
         return _write_markers(log, spark, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
 
     return log.attempts(once)
@@ -207,7 +207,7 @@ def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, 
 def _abort_older(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, *, now_ms: int) -> None:
     """Abort what an older instance of `stamp` has open: it may have looked into the ledger before the newest began, and committed after."""
     snapshot = log.snapshot()
-    states = states_of(stamp.producer_id, log.producer_states(spark, snapshot))
+    states = states_of(stamp.producer_id, log.producer_states(snapshot))
     if any(state.is_left_open_before(stamp.epoch) for state in states.values()):
         check_not_fenced(stamp, log.decisions(), log.name)
         _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
@@ -228,7 +228,7 @@ def _write_markers(
 
     By the states `seen` at `snapshot`, or by those of all partitions. Raises `CommitConflict` when something was committed after it.
     """
-    states = states_of(producer_id, log.producer_states(spark, snapshot) if seen is None else seen)
+    states = states_of(producer_id, log.producer_states(snapshot) if seen is None else seen)
     firsts = {partition: state.open_first_offset for partition, state in states.items() if state.open_first_offset is not None}
     if not firsts:
         return AppendResult(table_version=None)

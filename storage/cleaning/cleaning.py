@@ -56,7 +56,7 @@ class Cleaning:
     def __init__(
         self,
         log: TopicLog,
-        spark: SparkSession,
+        spark: SparkSession | None,
         plan: CleaningPlan,
         snapshot: LogSnapshot,
         *,
@@ -167,7 +167,7 @@ class Cleaning:
         """Return by partition the offsets that must stay: the rows that hold an active producer's place, and the last row."""
         ends = self.snapshot.log_end_offsets(self.decisions.partitions)
         held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
-        states = self.log.producer_states(self.spark, self.snapshot, of=self.chosen).values()
+        states = self.log.producer_states(self.snapshot, of=self.chosen).values()
         active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
         found: dict[int, list[int]] = {partition: [] for partition in self.chosen}

@@ -1,9 +1,11 @@
-"""Every commit to the log: by the public Delta protocol, put only where no commit of that version exists.
+"""Every commit to a table of ours: by the public Delta protocol, put only where no commit of that version exists.
 
 ```
  version      7       8        9       10
               plan    append   swap    ← ours, planned at 7: exactly here or not at all
 ```
+
+`put_commit` makes each of them. The ledger and the dead letters are committed through `lastword.storage.delta.small_tables`.
 
 The commits of a log are of two families, *appends* and *maintenance* (swap, retention, deletion). Each has an application id whose
 version every commit of the family raises. A commit is planned at a version V and made at the newest version W. Between the two
@@ -30,10 +32,10 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown
-from lastword.storage.delta.history import CommitMetadata, commit_actions, find_token
+from lastword.storage.delta.history import CommitMetadata, commit_actions, find_token, table_files
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files.data_files import sync_folder
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.paths import local_path
 from lastword.storage.files.schema import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -71,6 +73,55 @@ def new_token() -> str:
     return uuid.uuid4().hex
 
 
+def put_commit(
+    refreshed: Callable[[], DeltaTable],
+    check: Callable[[DeltaTable, int], None],
+    actions: Sequence[AddAction | RemoveAction],
+    *,
+    metadata: CommitMetadata,
+    transactions: Mapping[str, int],
+    planned_version: int,
+) -> int:
+    """Put one commit into a table, whichever table of ours it is, and return its version: exactly there, or nowhere.
+
+    `refreshed` returns the table at its newest version. `check(table, since_version)` is asked before each try whether the plan still holds
+    at the version that `table` has loaded, of which those up to `since_version` (at first `planned_version`) were looked at before; it
+    raises `CommitConflict` when it does not. `transactions` are the versions of application ids that the commit sets.
+
+    Raises `CommitConflict` as `check` does, or when other writers are first too often: nothing of ours is in the table;
+    `CommitStateUnknown` when that cannot be found out. Any other error of the write is raised as it came, after the table was searched and
+    did not have the commit.
+    """
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": metadata.to_json()},
+        max_commit_retries=0,
+        app_transactions=[Transaction(name, version) for name, version in transactions.items()],
+    )
+    # A checkpoint is written here only where no service does it (`delta.checkpointInterval`).
+    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+    checked = planned_version
+    for attempt in range(_ATTEMPTS):
+        table = refreshed()
+        check(table, checked)
+        checked = table.version()
+        try:
+            table.create_write_transaction(
+                list(actions), "append", table.schema(), commit_properties=properties, post_commithook_properties=hooks
+            )
+        except Exception as failure:
+            found = _find(refreshed, metadata.token, checked)
+            if found is not None:
+                return flush_commit(table.table_uri, found)
+            # Another commit at this version was first; anything else is no race, and would be no other at the next version.
+            if not isinstance(failure, CommitFailedError) or refreshed().version() <= checked:
+                raise
+            time.sleep(min(0.001 * attempt, 0.05))
+        else:
+            return flush_commit(table.table_uri, checked + 1)
+    message = f"{refreshed().table_uri}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
+    raise CommitConflict(message)
+
+
 def commit_files(
     refreshed: Callable[[], DeltaTable],
     snapshot: LogSnapshot,
@@ -83,45 +134,21 @@ def commit_files(
 ) -> int:
     """Commit files to the log in one commit and return its table version.
 
-    `refreshed` returns the table at its newest version; `snapshot` is what the files were planned with, of whose files `removes` are to
-    leave the table. An append (no `removes`) is a change of data for Delta's streams; maintenance is none. `transactions` are versions of
-    further application ids, such as a streaming query's micro-batch.
-
-    Raises `CommitConflict` when the plan is an old one: nothing of ours is in the table; `CommitStateUnknown` when that cannot be found
-    out. Any other error of the write is raised as it came, after the table was searched and did not have the commit.
+    `snapshot` is what the files were planned with, of whose files `removes` are to leave the table. An append (no `removes`) is a change of
+    data for Delta's streams; maintenance is none. `transactions` are versions of further application ids, such as a streaming query's
+    micro-batch. `refreshed` and errors as in `put_commit`; `CommitConflict` when the plan is an old one.
     """
     expected = snapshot.txn(family)
     removed = [] if removes is None else _removed(snapshot.files, removes)
     added = [_added(one, data_change=removes is None) for one in adds]
-    ids = {**(transactions or {}), family: expected + 1}
-    properties = CommitProperties(
-        custom_metadata={"userMetadata": metadata.to_json()},
-        max_commit_retries=0,
-        app_transactions=[Transaction(name, version) for name, version in ids.items()],
+    return put_commit(
+        refreshed,
+        lambda table, since: _check_plan(table, snapshot, family, expected, since_version=since),
+        [*removed, *added],
+        metadata=metadata,
+        transactions={**(transactions or {}), family: expected + 1},
+        planned_version=snapshot.version,
     )
-    # A checkpoint is written here only where no service does it (`delta.checkpointInterval`).
-    hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-    checked = snapshot.version
-    for attempt in range(_ATTEMPTS):
-        table = refreshed()
-        _check_plan(table, snapshot, family, expected, since_version=checked)
-        checked = table.version()
-        try:
-            table.create_write_transaction(
-                [*removed, *added], "append", table.schema(), commit_properties=properties, post_commithook_properties=hooks
-            )
-        except Exception as failure:
-            found = _find(refreshed, metadata.token, checked)
-            if found is not None:
-                return _flushed(table.table_uri, found)
-            # Another commit at this version was first; anything else is no race, and would be no other at the next version.
-            if not isinstance(failure, CommitFailedError) or refreshed().version() <= checked:
-                raise
-            time.sleep(min(0.001 * attempt, 0.05))
-        else:
-            return _flushed(table.table_uri, checked + 1)
-    message = f"{refreshed().table_uri}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
-    raise CommitConflict(message)
 
 
 def _added(file: DataFile, *, data_change: bool) -> AddAction:
@@ -154,9 +181,8 @@ def _check_plan(table: DeltaTable, snapshot: LogSnapshot, family: str, expected:
 
 
 def _actions(table: DeltaTable, version: int) -> list[dict[str, Any]] | None:
-    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
     try:
-        return commit_actions(filesystem, version)
+        return commit_actions(table_files(table), version)
     except FileNotFoundError:
         return None
 
@@ -183,7 +209,7 @@ def _find(refreshed: Callable[[], DeltaTable], token: str, since_version: int) -
         raise CommitStateUnknown(message) from error
 
 
-def _flushed(location: str, version: int) -> int:
+def flush_commit(location: str, version: int) -> int:
     """Flush a commit to a local disk and return its version: the power may fail after it counts."""
     folder = local_path(location)
     if folder is None:

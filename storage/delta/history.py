@@ -70,7 +70,7 @@ def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
     The commits themselves are read: a history numbers them by their place, and leaves out those that do not say who wrote them. Raises
     `OSError` when one is gone.
     """
-    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
+    filesystem = table_files(table)
     for version in range(table.version(), since_version, -1):
         for action in commit_actions(filesystem, version):
             metadata = CommitMetadata.from_json(action.get("commitInfo", {}).get("userMetadata"))
@@ -148,7 +148,7 @@ def _version_of_same_files(table: DeltaTable, version: int) -> int:
      differing   -        b        a c          a b c                       from 8: version 5 is the newest without any
     ```
     """
-    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
+    filesystem = table_files(table)
     differing: set[str] = set()
     for at in range(version, -1, -1):
         try:
@@ -163,6 +163,11 @@ def _version_of_same_files(table: DeltaTable, version: int) -> int:
 def _files_changed(filesystem: fs.FileSystem, version: int) -> set[str]:
     """Return the paths of the files that a commit added or removed, as the Delta log writes them."""
     return {action[kind]["path"] for action in commit_actions(filesystem, version) for kind in ("add", "remove") if kind in action}
+
+
+def table_files(table: DeltaTable) -> fs.FileSystem:
+    """Return the files of a table's folder."""
+    return filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
 
 
 def commit_actions(filesystem: fs.FileSystem, version: int) -> list[dict[str, Any]]:

@@ -88,7 +88,7 @@ class SliceWriter:
         folder = "/".join(f"{name}={value}" for name, value in zip(PLACE_COLUMNS, self._place, strict=True))
         self._path = f"{folder}/part-{uuid.uuid4()}.{codec}.parquet"
         self._open = ExitStack()
-        self._stream = self._open.enter_context(_output(location, storage_options, self._path))
+        self._stream = self._open.enter_context(output_file(location, storage_options, self._path))
         settings = _CODECS.get(codec, {"compression": codec})
         self._writer = pq.ParquetWriter(self._stream, DATA_SCHEMA, use_dictionary=_DICTIONARY_COLUMNS, **settings)
         self._held: list[pa.Table] = []
@@ -173,10 +173,10 @@ def write_slices(batches: Iterable[pa.RecordBatch], location: str, storage_optio
             writer.abandon()
 
 
-def complete(rows: pa.Table) -> pa.Table:
-    """Return rows in the columns of `DATA_SCHEMA`; one that they lack is null."""
-    nulls = {one.name: pa.nulls(len(rows), one.type) for one in DATA_SCHEMA if one.name not in rows.schema.names}
-    return pa.table({name: nulls[name] if name in nulls else rows.column(name) for name in DATA_SCHEMA.names}).cast(DATA_SCHEMA)
+def complete(rows: pa.Table, schema: pa.Schema = DATA_SCHEMA) -> pa.Table:
+    """Return rows in the columns of a schema; one that they lack is null."""
+    nulls = {one.name: pa.nulls(len(rows), one.type) for one in schema if one.name not in rows.schema.names}
+    return pa.table({name: nulls[name] if name in nulls else rows.column(name) for name in schema.names}).cast(schema)
 
 
 class _Statistics:
@@ -229,7 +229,7 @@ def _plain(name: str, value: int) -> Any:
 
 
 @contextmanager
-def _output(location: str, storage_options: Mapping[str, str], path: str) -> Iterator[Any]:
+def output_file(location: str, storage_options: Mapping[str, str], path: str) -> Iterator[Any]:
     """Open a new file below a table's folder for writing; on a local disk it is flushed to the disk when it is closed."""
     folder = local_path(location)
     if folder is None:

@@ -139,6 +139,16 @@ def dead_letter_schema() -> Schema:
     return Schema(list(DEAD_LETTER_FIELDS))
 
 
+def dead_letter_arrow_schema() -> pa.Schema:
+    """Return the Arrow schema of `dead_letters/`."""
+    return pa.schema(dead_letter_schema().to_arrow())
+
+
+def ledger_schema() -> Schema:
+    """Return the Delta schema of `ledger/`."""
+    return Schema(list(LEDGER_FIELDS))
+
+
 def log_properties() -> dict[str, str]:
     """Return the table properties of `log/`, fixed at creation."""
     return dict(_LOG_PROPERTIES)

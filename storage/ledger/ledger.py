@@ -1,8 +1,8 @@
 """The ledger: the Delta table of a topic's decisions (`lastword.storage.ledger.decisions`), one row each.
 
-`sequence` numbers the decisions: rows of one commit share the transaction version that let the commit through, so that two writers
-cannot both take a number (compare-and-set). delta-rs writes and reads the table, in milliseconds and without a Spark job; it is the
-only writer, so a second process may decide something while a service runs. Losing the ledger loses decisions, never a record.
+`sequence` numbers the decisions. A commit raises the version of the ledger's application id from the one that its writer has read
+(compare-and-set), so that two writers cannot both take a number. A commit takes milliseconds, and other processes may decide something
+while a service runs. Losing the ledger loses decisions, never a record.
 """
 
 from __future__ import annotations
@@ -13,34 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic
+from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
+from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files import schema
+from lastword.storage.files.row_files import read_row_file, write_row_file
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
+    from lastword.storage.files.row_files import RowFile
+
 _APP_ID: Final = "lastword-ledger"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
-_ARROW: Final = pa.schema(
-    [
-        ("sequence", pa.int64()),
-        ("kind", pa.string()),
-        ("partition", pa.int32()),
-        ("name", pa.string()),
-        ("offset", pa.int64()),
-        ("table_version", pa.int64()),
-        ("time", pa.timestamp("us", "UTC")),
-        ("details", pa.string()),
-    ]
-)
+_ARROW: Final = pa.schema(schema.ledger_schema().to_arrow())
 
 
 class Ledger:
@@ -53,7 +44,7 @@ class Ledger:
         self._options = dict(storage_options or {})
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
-        self._version = -1
+        self._version = self._app_version = -1
         self._opened: tuple[int, int] | None = None
         self._rows: dict[str, list[Decision]] = {}
         self._decisions: Decisions | None = None
@@ -61,13 +52,14 @@ class Ledger:
     def create(self, decisions: list[Decision]) -> None:
         """Make the ledger with its first decisions in one commit; raise `TopicExists` when it is there already."""
         try:
-            write_deltalake(
+            create_small_table(
                 self._uri,
-                _to_arrow([(1 + number, row) for number, row in enumerate(decisions)]),
-                mode="error",
-                configuration=dict(schema.small_table_properties()),
-                storage_options=self._options,
-                commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, len(decisions))], max_commit_retries=0),
+                self._options,
+                schema.ledger_schema(),
+                schema.small_table_properties(),
+                self._written([(1 + number, row) for number, row in enumerate(decisions)]),
+                kind="ledger",
+                version=AppVersion(app_id=_APP_ID, expected=-1, next=len(decisions)),
             )
         except (CommitFailedError, DeltaError) as error:
             if "already exists" in str(error) or isinstance(error, CommitFailedError):
@@ -121,17 +113,19 @@ class Ledger:
                 return 0
             today = fold(rows)  # of just these: what somebody decides from here on makes the commit fail
             kept = still_needed(rows, today, before_ms, forgotten=today.silent_producers(silent_ms, open_ids))
-            assert self._table is not None  # noqa: S101  read() has opened it
+            table = self._opened_table()
             try:
-                write_deltalake(
-                    self._table,
-                    _to_arrow([(row.sequence, row) for row in kept]),
-                    mode="overwrite",
-                    commit_properties=CommitProperties(app_transactions=[Transaction(_APP_ID, today.sequence + 1)], max_commit_retries=0),
+                commit_rows(
+                    self._newest_table,
+                    self._written([(row.sequence, row) for row in kept]),
+                    kind="ledger",
+                    version=AppVersion(app_id=_APP_ID, expected=self._app_version, next=self._app_version + 1),
+                    removes=current_files(table),
+                    planned_version=self._version,
                 )
-            except CommitFailedError:
+            except CommitConflict:
                 return 0  # somebody decided something: next time
-            self._table.vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False)
+            self._newest_table().vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False, full=True)
             return len(rows) - len(kept)
 
     def _append_once(self, decisions: list[Decision], today: Decisions) -> None:
@@ -141,18 +135,22 @@ class Ledger:
         if not decisions:
             return
         numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
+        version = AppVersion(app_id=_APP_ID, expected=self._app_version, next=self._app_version + len(decisions))
+        commit_rows(self._newest_table, self._written(numbered), kind="ledger", version=version)
+
+    def _opened_table(self) -> DeltaTable:
         assert self._table is not None  # noqa: S101  read() has opened it
-        transaction = Transaction(_APP_ID, today.sequence + len(decisions))
-        try:
-            write_deltalake(
-                self._table,
-                _to_arrow(numbered),
-                mode="append",
-                commit_properties=CommitProperties(app_transactions=[transaction], max_commit_retries=0),
-            )
-        except CommitFailedError as error:
-            message = f"topic {self._topic}: another decision came first"
-            raise CommitConflict(message) from error
+        return self._table
+
+    def _newest_table(self) -> DeltaTable:
+        table = self._opened_table()
+        table.update_incremental()
+        return table
+
+    def _written(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
+        """Write numbered decisions into a file of the ledger's folder."""
+        file = write_row_file(self._uri, self._options, [_to_arrow(numbered)], _ARROW)
+        return [] if file is None else [file]
 
     def _refresh(self) -> None:
         """Bring the rows up to date; what was folded from older ones is forgotten."""
@@ -170,14 +168,14 @@ class Ledger:
             raise UnknownTopic(message) from error
         if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
             return
-        filesystem = fs.PyFileSystem(DeltaStorageHandler(self._uri, self._options))
-        paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
-        self._rows = {path: self._rows[path] if path in self._rows else self._read(path, filesystem) for path in paths}
+        paths = [one.path for one in current_files(self._table)]
+        self._rows = {path: self._rows[path] if path in self._rows else self._read(path) for path in paths}
+        self._app_version = txn_version(self._table, _APP_ID)
         self._version, self._opened, self._decisions = self._table.version(), identity, None
 
-    def _read(self, path: str, filesystem: fs.FileSystem) -> list[Decision]:
+    def _read(self, path: str) -> list[Decision]:
         try:
-            return _from_arrow(pq.read_table(path, filesystem=filesystem))
+            return _from_arrow(read_row_file(self._uri, self._options, path))
         except (OSError, ValueError, pa.ArrowException) as error:
             message = (
                 f"topic {self._topic}: the ledger cannot be read ({path}: {error}). Put the file back; or move the folder {self._uri} away "

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from pyspark.sql import SparkSession
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.producers import ProducerState
@@ -78,7 +77,7 @@ class TopicLog:
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
         self._topic_id: str | None = None
         self._producers = ProducerLog(
-            name, paths.log, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
+            paths.log, self._storage_options, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
         )
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._looked_at = 0
@@ -255,10 +254,10 @@ class TopicLog:
         newest = {(row.partition, row.table_version or -row.sequence): row for row in rows}
         return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
-    def partition_logs(self, spark: SparkSession | None, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+    def partition_logs(self, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition at a snapshot; of one whose producers cannot be read, why (`readable_states`)."""
         decisions = self.decisions_seen(snapshot)
-        states, unreadable = self.readable_states(spark, snapshot, decisions, again=again)
+        states, unreadable = self.readable_states(snapshot, decisions, again=again)
         stable = self._stable(snapshot, decisions, states, unreadable)
         holders = {}
         if stable != snapshot.log_end_offsets(decisions.partitions):
@@ -271,7 +270,6 @@ class TopicLog:
 
     def producer_states(
         self,
-        spark: SparkSession | None,
         snapshot: LogSnapshot | None = None,
         decisions: Decisions | None = None,
         *,
@@ -280,17 +278,16 @@ class TopicLog:
         """Return every producer's state at a snapshot (default: the newest) by (partition, producer id), in the partitions `of` or in all.
 
         Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
-        Runs a Spark job when rows with a producer were appended since the last call; raises `SparkNeeded` when `spark` is None then, and
-        what Spark raises when a file of these partitions cannot be read.
+        Reads the rows with a producer that were appended since the last call; raises `CorruptLog` naming the file when one of these
+        partitions cannot be read.
         """
         with self._lock:
             at = snapshot or self.snapshot()
-            states = self._producers.states(spark, at, of)
+            states = self._producers.states(at, of)
         return self._in_sight(states, at, decisions)
 
     def readable_states(
         self,
-        spark: SparkSession | None,
         snapshot: LogSnapshot | None = None,
         decisions: Decisions | None = None,
         *,
@@ -298,12 +295,11 @@ class TopicLog:
     ) -> tuple[States, dict[int, str]]:
         """Return `producer_states` of the partitions whose files can be read, and for each other one the reason.
 
-        One that could not be read is tried again after half a minute, at once with `again`. Raises `SparkNeeded`, and what Spark raises
-        where no file is to blame.
+        One that could not be read is tried again after half a minute, at once with `again`.
         """
         with self._lock:
             at = snapshot or self.snapshot()
-            states, unreadable = self._producers.readable(spark, at, again=again)
+            states, unreadable = self._producers.readable(at, again=again)
         return self._in_sight(states, at, decisions), unreadable
 
     def _in_sight(self, states: States, at: LogSnapshot, decisions: Decisions | None) -> States:
@@ -311,16 +307,16 @@ class TopicLog:
             return states
         return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
 
-    def open_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
+    def open_transactions(self, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
         """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on.
 
         Errors as `producer_states`.
         """
-        return self._open(self.producer_states(spark, snapshot))
+        return self._open(self.producer_states(snapshot))
 
-    def seen_transactions(self, spark: SparkSession | None, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
+    def seen_transactions(self, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
         """Return `open_transactions`, without what they have in partitions of which nothing is known (`readable_states`)."""
-        return self._open(self.readable_states(spark, snapshot)[0])
+        return self._open(self.readable_states(snapshot)[0])
 
     def _open(self, states: States) -> list[OpenTransaction]:
         """Return the transactions that are open by some states, oldest first."""
@@ -350,16 +346,16 @@ class TopicLog:
             )
         return sorted(found, key=lambda one: (one.since_ms, one.producer_id))
 
-    def last_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
+    def last_stable_offsets(self, at: LogSnapshot, decisions: Decisions) -> list[int]:
         """Return the last stable offset of every partition: what a read_committed reader may see lies below it.
 
         `decisions` are those by which the reader knows the log start: what they delete holds nothing back. Errors as `producer_states`.
         """
-        return self._stable(at, decisions, self.producer_states(spark, at, decisions), ())
+        return self._stable(at, decisions, self.producer_states(at, decisions), ())
 
-    def seen_stable_offsets(self, spark: SparkSession | None, at: LogSnapshot, decisions: Decisions) -> list[int]:
+    def seen_stable_offsets(self, at: LogSnapshot, decisions: Decisions) -> list[int]:
         """Return `last_stable_offsets`; of a partition of which nothing is known the log start."""
-        return self._stable(at, decisions, *self.readable_states(spark, at, decisions))
+        return self._stable(at, decisions, *self.readable_states(at, decisions))
 
     @staticmethod
     def _stable(at: LogSnapshot, decisions: Decisions, states: States, unreadable: Collection[int]) -> list[int]:
@@ -368,7 +364,7 @@ class TopicLog:
         return [starts[one] if one in unreadable else offset for one, offset in enumerate(stable)]
 
     def forget_producers(self, *, now_ms: int) -> int:
-        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many; runs no Spark job.
+        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many.
 
         One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
         """
@@ -376,9 +372,9 @@ class TopicLog:
             expiration_ms = self.config().producer_id_expiration_ms
             return self._producers.forget(self.decisions().log_start_offsets(), now_ms=now_ms, expiration_ms=expiration_ms)
 
-    def known_producers(self, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int) -> States:
+    def known_producers(self, snapshot: LogSnapshot, *, now_ms: int) -> States:
         """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""
-        states = self.producer_states(spark, snapshot)
+        states = self.producer_states(snapshot)
         kept = known(states.values(), now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms)
         return {(state.partition, state.producer_id): state for state in kept}
 

@@ -2,10 +2,10 @@
 
 | what | kept | how |
 |---|---|---|
-| files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | VACUUM LITE, which lists no files |
-| files that no commit ever named (a crash left them) | as long | VACUUM FULL, once a day |
+| files that left the log | max(file.delete.delay.ms, 24 h), what readers pin; 7 days at the most | lite VACUUM, which lists no files |
+| files that no commit ever named (a crash left them) | as long | full VACUUM, once a day |
 | Delta log of the log | 7 days | clean-up at each Delta log checkpoint of the service (`lastword.storage.files.schema.log_properties`) |
-| dead letters | `dead.letter.retention.ms` | a Delta DELETE, then VACUUM |
+| dead letters | `dead.letter.retention.ms` | a commit that takes them out of the table, then VACUUM |
 | ledger | what still holds, and 7 days | rewritten when it has many files |
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
 | … readers that are gone | 7 days after they expired or were dropped | left out then |
@@ -13,6 +13,7 @@
 | … of a source of files | the name of every file ever read | nobody: Spark's source has to know them, some 150 B each |
 
 Older table versions than 7 days cannot be read, whatever files are there: their commits are gone. So nothing is kept longer for them.
+Nothing here runs a Spark job.
 """
 
 from __future__ import annotations
@@ -21,16 +22,12 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
-from py4j.protocol import Py4JJavaError
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JVMView
-    from pyspark.sql import SparkSession
-
     from lastword.storage.log.topic_log import TopicLog
 
 #: The service writes a checkpoint of a log's Delta log after so many commits.
@@ -40,68 +37,20 @@ LEAST_FILE_RETENTION_MS: Final = DAY_MS
 #: Delta knows its commits for so long (`lastword.storage.files.schema.log_properties`), and when a file left (its own default,
 #: delta.deletedFileRetentionDuration).
 _LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
-#: A file that no commit names may be one of a commit in flight; none takes a day.
-_ORPHANS_KEPT_MS: Final = DAY_MS
 _LEDGER_FILES: Final = 100
 _DECISIONS_KEPT_MS: Final = 7 * DAY_MS
-#: That no less than 7 days may be asked for, and that (from Delta 4.1 on) what is asked for does not count.
-_CHECKS: Final = ("spark.databricks.delta.retentionDurationCheck.enabled", "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled")
-#: In how many tasks a FULL lists: each lists whole folders of the first level, which are partitions. Spark's own 10,000 take minutes.
-_LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_LISTING_TASKS_PER_CORE: Final = 4
 
 
-def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = False) -> None:
+def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
     """Delete the files that left the log, and the dead letters, longer ago than they are kept; with `orphans` what crashes left, too."""
     kept_ms = max(log.config().file_delete_delay_ms, LEAST_FILE_RETENTION_MS)
     seen_ms = oldest_seen_ms(log.decisions().readers.values(), now_ms)
     if seen_ms is not None:
         kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
-    session = spark.newSession()  # for the settings: they are a session's, and the cleaner's threads share theirs
-    for check in _CHECKS:
-        session.conf.set(check, "false")
-    most_tasks = _LISTING_TASKS_PER_CORE * session.sparkContext.defaultParallelism
-    session.conf.set(_LISTING_TASKS, str(min(most_tasks, log.decisions().partitions)))
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
-        retention_ms = min(retention_ms, _LONGEST_FILE_RETENTION_MS)  # noqa: PLW2901
-        if orphans or not _vacuum_lite(session, location, retention_ms):
-            _vacuum_full(session, location, max(retention_ms, _ORPHANS_KEPT_MS))
-
-
-def _vacuum_lite(session: SparkSession, location: str, retention_ms: int) -> bool:
-    """Delete the files that left a table more than `retention_ms` ago; return False when the commits that would name them are gone."""
-    try:
-        _run(session, location, "LITE", retention_ms)
-    except Py4JJavaError as error:
-        if "[DELTA_CANNOT_VACUUM_LITE]" not in str(error.java_exception):
-            raise
-        return False
-    return True
-
-
-def _vacuum_full(session: SparkSession, location: str, retention_ms: int) -> None:
-    """Delete every file that no version of the last `retention_ms` needs, and let the next LITE go on from there.
-
-    A FULL makes Delta forget up to which commit the last LITE had come, and from then on it refuses a LITE (Delta 4.4, `VacuumCommand`).
-    """
-    jvm = _jvm(session)
-    delta = jvm.org.apache.spark.sql.delta
-    delta_log = delta.DeltaLog.forTable(session._jsparkSession, location)  # noqa: SLF001
-    before = delta.commands.LastVacuumInfo.getLastVacuumInfo(delta_log)
-    version = before.get().latestCommitVersionOutsideOfRetentionWindow() if before.isDefined() else before
-    _run(session, location, "FULL", retention_ms)
-    reached = max(delta.DeltaHistoryManager.getEarliestDeltaFile(delta_log), version.get() if version.isDefined() else 0)
-    delta.commands.LastVacuumInfo.persistLastVacuumInfo(delta.commands.LastVacuumInfo(jvm.scala.Some(reached)), delta_log)
-
-
-def _jvm(session: SparkSession) -> JVMView:
-    jvm = session._jvm  # noqa: SLF001  no public way to Delta's classes
-    assert jvm is not None  # noqa: S101  only Spark Connect has none
-    return jvm
-
-
-def _run(session: SparkSession, location: str, kind: str, retention_ms: int) -> None:
-    session.sql(f"VACUUM delta.`{location.replace('`', '``')}` {kind} RETAIN {-(-retention_ms // HOUR_MS)} HOURS")
+        hours = -(-min(retention_ms, _LONGEST_FILE_RETENTION_MS) // HOUR_MS)
+        table = DeltaTable(location, storage_options=dict(log.storage_options))
+        table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
 
 
 def checkpoint(log: TopicLog) -> int:
@@ -128,16 +77,7 @@ def _newest_checkpoint(log: TopicLog) -> int:
         return -1
 
 
-def expire_dead_letters(log: TopicLog, spark: SparkSession, *, now_ms: int, retention_ms: int) -> None:
-    """Delete dead letters that are older than `retention_ms`."""
-    before = now_ms - retention_ms
-    location = log.paths.dead_letters.replace("`", "``")
-    if spark.sql(f"SELECT 1 FROM delta.`{location}` WHERE refused_at < timestamp_millis({before}) LIMIT 1").isEmpty():  # noqa: S608
-        return
-    spark.sql(f"DELETE FROM delta.`{location}` WHERE refused_at < timestamp_millis({before})")  # noqa: S608  a path of ours, and a number
-
-
-def compact_ledger(log: TopicLog, spark: SparkSession, *, now_ms: int, id_expiration_ms: int, least_files: int = _LEDGER_FILES) -> int:
+def compact_ledger(log: TopicLog, *, now_ms: int, id_expiration_ms: int, least_files: int = _LEDGER_FILES) -> int:
     """Write the ledger again without the decisions that no longer hold and are older than 7 days; return how many rows went.
 
     Those of a transactional.id go when nothing was begun under it for `id_expiration_ms` and it has no transaction open.
@@ -147,7 +87,7 @@ def compact_ledger(log: TopicLog, spark: SparkSession, *, now_ms: int, id_expira
     # Receipts that go are not to be taken for missing ones, as long as the log's history tells of their swaps.
     log.sync_ledger_with_history(tell=True)
     with log.turn():  # an append of a transaction that is not open yet is not overtaken
-        open_ids = {one.transactional_id for one in log.open_transactions(spark) if one.transactional_id is not None}
+        open_ids = {one.transactional_id for one in log.open_transactions() if one.transactional_id is not None}
         return log.ledger.compact(
             before_ms=now_ms - _DECISIONS_KEPT_MS, least_files=least_files, silent_ms=now_ms - id_expiration_ms, open_ids=open_ids
         )

@@ -42,7 +42,7 @@ def changes(log: TopicLog, spark: SparkSession, begin: Sequence[int], end: Seque
     """
     _check_order(log, begin, end)
     parts = []
-    for witness in witnesses(log, spark, begin, isolation, asked="changes from"):
+    for witness in witnesses(log, begin, isolation, asked="changes from"):
         view = witness.view
         short = {one: end[one] for one in witness.partitions if end[one] > view.end[one]}
         if short:
@@ -73,7 +73,7 @@ def net_changes(log: TopicLog, spark: SparkSession, begin: Sequence[int], end: S
     _check_order(log, begin, end)
     tables = []
     for name, vector in (("before", begin), ("after", end)):
-        found = [latest_records(spark, log, one.below(vector)) for one in witnesses(log, spark, vector, isolation, asked="changes")]
+        found = [latest_records(spark, log, one.below(vector)) for one in witnesses(log, vector, isolation, asked="changes")]
         table = reduce(DataFrame.unionByName, found)
         tables.append(table.select("partition", "key", F.struct(*_WORD).alias(name)))
     both = tables[0].join(tables[1], ["partition", "key"], "full")

@@ -101,7 +101,7 @@ def _of(values: Sequence[int], partition: NDArray[np.int64]) -> NDArray[np.int64
     return chosen
 
 
-def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation: str) -> View:
+def view_of(log: TopicLog, snapshot: LogSnapshot, isolation: str) -> View:
     """Return what a reader of `isolation` sees at a snapshot; raise `UserError` for another isolation than `ISOLATIONS`."""
     if isolation not in ISOLATIONS:
         message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
@@ -109,7 +109,7 @@ def view_of(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, isolation
     decisions = log.decisions_seen(snapshot)
     ends = snapshot.log_end_offsets(decisions.partitions)
     if isolation == "read_committed":
-        ends = log.last_stable_offsets(spark, snapshot, decisions)
+        ends = log.last_stable_offsets(snapshot, decisions)
     start = decisions.log_start_offsets()
     checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=snapshot.version) or 0 for one in range(decisions.partitions)]
     dirty = [max(*bounds) for bounds in zip(start, checkpoints, strict=True)]

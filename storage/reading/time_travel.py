@@ -24,8 +24,6 @@ from lastword.storage.reading.dataframes import view_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
-
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.dataframes import View
 
@@ -64,13 +62,13 @@ class Witness:
         return replace(self.view, end=tuple(vector[one] if one in self.partitions else 0 for one in range(self.view.partitions)))
 
 
-def witnesses(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolation: str, *, asked: str = "as_of") -> list[Witness]:
+def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: str = "as_of") -> list[Witness]:
     """Return views that together hold every partition as it was below `vector`, each of the newest version that does.
 
     Raises `OffsetOutOfRange` for an offset that a reader of `isolation` cannot have reached yet, `HistoryCleaned` when records below it
     have been deleted, or cleaned away in every version whose files are still there. `asked` names the request in messages.
     """
-    now = view_of(log, spark, log.snapshot(), isolation)
+    now = view_of(log, log.snapshot(), isolation)
     decisions = log.decisions_seen(now.snapshot)
     for partition, offset in enumerate(vector):
         if offset > now.end[partition]:
@@ -89,19 +87,19 @@ def witnesses(log: TopicLog, spark: SparkSession, vector: Sequence[int], isolati
     found = []
     for version, mine in by_version.items():
         offsets = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
-        view = now if version == now.snapshot.version else _view_at(log, spark, version, isolation, f"{asked} offsets {{{offsets}}}")
+        view = now if version == now.snapshot.version else _view_at(log, version, isolation, f"{asked} offsets {{{offsets}}}")
         found.append(Witness(view=view, partitions=tuple(mine)))
     return found
 
 
-def view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str) -> View:
+def view_at(log: TopicLog, version: int, isolation: str) -> View:
     """Return the view of a table version; raise `HistoryCleaned` when VACUUM has taken files of it."""
     if version == log.snapshot().version:
-        return view_of(log, spark, log.snapshot(), isolation)
-    return _view_at(log, spark, version, isolation, f"as_of table version {version}")
+        return view_of(log, log.snapshot(), isolation)
+    return _view_at(log, version, isolation, f"as_of table version {version}")
 
 
-def _view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str, asked: str) -> View:
+def _view_at(log: TopicLog, version: int, isolation: str, asked: str) -> View:
     """Return the view of an old version if every file of it is there: Spark would answer a count from metadata without looking."""
     newest = set(log.snapshot().files.path.tolist())
     try:
@@ -117,7 +115,7 @@ def _view_at(log: TopicLog, spark: SparkSession, version: int, isolation: str, a
             f"version {version} that held it"
         )
         raise HistoryCleaned(message)
-    return view_of(log, spark, snapshot, isolation)
+    return view_of(log, snapshot, isolation)
 
 
 def _moment_ms(log: TopicLog, as_of: object) -> float:

@@ -81,18 +81,16 @@ class Cleaner:
 
     # --- what is planned ----------------------------------------------------------------------------------------------------------------
 
-    def plan(
-        self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False, most_bytes: int | None = None
-    ) -> tuple[CleaningPlan, LogSnapshot]:
-        """Return what a round would do, and the snapshot that it was planned with; raise `SparkNeeded` if it needs a job and has none."""
+    def plan(self, log: TopicLog, *, now_ms: int, force: bool = False, most_bytes: int | None = None) -> tuple[CleaningPlan, LogSnapshot]:
+        """Return what a round would do, and the snapshot that it was planned with."""
         log.sync_ledger_with_history()
         snapshot = log.snapshot()
-        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=force)
+        logs = log.partition_logs(snapshot, now_ms=now_ms, again=force)
         return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
 
-    def preview(self, log: TopicLog, spark: SparkSession, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
+    def preview(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that one round would write, without writing anything (the dry run)."""
-        plan, snapshot = self.plan(log, spark, now_ms=now_ms, force=force)
+        plan, snapshot = self.plan(log, now_ms=now_ms, force=force)
         return Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
 
     def uncleanable(self, log: TopicLog) -> list[Quarantined]:
@@ -100,9 +98,9 @@ class Cleaner:
         found = self.locks.uncleanable(log)
         return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
 
-    def _logs(self, log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+    def _logs(self, log: TopicLog, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and say once of which nothing is known."""
-        logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=again)
+        logs = log.partition_logs(snapshot, now_ms=now_ms, again=again)
         for one in logs:
             place = log.paths.root, one.partition
             if one.unreadable is None:
@@ -130,7 +128,7 @@ class Cleaner:
     def clean(
         self,
         log: TopicLog,
-        spark: SparkSession,
+        spark: SparkSession | None,
         *,
         clock_ms: Callable[[], int],
         force: bool = False,
@@ -138,6 +136,8 @@ class Cleaner:
         partitions: Collection[int] | None = None,
     ) -> list[CleaningReceipt]:
         """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
+
+        With the session `spark` much work is spread over its executors, if it has some; else all of it is done by threads of this process.
 
         Each round is of the moment at which it begins (`clock_ms`), as each cleaning of Kafka's is: tombstones that a late one finds keep
         their whole delete.retention.ms. One that waits for its turn begins, and is planned, after that. With a limit of bytes a second,
@@ -155,7 +155,7 @@ class Cleaner:
         return receipts
 
     def _round(
-        self, log: TopicLog, spark: SparkSession, *, clock_ms: Callable[[], int], force: bool, pacing: Pacing | None, done: set[int]
+        self, log: TopicLog, spark: SparkSession | None, *, clock_ms: Callable[[], int], force: bool, pacing: Pacing | None, done: set[int]
     ) -> tuple[list[CleaningReceipt], set[int]]:
         """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried.
 
@@ -166,7 +166,7 @@ class Cleaner:
         def planned() -> tuple[CleaningPlan, LogSnapshot]:
             log.sync_ledger_with_history()
             snapshot, now_ms = log.snapshot(), clock_ms()
-            logs = self._logs(log, spark, snapshot, now_ms=now_ms, again=force)
+            logs = self._logs(log, snapshot, now_ms=now_ms, again=force)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
             return plan, snapshot
 
@@ -199,7 +199,7 @@ class Cleaner:
         return receipts, chosen
 
     def _execute(
-        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+        self, log: TopicLog, spark: SparkSession | None, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
     ) -> list[CleaningReceipt] | None:
         """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
         with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
@@ -215,7 +215,7 @@ class Cleaner:
                 return None
 
     def _run(
-        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+        self, log: TopicLog, spark: SparkSession | None, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
     ) -> list[CleaningReceipt]:
         began = time.monotonic()
         slots, pace = map_slots(self.config), self._pace(log, pacing)
@@ -251,14 +251,14 @@ class Cleaner:
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
-    def apply_retention(self, log: TopicLog, spark: SparkSession, *, now_ms: int) -> dict[int, Deletion]:
+    def apply_retention(self, log: TopicLog, *, now_ms: int) -> dict[int, Deletion]:
         """Take away the segments that log start, size and time allow to go; return what went by partition.
 
         When that fails it is done partition by partition, and what went wrong with one of them is raised in the end.
         """
-        found, failure = self._retained(log, spark, None, now_ms=now_ms)
+        found, failure = self._retained(log, None, now_ms=now_ms)
         if failure is not None:
-            each = [self._retained(log, spark, partition, now_ms=now_ms) for partition in range(log.decisions().partitions)]
+            each = [self._retained(log, partition, now_ms=now_ms) for partition in range(log.decisions().partitions)]
             found = {partition: one for mine, _ in each for partition, one in mine.items()}
             failure = next((failed for _, failed in each if failed is not None), None)
         self._report_deletions(log, found)
@@ -266,15 +266,13 @@ class Cleaner:
             raise failure
         return {partition: one for partition, one in found.items() if one.segments}
 
-    def _retained(
-        self, log: TopicLog, spark: SparkSession, only: int | None, *, now_ms: int
-    ) -> tuple[dict[int, Deletion], Exception | None]:
+    def _retained(self, log: TopicLog, only: int | None, *, now_ms: int) -> tuple[dict[int, Deletion], Exception | None]:
         """Return what retention took from one partition, or from all that are idle, or what went wrong."""
 
         def once() -> dict[int, Deletion]:
             log.sync_ledger_with_history()
             snapshot = log.snapshot()
-            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+            logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms))
             logs = [one for one in logs if only in {None, one.partition}]
             with self.locks.in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, snapshot, logs, now_ms=now_ms)
@@ -301,7 +299,7 @@ class Cleaner:
                     log_start_offset=one.log_start_offset,
                 )
 
-    def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int, pacing: Pacing | None = None) -> int:
+    def merge(self, log: TopicLog, *, now_ms: int, pacing: Pacing | None = None) -> int:
         """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
         if log.config().compacted:
             return 0
@@ -311,7 +309,7 @@ class Cleaner:
                 if self.stopping.is_set():
                     return 0
                 snapshot = log.snapshot()
-                logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+                logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms))
                 logs = [one for one in logs if one.unreadable is None]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     return merge_small_files(log, snapshot, logs, pace=self._pace(log, pacing))

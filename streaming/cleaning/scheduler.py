@@ -28,7 +28,8 @@ from lastword.compaction.config.keys import DAY_MS, HOUR_MS, SECOND_MS
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from lastword.compaction.planning.planner import LEAST_URGENT
 from lastword.storage.append import transactions
-from lastword.storage.log.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, expire_dead_letters, vacuum
+from lastword.storage.append.dead_letters import expire_dead_letters
+from lastword.storage.log.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, vacuum
 from lastword.streaming import metrics
 from lastword.streaming.cleaning.pacing import Pacing
 from lastword.streaming.events import logger
@@ -144,7 +145,7 @@ class MaintenanceScheduler:
         if self.stop.is_set():
             return LEAST_URGENT
         try:
-            return self.cleaner.plan(log, self.spark, now_ms=self.clock_ms())[0].urgency
+            return self.cleaner.plan(log, now_ms=self.clock_ms())[0].urgency
         except CommitStateUnknown:
             raise
         except Exception:  # noqa: BLE001  one topic must not hold up the others
@@ -199,7 +200,7 @@ class MaintenanceScheduler:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if not due.passed("hanging_ms", now_ms, _HANGING_MS) or log.decisions().mirror is not None:
             return  # a mirror's transactions are ended by the markers of its source
-        for one in log.seen_transactions(self.spark):
+        for one in log.seen_transactions():
             if one.hangs(now_ms):
                 transactions.end_for_others(log, self.spark, one, now_ms=now_ms)
                 metrics.HANGING_ENDED.labels(log.name).inc()
@@ -232,7 +233,7 @@ class MaintenanceScheduler:
             return
         if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
-        self.cleaner.apply_retention(log, self.spark, now_ms=now_ms)
+        self.cleaner.apply_retention(log, now_ms=now_ms)
 
     def _merge(self, log: TopicLog) -> bool:
         """Join small files, about a segment of each partition; return whether there were any: then it is due again at once.
@@ -242,7 +243,7 @@ class MaintenanceScheduler:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if self.stop.is_set() or not due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
             return False
-        if not self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing):
+        if not self.cleaner.merge(log, now_ms=now_ms, pacing=self.pacing):
             return False
         due.merge_ms = 0
         return True
@@ -264,18 +265,19 @@ class MaintenanceScheduler:
         self._guarded(log, lambda log: self._expire_dead_letters(log, now_ms))
         self._guarded(log, lambda log: self._vacuum(log, now_ms))
         self._guarded(log, lambda log: log.forget_producers(now_ms=now_ms))
-        self._guarded(log, lambda log: compact_ledger(log, self.spark, now_ms=now_ms, id_expiration_ms=id_expiration_ms))
+        self._guarded(log, lambda log: compact_ledger(log, now_ms=now_ms, id_expiration_ms=id_expiration_ms))
 
     def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
         with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
-            expire_dead_letters(log, self.spark, now_ms=now_ms, retention_ms=self.config.dead_letter_retention_ms)
+            before_ms = now_ms - self.config.dead_letter_retention_ms
+            expire_dead_letters(log.paths.dead_letters, log.storage_options, before_ms=before_ms)
 
     def _vacuum(self, log: TopicLog, now_ms: int) -> None:
         due = self._due[log.paths.root]
         orphans = due.passed("orphans_ms", now_ms, DAY_MS)
         try:
             with metrics.VACUUM_SECONDS.labels(log.name).time():
-                vacuum(log, self.spark, now_ms=now_ms, orphans=orphans)
+                vacuum(log, now_ms=now_ms, orphans=orphans)
         except Exception:
             due.orphans_ms = 0 if orphans else due.orphans_ms
             raise

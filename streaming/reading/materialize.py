@@ -117,7 +117,7 @@ def materialize_table(
     standing = target.standing()
     register(log, target.location, history=target.history, now_ms=clock_ms())
     if standing is None or rebuild:
-        view = view_of(log, spark, log.snapshot(), options.isolation)
+        view = view_of(log, log.snapshot(), options.isolation)
         rows = shape.of(latest_records(spark, log, view)).drop("live")
         crash_points.reached(CrashPoint.TARGET_PLANNED)
         target.create(rows, view.position, after=standing)

@@ -182,7 +182,7 @@ class Tail:
     def _view(self, version: int | None = None) -> View:
         """Return the view of the newest table version, or of one that is there for sure."""
         snapshot = self.log.snapshot() if version is None else self.log.snapshot_at(version)
-        return view_of(self.log, self.spark, snapshot, self.options.isolation)
+        return view_of(self.log, snapshot, self.options.isolation)
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""

@@ -348,9 +348,7 @@ def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSess
     topic = logs.create_topic("fruit", config=_COMPACT)
     slow = topic.transaction("slow", now_ms=5_000)
     topic.transaction("highest", now_ms=5_000).abort()
-    tidying = threading.Thread(
-        target=lambda: compact_ledger(topic.log, spark, now_ms=9_000, id_expiration_ms=1_000, least_files=1), daemon=True
-    )
+    tidying = threading.Thread(target=lambda: compact_ledger(topic.log, now_ms=9_000, id_expiration_ms=1_000, least_files=1), daemon=True)
 
     def tidy(now: CrashPoint) -> None:
         if now is CrashPoint.APPEND_PLANNED and not tidying.ident:
@@ -480,26 +478,26 @@ def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_a
     """The cache only makes it faster."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     topic.append(_produced(spark, "7.0t0 grape=1 | 7.0t1 lime=1"))
-    states = topic.log.producer_states(spark)
+    states = topic.log.producer_states()
     file = Path(topic.log.paths.producers) / "state.json"
     kept = file.read_text()
 
     def fresh() -> TopicLog:
         return LogDir(spark, logs.location).topic("fruit").log
 
-    assert fresh().producer_states(None) == states, "from the cache, without Spark"
+    assert fresh().producer_states() == states, "from the cache"
     for spoilt in ("", "not json", kept.replace('"epoch": 0', '"epoch": 9'), kept.replace('"crc32": ', '"crc32": 1'), '{"body": {}}'):
         file.write_text(spoilt)
-        assert fresh().producer_states(spark) == states
+        assert fresh().producer_states() == states
         assert file.read_text() == kept, "written anew"
     file.unlink()
-    assert fresh().producer_states(spark) == states
+    assert fresh().producer_states() == states
     file.write_text(kept)
     topic.append(_produced(spark, "7.0 COMMIT | 7.0t2 fig=1"))
     file.write_text(kept)
-    behind = fresh().producer_states(spark)
+    behind = fresh().producer_states()
     shutil.rmtree(file.parent)
-    assert behind == fresh().producer_states(spark), "an old cache and what came since is the same as all of the log"
+    assert behind == fresh().producer_states(), "an old cache and what came since is the same as all of the log"
     assert behind[0, 7].open_first_offset == 3
 
 
@@ -526,15 +524,15 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     assert topic.log.forget_producers(now_ms=10_000) == 0, "of nobody"
     topic.append(_produced(spark, "7.0.0 grape=1 | 8.0t0 lime=1"), now_ms=10_000)
     topic.append(_produced(spark, "9.0.0 fig=1"), now_ms=11_000)
-    assert set(topic.log.producer_states(spark)) == {(0, 7), (0, 8), (0, 9)}
+    assert set(topic.log.producer_states()) == {(0, 7), (0, 8), (0, 9)}
     assert topic.log.forget_producers(now_ms=99_000) == 0, "a clock that jumps,"
     assert topic.log.forget_producers(now_ms=10_999) == 0, "and comes back"
     assert topic.log.forget_producers(now_ms=12_000) == 0
     assert topic.log.forget_producers(now_ms=99_000) == 1, "not 8, whose transaction is open, and not 9, which no clock is far past"
-    assert set(topic.log.producer_states(None)) == {(0, 8), (0, 9)}
-    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states(None)) == {(0, 8), (0, 9)}, "from the cache"
+    assert set(topic.log.producer_states()) == {(0, 8), (0, 9)}
+    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 8), (0, 9)}, "from the cache"
     file.unlink()
-    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states(spark)) == {(0, 7), (0, 8), (0, 9)}, "from the log"
+    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 7), (0, 8), (0, 9)}, "from the log"
     topic.delete_records({0: 2}, now_ms=11_000)
     assert [topic.log.forget_producers(now_ms=99_000) for _ in range(2)] == [0, 1], "8: its transaction lies below the log start"
     assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_001).record_count == 1
@@ -549,8 +547,8 @@ def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_
     for one in (nightly, held):
         one.append(rows(spark, f"grape={one.producer_id}"), now_ms=5_000)
     nightly.commit(now_ms=5_000)
-    assert compact_ledger(topic.log, spark, now_ms=6_000, id_expiration_ms=1_000, least_files=1) == 0
-    assert compact_ledger(topic.log, spark, now_ms=6_001, id_expiration_ms=1_000, least_files=1) == 2
+    assert compact_ledger(topic.log, now_ms=6_000, id_expiration_ms=1_000, least_files=1) == 0
+    assert compact_ledger(topic.log, now_ms=6_001, id_expiration_ms=1_000, least_files=1) == 2
     with pytest.raises(ProducerFenced, match="silent is not known any more"):
         silent.append(rows(spark, "grape=zombie"))
     again = topic.transaction("nightly", now_ms=6_001)

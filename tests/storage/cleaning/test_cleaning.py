@@ -321,7 +321,7 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
     """Executed after another round's swap it would bring removed records back: the compare-and-set does not let it."""
     topic = logs.create_topic("stale", config=_COMPACT)
     _closed(topic, rows(spark, "a=1 a=2 b=1"))
-    plan, snapshot = logs.cleaner.plan(topic.log, spark, now_ms=T0)
+    plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
     topic.clean(T0)
     topic.delete_records({0: 2}, now_ms=T0)
     cleaned = history(topic)
@@ -337,7 +337,7 @@ def test_a_plan_that_a_restore_overtook_is_refused(spark: SparkSession, logs: Lo
     _closed(topic, rows(spark, "a=1 a=2"))
     version = topic.log.snapshot().version
     _closed(topic, rows(spark, "b=1 a=3"))
-    plan, snapshot = logs.cleaner.plan(topic.log, spark, now_ms=T0)
+    plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
         Cleaning(topic.log, spark, plan, snapshot, slots=100).run()

@@ -14,12 +14,13 @@ from pyspark.sql import functions as F
 
 from lastword import LogDir, clock
 from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import commits_since
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.log import topic_log, upkeep
-from lastword.storage.log.upkeep import compact_ledger, expire_dead_letters, vacuum
+from lastword.storage.log import topic_log
+from lastword.storage.log.upkeep import compact_ledger, vacuum
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, log, rows, segments
 
 if TYPE_CHECKING:
@@ -281,10 +282,10 @@ def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_reco
     topic.roll(0, now_ms=T0)
     full = topic.records().drop("partition").collect()
     version = topic.log.snapshot().version
-    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 1
+    assert logs.cleaner.merge(topic.log, now_ms=T0) == 1
     assert [len(one.segments[0].slices) for one in topic.describe().partitions] == [1, 6]
     assert sorted(topic.records().drop("partition").collect()) == sorted(full)
-    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 0
+    assert logs.cleaner.merge(topic.log, now_ms=T0) == 0
     topic.append(rows(spark, "z=1"), now_ms=T0)
     tail = spark.readStream.format("delta").option("startingVersion", version + 1).load(topic.log.paths.log)
     query = tail.writeStream.format("memory").queryName("tail").trigger(availableNow=True).start()
@@ -305,9 +306,9 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     topic.pause(0, now_ms=T0)
     topic.resume(0, now_ms=T0)
     today, shown = topic.log.decisions(), history(topic)
-    assert compact_ledger(topic.log, spark, now_ms=T0, id_expiration_ms=7 * DAY_MS, least_files=1) == 1, "the pause"
+    assert compact_ledger(topic.log, now_ms=T0, id_expiration_ms=7 * DAY_MS, least_files=1) == 1, "the pause"
     rows_before = len(topic.log.ledger.rows())
-    assert compact_ledger(topic.log, spark, now_ms=T0 + 30 * DAY_MS, id_expiration_ms=7 * DAY_MS, least_files=1) == 4
+    assert compact_ledger(topic.log, now_ms=T0 + 30 * DAY_MS, id_expiration_ms=7 * DAY_MS, least_files=1) == 4
     assert len(topic.log.ledger.rows()) == rows_before - 4
     after = LogDir(spark, logs.location).topic("tidy").log.decisions()
     for name in ("topic_id", "partitions", "overrides", "pauses"):
@@ -323,23 +324,22 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     assert topic.log.decisions().closed_offset(0, 10) == 10, "and goes on"
 
     files = set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet"))
-    vacuum(topic.log, spark, now_ms=T0 + 30 * DAY_MS)
+    vacuum(topic.log, now_ms=T0 + 30 * DAY_MS)
     assert set(Path(topic.log.paths.log).glob("partition=*/**/*.parquet")) == files, "nothing is a day old"
 
     letters = spark.range(2).select(
         F.timestamp_millis(F.lit(T0) + F.col("id") * F.lit(DAY_MS)).alias("refused_at"), F.lit("x").alias("source")
     )
     letters.write.format("delta").mode("append").save(topic.log.paths.dead_letters)
-    expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS, retention_ms=2 * DAY_MS)
+    letters_of = topic.log.paths.dead_letters, topic.log.storage_options
+    assert expire_dead_letters(*letters_of, before_ms=T0) == 0
     assert topic.dead_letters().count() == 2
-    expire_dead_letters(topic.log, spark, now_ms=T0 + 2 * DAY_MS + 1, retention_ms=2 * DAY_MS)
+    assert expire_dead_letters(*letters_of, before_ms=T0 + 1) == 1
     assert topic.dead_letters().count() == 1
 
 
-def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FULL takes files that no commit named, once they are a day old; it also stands in where LITE finds its commits gone."""
+def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(spark: SparkSession, logs: LogDir) -> None:
+    """A full VACUUM takes files that no commit named, once they are a day old."""
     topic = logs.create_topic("gaps")
     for text in ("a=1", "a=2", "a=3"):
         topic.append(rows(spark, text, timestamp_ms=T0), now_ms=T0)
@@ -350,16 +350,10 @@ def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
         shutil.copyfile(named, orphan)
     two_days_ago = time.time() - 2 * DAY_MS / 1000
     os.utime(old, (two_days_ago, two_days_ago))
-    vacuum(topic.log, spark, now_ms=clock.now_ms())
-    assert old.exists(), "LITE knows of no such file"
-    spark.sparkContext.setJobGroup("listing", "VACUUM FULL")
-    vacuum(topic.log, spark, now_ms=clock.now_ms(), orphans=True)
-    spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    vacuum(topic.log, now_ms=clock.now_ms())
+    assert old.exists(), "a lite VACUUM knows of no such file"
+    vacuum(topic.log, now_ms=clock.now_ms(), orphans=True)
     assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
-    seen = spark.sparkContext.statusTracker()
-    stages = [stage for job in seen.getJobIdsForGroup("listing") if (info := seen.getJobInfo(job)) for stage in info.stageIds]
-    tasks = [one.numTasks for stage in stages if (one := seen.getStageInfo(stage))]
-    assert max(tasks) <= 8, "one folder is not listed by 10,000 tasks, whatever master the session has"
 
     shutil.copyfile(named, old)
     os.utime(old, (two_days_ago, two_days_ago))
@@ -367,11 +361,11 @@ def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
     (folder / "_delta_log" / f"{0:020}.json").unlink()
     for commit in (folder / "_delta_log").glob("*.json"):
         os.utime(commit, (two_days_ago, two_days_ago))
-    vacuum(topic.log, spark, now_ms=clock.now_ms())
+    vacuum(topic.log, now_ms=clock.now_ms())
+    assert old.exists()
+    vacuum(topic.log, now_ms=clock.now_ms(), orphans=True)
     assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
     assert history(topic) == ["0 a=1", "1 a=2", "2 a=3"]
-    monkeypatch.setattr(upkeep, "_vacuum_full", pytest.fail)
-    vacuum(topic.log, spark, now_ms=clock.now_ms())  # LITE goes on from there
 
 
 def test_a_mirror_deletes_nothing_of_its_own(spark: SparkSession, logs: LogDir) -> None:

@@ -61,7 +61,7 @@ def test_topics_are_made_described_altered_and_deleted_on_an_object_store(option
     assert again.topics() == ["fruit"]
     assert again.topic("fruit").describe().overrides == {"cleanup.policy": "compact", "segment.bytes": "4194304"}
     assert [one.obstacle for one in again.topic("fruit").explain()] == ["nothing cleanable"] * 2
-    standing = Looker(topic.log, logs.cleaner).look(None, now_ms=1)
+    standing = Looker(topic.log, logs.cleaner).look(now_ms=1)
     assert (standing.error, len(standing.partitions)) == (None, 2)
     assert arrow.latest("s3a://bucket/topics/fruit", storage_options=options).num_rows == 0
     logs.delete_topic("fruit")

@@ -12,6 +12,7 @@ import pytest
 from lastword import LogDir
 from lastword.compaction.errors import CorruptLog
 from lastword.status.standing import Looker
+from lastword.storage.files.data_reader import row_groups
 from lastword.storage.log import producer_states
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.pictures import DAY_MS, T0, history, rows
@@ -37,7 +38,7 @@ def _written(spark: SparkSession, sequence: int, partitions: Sequence[int] = (0,
 
 def _sequences(topic: Topic, spark: SparkSession, of: Sequence[int] | None = None) -> dict[int, int | None]:
     """Return the last sequence of producer 7 by partition."""
-    return {partition: one.last_sequence for (partition, _), one in topic.log.producer_states(spark, of=of).items()}
+    return {partition: one.last_sequence for (partition, _), one in topic.log.producer_states(of=of).items()}
 
 
 class _Spoilt:
@@ -84,7 +85,7 @@ def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_
         assert spoilt.file.name in str(report.uncleanable_reason)
         assert "is unknown" in report.bound_detail
     assert 1 not in {one.partition for one in topic.clean(T0, force=True)}
-    with pytest.raises(Exception, match="READ_FILE"):
+    with pytest.raises(CorruptLog, match=f"{spoilt.file.name} cannot be read"):
         topic.append(_written(spark, 2, [0]), now_ms=T0)  # who may append is not known
     assert [topic.log.forget_producers(now_ms=T0 + DAY_MS) for _ in range(2)] == [0, 0]
     assert not spoilt.cache.exists()
@@ -93,7 +94,9 @@ def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_
     assert topic.clean(T0) == [], "not yet"
     assert 1 in {one.partition for one in topic.clean(T0, force=True)}
     assert history(topic, 1) == ["1 a=1"]
-    assert topic.log.producer_states(spark) == LogDir(spark, logs.location).topic("spoilt").log.producer_states(None), "from the cache"
+    assert topic.log.producer_states() == LogDir(spark, logs.location).topic("spoilt").log.producer_states(), (
+        "from the cache, and from the log"
+    )
     topic.append(_written(spark, 2), now_ms=T0)
 
 
@@ -105,14 +108,14 @@ def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(
     topic.open_transactions()
     spoilt = _Spoilt(spark, logs, topic)
     other, topic = topic, spoilt.topic
-    assert topic.log.readable_states(spark)[1].keys() == {1}
+    assert topic.log.readable_states()[1].keys() == {1}
     other.append(_written(spark, 2, [0, 2], transactional=True), now_ms=T0)  # it has read the states before
     reports = topic.explain(T0)
     assert [one.last_stable_offset for one in reports] == [0, 0, 0]
     assert ["producer 7" in one.bound_detail for one in reports] == [True, False, True]
     assert _sequences(topic, spark, of=[0, 2]) == {0: 3, 2: 3}
     cleaner = spoilt.logs.cleaner
-    seen = Looker(topic.log, cleaner).look(spark, now_ms=T0)
+    seen = Looker(topic.log, cleaner).look(now_ms=T0)
     assert ([one.first_offsets for one in seen.transactions], seen.error) == ([{0: 0, 2: 0}], None)
     assert [one.partition for one in seen.uncleanable] == [1]
 
@@ -121,7 +124,7 @@ def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(
         spark=spark, cleaner=cleaner, config=cleaner.config, topics=lambda: [topic.log], clock_ms=lambda: now_ms[0]
     )
     scheduler.tick()
-    assert topic.log.seen_transactions(spark) == []
+    assert topic.log.seen_transactions() == []
     assert [history(topic, one)[-1].split()[1] for one in (0, 2)] == ["ABORT", "ABORT"]
     spoilt.mend()
     assert _sequences(topic, spark) == {0: None, 1: 1, 2: None}, "fenced, by a new epoch"
@@ -142,30 +145,29 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
     assert _sequences(topic, spark) == {0: 1, 1: 1, 2: 1}
     spoilt = _Spoilt(spark, logs, topic, cached=True)
     topic.append(_written(spark, 2, [0, 1]), now_ms=T0)
-    read = producer_states.summaries
     with monkeypatch.context() as patch:
 
-        def fails(_: Any) -> Any:
-            message = "[FAILED_READ_FILE.NO_HINT] the storage does not answer"
+        def fails(*_: Any) -> Any:
+            message = "the storage does not answer"
             raise OSError(message)
 
-        patch.setattr(producer_states, "summaries", fails)
-        assert topic.log.readable_states(spark)[1].keys() == {0, 1}, "nobody has written to 2"
-        patch.setattr(producer_states, "summaries", read)
-        assert topic.log.readable_states(spark)[1].keys() == {0, 1}, "not tried yet"
+        patch.setattr(producer_states, "row_groups", fails)
+        assert topic.log.readable_states()[1].keys() == {0, 1}, "nobody has written to 2"
+        patch.setattr(producer_states, "row_groups", row_groups)
+        assert topic.log.readable_states()[1].keys() == {0, 1}, "not tried yet"
         patch.setattr(producer_states, "RETRY_SECONDS", 0)
-        assert topic.log.readable_states(spark, again=True)[1] == {}
+        assert topic.log.readable_states(again=True)[1] == {}
     assert _sequences(topic, spark) == {0: 3, 1: 3, 2: 1}
 
     topic.append(_written(spark, 4, [1]), now_ms=T0)
 
-    def breaks(_: Any) -> Any:
-        message = "the session is gone"
+    def breaks(*_: Any) -> Any:
+        message = "no more memory"
         raise RuntimeError(message)
 
     with monkeypatch.context() as patch:
-        patch.setattr(producer_states, "summaries", breaks)
-        with pytest.raises(RuntimeError, match="session is gone"):
+        patch.setattr(producer_states, "row_groups", breaks)
+        with pytest.raises(RuntimeError, match="no more memory"):
             topic.explain(T0)
     assert _sequences(topic, spark) == {0: 3, 1: 5, 2: 1}
     spoilt.mend()
@@ -177,14 +179,14 @@ def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir, monk
     topic.append(_written(spark, 0), now_ms=T0)
     spoilt = _Spoilt(spark, logs, topic)
     log = spoilt.topic.log
-    assert log.readable_states(spark)[1].keys() == {1}
+    assert log.readable_states()[1].keys() == {1}
     spoilt.mend()
     topic.append(_written(spark, 2), now_ms=T0)
-    states, unreadable = log.readable_states(spark)
+    states, unreadable = log.readable_states()
     assert unreadable.keys() == {1}
     assert {place[0]: one.last_sequence for place, one in states.items()} == {0: 3, 2: 3}
     monkeypatch.setattr(time, "monotonic", lambda: 2e9)
-    assert log.readable_states(spark)[1] == {}
+    assert log.readable_states()[1] == {}
     assert _sequences(spoilt.topic, spark) == {0: 3, 1: 3, 2: 3}
 
 
@@ -198,7 +200,7 @@ def test_a_log_start_behind_the_spoilt_file_is_a_way_out(spark: SparkSession, lo
     described = topic.describe().partitions[1]
     assert ([one.last_offset for one in described.segments], described.last_stable_offset) == ([1, 3], 0)
     topic.delete_records({1: 2}, now_ms=T0)
-    assert topic.log.readable_states(spark, again=True)[1] == {}
+    assert topic.log.readable_states(again=True)[1] == {}
     assert sorted(one.partition for one in topic.clean(T0)) == [0, 1, 2]
     assert history(topic, 1) == ["3 a=3"]
     assert topic.verify().ok

@@ -1,0 +1,72 @@
+"""Files of the small tables, the ledger and the dead letters: Parquet files without partitions.
+
+A file is flushed to a local disk before it is returned, as a data file is.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from lastword.storage.files.data_files import output_file
+from lastword.storage.files.paths import filesystem_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFile:
+    """A file of rows that lies in a table's folder, in a commit or not yet; `time_ms` is the greatest moment in it, if known."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    time_ms: int | None = field(default=None)
+
+    def stats(self, time_column: str | None) -> str:
+        """Return Delta's statistics as JSON text: the number of rows, and `time_ms` as the greatest of a column."""
+        body: dict[str, object] = {"numRecords": self.record_count}
+        if self.time_ms is not None and time_column is not None:
+            text = datetime.fromtimestamp(self.time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            body["maxValues"] = {time_column: text}
+        return json.dumps(body, separators=(",", ":"))
+
+
+def write_row_file(
+    location: str,
+    storage_options: Mapping[str, str],
+    rows: Iterable[pa.Table],
+    schema: pa.Schema,
+    *,
+    name: str = "part",
+    time_ms: int | None = None,
+) -> RowFile | None:
+    """Write rows as one file of the table at `location`, called after `name`, and return it; None, and no file, when there are none."""
+    there = (one for one in rows if len(one))
+    first = next(there, None)
+    if first is None:
+        return None
+    path = f"{name}.{uuid.uuid4().hex}.parquet"
+    count = 0
+    with output_file(location, storage_options, path) as stream:
+        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            while first is not None:
+                count += len(first)
+                writer.write_table(first.select(schema.names).cast(schema))
+                first = next(there, None)
+        size = int(stream.tell())
+    return RowFile(path=path, size_bytes=size, record_count=count, time_ms=time_ms)
+
+
+def read_row_file(location: str, storage_options: Mapping[str, str], path: str) -> pa.Table:
+    """Return the rows of a file; raises what the file system or Arrow raises when it is not there or damaged."""
+    with filesystem_of(location, storage_options).open_input_file(path) as source:
+        return pq.read_table(source)
