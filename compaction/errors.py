@@ -95,10 +95,6 @@ class ReaderBehind(UserError):
     """A reader whose position was overtaken: what it has not read is gone or was taken back; the message says where it can go on."""
 
 
-class LogDirLocked(UserError):
-    """Another process commits to this log.dir (two Spark processes that commit to one local table destroy it)."""
-
-
 class QueryRefused(UserError):
     """A streaming query that cannot continue from where it stands without loss or doubles; the message lists the ways out."""
 

@@ -23,7 +23,6 @@ def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_m
     refuses (keyless ones from before the policy was compact, say); there is no topic `target` then.
     """
     origin = logs.topic(source)
-    logs.hold_lock()
     undecided = ", ".join(
         f"producer {one.producer_id} ({one.transactional_id or 'no transactional.id'})" for one in origin.open_transactions()
     )

@@ -1,4 +1,4 @@
-"""An open log.dir without its topics: location, session, storage options, settings, lock and cleaner.
+"""An open log.dir without its topics: location, session, storage options, settings and cleaner.
 
 `Topic` and the functions in `lastword.topics` need this much of a log.dir and no more; `LogDir` adds the topics.
 """
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_service_config, parse_topic_config
 from lastword.spark.session import spark_session
-from lastword.storage.delta import lock
 from lastword.storage.files.paths import LogDirFiles
 from lastword.streaming.cleaning.cleaner import Cleaner
 
@@ -74,9 +73,9 @@ class Handle:
     def keep_settings(self) -> None:
         """Let whoever opens this log.dir without settings of his own work with those of this one: commands beside the service and after it.
 
-        Needs the lock of the log.dir.
+        Makes the folder of the log.dir where there is none.
         """
-        self.hold_lock()
+        self._files.make()
         self._files.write_settings(self._settings or {})
 
     @property
@@ -85,15 +84,15 @@ class Handle:
         return self._files.uri
 
     @property
-    def is_local(self) -> bool:
-        """Whether it lies on a local disk, where one process alone may commit."""
-        return self._files.local is not None
-
-    @property
     def spark(self) -> SparkSession:
         """The Spark session; started on first use when none was given."""
         if self._spark is None:
             self._spark = spark_session(settings=self._session_settings)
+        return self._spark
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The Spark session, if there is one: work that needs none is not a reason to start it."""
         return self._spark
 
     @property
@@ -111,23 +110,10 @@ class Handle:
     def idle_cleaner(self, log: TopicLog) -> Cleaner:
         """Return the cleaner once no other thread works on a topic: a swap beside a slow round of the service would throw its work away.
 
-        Become the committing process first, with a session. Raises `CommitConflict` when the round takes too long.
+        Raises `CommitConflict` when the round takes too long.
         """
-        self.hold_with_spark()
         self.cleaner.locks.wait_idle(log)
         return self.cleaner
-
-    def hold_lock(self, spark: SparkSession | None = None) -> None:
-        """Become the committing process of this log.dir, with its JVM if there is one.
-
-        Raises `LogDirLocked` if another process is (local disks only).
-        """
-        lock.hold(self._files.local, spark or self._spark)
-
-    def hold_with_spark(self) -> None:
-        """Become the committing process, and start the session if it does not run yet: with the lock first, a session is not in vain."""
-        self.hold_lock()
-        self.hold_lock(self.spark)
 
     def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:
         """Return the configuration that `overrides` give over the service's defaults; raise `InvalidConfiguration`."""

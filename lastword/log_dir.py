@@ -60,8 +60,7 @@ class LogDir(Handle):
             message = f"topic {name} exists already in {self.location}"
             raise TopicExists(message)
         time_ms = clock.or_now(now_ms)
-        if self._files.local is not None:
-            self._files.local.mkdir(parents=True, exist_ok=True)
+        self._files.make()
         self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
         self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.dead_letter_properties())
         used = LogSnapshot.of(DeltaTable(paths.log, storage_options=self._storage_options)).partitions()
@@ -105,10 +104,9 @@ class LogDir(Handle):
         """Delete a topic: it is gone at once and its name is free; its files go after file.delete.delay.ms.
 
         Its streaming queries are stopped first, between two micro-batches, and a cleaning in hand ends; later appends to it raise
-        `UnknownTopic`. Needs the lock of the log.dir. Raises `CommitConflict` when the cleaning takes too long; nothing is deleted then.
+        `UnknownTopic`. Raises `CommitConflict` when the cleaning takes too long; nothing is deleted then.
         """
         topic = self.topic(name)
-        self.hold_lock()
         time_ms = clock.or_now(now_ms)
         with self.cleaner.locks.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
             stop_append_queries(topic.log)

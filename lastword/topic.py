@@ -140,7 +140,6 @@ class Topic:
         Raises `InvalidRecords` naming each reason with its count and an example when the log refuses a row: nothing is written then.
         Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise (LogValidator).
         """
-        self._log_dir.hold_lock(rows.sparkSession)
         return append_rows(self._log, rows, now_ms=clock.or_now(now_ms), stats=self._habits)
 
     def append_stream(
@@ -166,7 +165,6 @@ class Topic:
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
-        self._log_dir.hold_lock(rows.sparkSession)
         grouping = None
         if transactional_id is not None:
             grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
@@ -203,7 +201,6 @@ class Topic:
         `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98. Raises `UserError` for the id
         of a streaming query, whose micro-batches would be lost.
         """
-        self._log_dir.hold_with_spark()
         spark = self._log_dir.spark
         stamp = transactions.begin(self._log, spark, transactional_id, now_ms=clock.or_now(now_ms), timeout_ms=timeout_ms)
         return Transaction(self._log, spark, stamp)
@@ -214,7 +211,6 @@ class Topic:
 
     def abort_transaction(self, producer_id: int, *, now_ms: int | None = None) -> AppendResult:
         """End the open transaction of a producer, with a new epoch that fences it; raise `UserError` naming the open ones otherwise."""
-        self._log_dir.hold_with_spark()
         found = {one.producer_id: one for one in self.open_transactions()}
         if producer_id not in found:
             known = ", ".join(str(one) for one in found) or "none"
@@ -228,8 +224,6 @@ class Topic:
         if self._log.decisions().mirror is not None:
             return []
         hanging = [one for one in self.open_transactions() if one.hangs(moment)]
-        if hanging:
-            self._log_dir.hold_with_spark()
         for one in hanging:
             transactions.end_for_others(self._log, self._log_dir.spark, one, now_ms=moment)
         return hanging
@@ -420,7 +414,7 @@ class Topic:
         `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: docs/semantics.md#A.19, docs/semantics.md#3 to
         docs/semantics.md#11, KIP-58, KIP-354, KIP-534.
         """
-        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.spark, clock_ms=clock.at(now_ms), force=force)
+        return self._log_dir.idle_cleaner(self._log).clean(self._log, self._log_dir.session, clock_ms=clock.at(now_ms), force=force)
 
     def explain(self, now_ms: int | None = None, *, force: bool = False) -> list[PartitionReport]:
         """Return for each partition what would be cleaned now, or which bound or threshold holds it back, and until when.
@@ -433,7 +427,7 @@ class Topic:
 
     def preview_clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that `clean` would write in its first round, without writing anything: rows and bytes to go, by reason."""
-        return self._log_dir.cleaner.preview(self._log, self._log_dir.spark, now_ms=clock.or_now(now_ms), force=force)
+        return self._log_dir.cleaner.preview(self._log, self._log_dir.session, now_ms=clock.or_now(now_ms), force=force)
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, oldest first."""
@@ -454,7 +448,6 @@ class Topic:
         wholly below are removed at once, or by the service after the cleaning in hand, and files when VACUUM removes them. Raises
         `OffsetOutOfRange` naming what is allowed.
         """
-        self._log_dir.hold_with_spark()
         moment = clock.or_now(now_ms)
         rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
         if rose and not self._log_dir.cleaner.locks.works_on(self._log):  # it is not waited for: the decision holds as it is
@@ -470,7 +463,6 @@ class Topic:
         `PurgeIncomplete` naming what holds it back or remains: the bound, the files; purging again goes on from there. Raises `UserError`
         for a topic that mirrors another or is not compacted. Rule: ADR 0013.
         """
-        self._log_dir.hold_with_spark()
         wanted = key.encode() if isinstance(key, str) else bytes(key)
         return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=clock.or_now(now_ms)).run()
 

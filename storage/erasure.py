@@ -7,9 +7,10 @@
 ```
 
 VACUUM at a retention of 0 would take every old file, and those of commits in flight. Here a file goes for what is in it. One that no commit
-names is what a crash left, or what a commit in flight is about to name: where this process alone commits (a log on a local disk), it holds
-the topic's turn and keeps its cleaner away meanwhile; anywhere else, and in targets, such a file is left alone for 24 h. A file that cannot
-be decoded is nobody's to delete if a commit ever named it.
+names is what a crash left, or what a commit in flight is about to name, of this process or of another. In the log the offsets tell them
+apart: an append in flight begins at the log end, or its commit is refused; a swap in flight was planned before the key left the log, and is
+refused, or after, and does not hold it. In the dead letters and in targets such a file is left alone for 24 h. A file that cannot be
+decoded is nobody's to delete if a commit ever named it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.config.keys import DAY_MS
 from lastword.storage.append.dead_letters import delete_dead_letters
+from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.key_search import KeySearch
+from lastword.storage.key_search import PARTITION, KeySearch
 from lastword.storage.log.producer_states import has_producers
 from lastword.storage.reading.dataframes import ABORTED, flagged_aborted
 
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.key_search import FoundIn, WantedKey
     from lastword.storage.log.topic_log import TopicLog
 
@@ -93,10 +95,10 @@ class Swept:
     left: tuple[tuple[FoundIn, str], ...]
 
 
-def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], *, now_ms: int, committing_alone: bool) -> Swept:
+def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], *, now_ms: int, is_log: bool = False) -> Swept:
     """Delete the files that hold the key and are in no current version of a table, until a look finds no other.
 
-    `committing_alone`: nobody can be about to commit a file that no commit names yet.
+    `is_log`: the table is a log, in which offsets tell whether a file that no commit names can still be committed.
     """
     removed: set[str] = set()
     while True:
@@ -111,7 +113,7 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
                 left.append((one, f"cannot be decoded: {one.why}" if one.rows is None else "is in the newest table version"))
             elif one.rows is None and one.path in named:
                 left.append((one, f"cannot be decoded: {one.why}; older table versions name it"))
-            elif committing_alone or one.path in named or one.written_ms < now_ms - DAY_MS:
+            elif one.path in named or one.written_ms < now_ms - DAY_MS or (is_log and _is_behind(one, table, location, storage_options)):
                 going.append(one.path)
             else:
                 left.append((one, "no commit names it, and a commit in flight may be about to: purge again a day after it was written"))
@@ -120,6 +122,17 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
             return Swept(removed=len(removed), left=tuple(left))
         _delete(location, storage_options, going)
         removed.update(going)
+
+
+def _is_behind(one: FoundIn, table: DeltaTable, location: str, storage_options: Mapping[str, str]) -> bool:
+    """Tell whether the rows of a file lie below the log end of their partition, where no append puts any more."""
+    place = PARTITION.search(one.path)
+    if place is None:
+        return False
+    partition = int(place.group(1))
+    ends = LogSnapshot.of(table).log_end_offsets(partition + 1)
+    offsets = read_columns(location, storage_options, one.path, ["offset"]).column("offset").to_numpy()
+    return bool(offsets[0] < ends[partition])
 
 
 def _delete(location: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> None:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 16 * 2**20
 _BATCH_ROWS: Final = 65_536
 _WORD: Final = "[0-9A-Za-z_]"
-_PARTITION: Final = re.compile(r"(?:^|/)partition=(\d+)/")
+#: The partition of a file of the log stands in its path.
+PARTITION: Final = re.compile(r"(?:^|/)partition=(\d+)/")
 #: The columns of a dead letter that hold text in which a key may stand.
 TEXT_COLUMNS: Final = ("value", "raw", "detail", "reason")
 
@@ -126,7 +127,7 @@ class KeySearch:
             return 0
         beside = ["headers", "refused_at"] if self._texts else list(place) if self._wanted.kept else []
         columns = [name for name in dict.fromkeys([key, *texts, *beside]) if name in names]
-        given = _PARTITION.search(path)
+        given = PARTITION.search(path)
         total = 0
         with self._files.open_input_file(path) as source:
             file = pq.ParquetFile(source, read_dictionary=[key, *texts])

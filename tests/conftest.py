@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir, spark_session
-from lastword.storage.delta import lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,9 +45,6 @@ def logs(spark: SparkSession, tmp_path: Path) -> Iterator[LogDir]:
     """Return an empty log.dir; after the test every topic left in it must pass `verify`."""
     log_dir = LogDir(spark, str(tmp_path / "logs"))
     yield log_dir
-    try:
-        for name in log_dir.topics():
-            report = log_dir.topic(name).verify()
-            assert report.ok, "\n".join(report.problems)
-    finally:
-        lock.release_all()
+    for name in log_dir.topics():
+        report = log_dir.topic(name).verify()
+        assert report.ok, "\n".join(report.problems)

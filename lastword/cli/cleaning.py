@@ -5,30 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lastword import clock
 from lastword.cli import cleaning_tables
 from lastword.cli.options import (
-    ANSWER_SECONDS,
     QUIET,
     Json,
     LogDirOption,
     Partition,
-    Timeout,
     Topic,
     out,
     tell,
-    with_spark,
 )
-from lastword.cli.requests import carried_out
 from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.log_dir import LogDir
-from lastword.service import requests
 from lastword.text import size
-from lastword.topics.explanation import PartitionReport
+
+if TYPE_CHECKING:
+    from lastword.compaction.planning.log_retention import Deletion
 
 
 def roll(
@@ -48,22 +45,17 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report rows and bytes that would be removed, by reason.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and lift quarantine.")] = False,
     as_json: Json = False,
-    timeout: Timeout = ANSWER_SECONDS,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Clean the eligible partitions: remove superseded and aborted records, and expired tombstones and markers.
 
-    If a service is running, the service executes the command. Exit code 1 means that a partition cannot be cleaned.
+    Works beside a running service. Exit code 1 means that a partition cannot be cleaned.
 
     Example: lastword clean fruit-prices --dry-run
     """
-    if dry_run:
-        one = with_spark(log_dir).topic(topic)
-        receipts = [receipt.to_details() for receipt in one.preview_clean(force=force)]
-        reports = one.explain(force=force)
-    else:
-        result = carried_out(requests.Clean(topic=topic, force=force), log_dir, timeout)
-        receipts, reports = result["receipts"], [PartitionReport(**report) for report in result["reports"]]
+    one = LogDir(None, log_dir).topic(topic)
+    found = one.preview_clean(force=force) if dry_run else one.clean(force=force)
+    receipts, reports = [receipt.to_details() for receipt in found], one.explain(force=force and dry_run)
     failed = any(report.uncleanable_reason for report in reports)
     if as_json:
         for receipt in receipts:
@@ -116,19 +108,18 @@ def resume(topic: Topic, partition: Partition = None, as_json: Json = False, log
         tell(f"partition {one}: {f'still paused {_times(count)}' if count else 'resumed'}", facts, as_json=as_json)
 
 
-def retention(topic: Topic, as_json: Json = False, timeout: Timeout = ANSWER_SECONDS, log_dir: LogDirOption = "data") -> None:
+def retention(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Apply retention: delete segments by log start offset, retention.bytes and retention.ms. Example: lastword retention fruit-prices."""
-    gone = carried_out(requests.ApplyRetention(topic=topic), log_dir, timeout)
+    gone = LogDir(None, log_dir).topic(topic).apply_retention()
     if as_json:
-        for one in gone:
-            sys.stdout.write(json.dumps(one) + "\n")
+        for partition, one in sorted(gone.items()):
+            sys.stdout.write(json.dumps(_deletion(partition, one)) + "\n")
         return
-    for one in gone:
-        why = ", ".join(sorted({segment["reason"] for segment in one["segments"]}))
-        freed = size(sum(segment["size_bytes"] for segment in one["segments"]))
-        count, start = len(one["segments"]), one["log_start_offset"]
-        segments = f"{count} segment{'s' if count > 1 else ''}"
-        out.print(f"partition {one['partition']}: deleted {segments}, {freed} ({why}); the log starts at offset {start}")
+    for partition, one in sorted(gone.items()):
+        why = ", ".join(sorted({breach.value for _, breach in one.segments}))
+        freed = size(sum(segment.size_bytes for segment, _ in one.segments))
+        segments = f"{len(one.segments)} segment{'s' if len(one.segments) > 1 else ''}"
+        out.print(f"partition {partition}: deleted {segments}, {freed} ({why}); the log starts at offset {one.log_start_offset}")
     if not gone:
         out.print(f"{topic}: nothing to delete")
 
@@ -136,7 +127,6 @@ def retention(topic: Topic, as_json: Json = False, timeout: Timeout = ANSWER_SEC
 def delete_records(
     topic: Topic,
     before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500. Offset -1 is the log end.")],
-    timeout: Timeout = ANSWER_SECONDS,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
@@ -149,9 +139,27 @@ def delete_records(
         except ValueError:
             subject = "the command line"
             raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
-    for one in carried_out(requests.DeleteRecords(topic=topic, before=pairs), log_dir, timeout):
-        text = f"partition {one['partition']}: the log starts at offset {one['log_start_offset']}"
-        tell(text, {"topic": topic, **one}, as_json=as_json)
+    for one, start in sorted(LogDir(None, log_dir).topic(topic).delete_records(pairs).items()):
+        facts = {"topic": topic, "partition": one, "log_start_offset": start}
+        tell(f"partition {one}: the log starts at offset {start}", facts, as_json=as_json)
+
+
+def _deletion(partition: int, one: Deletion) -> dict[str, Any]:
+    """Return what retention took from a partition, with JSON's types alone."""
+    return {
+        "partition": partition,
+        "log_start_offset": one.log_start_offset,
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "last_offset": segment.last_offset,
+                "record_count": segment.record_count,
+                "size_bytes": segment.size_bytes,
+                "reason": breach.value,
+            }
+            for segment, breach in one.segments
+        ],
+    }
 
 
 def _times(count: int) -> str:

@@ -33,8 +33,6 @@ Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 Decode = Annotated[str, typer.Option("--decode", help="Decode values as utf8 or json.", metavar="[utf8|json]")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for a running service to execute the command.")]
-ANSWER_SECONDS = 120.0
 QUIET = {"spark.log.level": "ERROR"}
 RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
 _DEFAULT_LIMIT = 50

@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.options import Json, LogDirOption, Timeout, Topic, notes, out
-from lastword.cli.requests import carried_out
-from lastword.compaction.errors import UserError
+from lastword.cli.options import QUIET, Json, LogDirOption, Topic, notes, out
+from lastword.compaction.errors import PurgeIncomplete, UserError
 from lastword.compaction.moments import instant
-from lastword.service import requests
+from lastword.log_dir import LogDir
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-#: A purge decodes every file of a topic, so it takes longer than other commands.
-_ANSWER_SECONDS = 3600.0
 
 
 def purge(
@@ -30,7 +26,6 @@ def purge(
     key_base64: Annotated[str | None, typer.Option("--key-base64", help="Key as base64-encoded bytes.")] = None,
     before: Annotated[str | None, typer.Option(help="Erase only records older than this date or time (ISO 8601, UTC).")] = None,
     as_json: Json = False,
-    timeout: Timeout = _ANSWER_SECONDS,
     log_dir: LogDirOption = "data",
 ) -> None:
     """Erase a key from the log, registered targets, dead letters and all old files; the receipt proves that no file contains it.
@@ -39,33 +34,38 @@ def purge(
 
     Example: lastword purge fruit-prices --key grape
     """
-    request = requests.Purge(topic=topic, key_base64=_key(key, key_base64), before_ms=before_as_ms(before))
-    result = carried_out(request, log_dir, timeout)
+    wanted, before_ms = _key(key, key_base64), before_as_ms(before)
+    receipt: PurgeReceipt | None = None
+    remains: tuple[str, ...] = ()
+    try:
+        receipt = LogDir(None, log_dir, session_settings=QUIET).topic(topic).purge(wanted, before=before_ms)
+    except PurgeIncomplete as error:
+        remains = tuple(error.remains)
     if as_json:
-        sys.stdout.write(json.dumps(result) + "\n")
-    elif result["receipt"] is not None:
-        for line in _receipt(PurgeReceipt.from_details(result["receipt"])):
+        facts = {"receipt": None if receipt is None else receipt.to_details(), "remains": list(remains)}
+        sys.stdout.write(json.dumps(facts) + "\n")
+    elif receipt is not None:
+        for line in _receipt(receipt):
             out.print(line, soft_wrap=True, markup=False, highlight=False)
     else:
         notes.print(f"{topic}: the key is not erased yet:", soft_wrap=True, markup=False)
-        for line in result["remains"]:
+        for line in remains:
             notes.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    raise typer.Exit(0 if result["receipt"] is not None else 1)
+    raise typer.Exit(0 if receipt is not None else 1)
 
 
-def _key(text: str | None, encoded: str | None) -> str:
-    """Return the key as base64; raise `UserError` unless exactly one option names it."""
+def _key(text: str | None, encoded: str | None) -> bytes:
+    """Return the key; raise `UserError` unless exactly one option names it."""
     if (text is None) == (encoded is None):
         message = "specify the key with either --key (text) or --key-base64 (bytes)"
         raise UserError(message)
     if text is not None:
-        return base64.b64encode(text.encode("utf-8", "surrogateescape")).decode()
+        return text.encode("utf-8", "surrogateescape")
     try:
-        base64.b64decode(encoded or "", validate=True)
+        return base64.b64decode(encoded or "", validate=True)
     except binascii.Error as error:
         message = f"--key-base64: invalid base64: {error}"
         raise UserError(message) from None
-    return encoded or ""
 
 
 def _receipt(one: PurgeReceipt) -> Iterator[str]:

@@ -11,11 +11,9 @@ import typer
 
 from lastword.cli import tables
 from lastword.cli.options import (
-    ANSWER_SECONDS,
     Config,
     Json,
     LogDirOption,
-    Timeout,
     Topic,
     config_pairs,
     notes,
@@ -23,10 +21,8 @@ from lastword.cli.options import (
     tell,
     with_spark,
 )
-from lastword.cli.requests import carried_out
 from lastword.copying import copy_topic
 from lastword.log_dir import LogDir
-from lastword.service import requests
 
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
 queries_app = typer.Typer(help="List and forget the streaming queries of a topic.", no_args_is_help=True)
@@ -100,9 +96,11 @@ def topics_alter(
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, timeout: Timeout = ANSWER_SECONDS, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def topics_delete(name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Delete a topic. Its files are removed after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
-    carried_out(requests.DeleteTopic(topic=name), log_dir, timeout)
+    logs = LogDir(None, log_dir)
+    logs.delete_topic(name)
+    logs.purge_deleted()
     tell(f"deleted topic {name}", {"topic": name}, as_json=as_json)
 
 

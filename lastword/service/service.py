@@ -19,7 +19,6 @@ from lastword import clock
 from lastword.compaction.errors import Aborted, TopicExists, UnknownTopic, first_line
 from lastword.compaction.moments import moment_ms
 from lastword.log_dir import LogDir
-from lastword.service import requests
 from lastword.spark.object_store import storage_options
 from lastword.spark.session import spark_session
 from lastword.status.server import StatusApp, StatusServer
@@ -97,7 +96,6 @@ class Service:
             cleaner_parallelism=free,
         )
         self.logs.cleaner.stopping = self._stop
-        self.logs.hold_lock()
         if cleaning:
             self.logs.keep_settings()
         self.scheduler = MaintenanceScheduler(
@@ -112,7 +110,6 @@ class Service:
         self._cleaner_dead = False
         self._cleaner_started_ms = clock.now_ms()
         self._restart_seconds = 0.0
-        self._failure: Exception | None = None
         self._queries: dict[str, tuple[str, StreamingQuery]] = {}
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(
@@ -143,9 +140,7 @@ class Service:
         """
         with_pool(self.logs.spark, APPEND_POOL)
         self.watcher.start()
-        serving = threading.Thread(target=self._serve_requests, name="requests", daemon=True)
         queries = [self._start(number) for number in range(len(self._settings.sources)) if not self._stop.is_set()]
-        serving.start()
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
@@ -155,8 +150,7 @@ class Service:
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
                     self.logs.purge_deleted()
                     tidied = time.monotonic()
-                if self._failure is not None:
-                    raise self._failure
+                self._stop_orphans()
                 for query in list(queries):
                     if not query.isActive:
                         queries.remove(query)
@@ -174,7 +168,6 @@ class Service:
             self._stop.set()
             for query in queries:
                 stop_append_query(query)
-            serving.join()
             self._stop_cleaner(cleaner)
             self.watcher.stop()
 
@@ -183,15 +176,12 @@ class Service:
         finite = [trigger_of(source.trigger).get("availableNow", False) for source in self._settings.sources]
         return not finite or (self._cleaning and not all(finite))
 
-    def _serve_requests(self) -> None:
-        """Carry out requests, which may take minutes, in a thread of its own: queries are watched meanwhile."""
-        while not self._stop.is_set():
-            try:
-                requests.serve(self.logs, clock.now_ms)
-            except Exception as error:  # noqa: BLE001  raised where the service can be stopped
-                self._failure = error
-                return
-            self._stop.wait(_POLL_SECONDS)
+    def _stop_orphans(self) -> None:
+        """Stop the queries of topics that somebody has deleted since the last look, between two micro-batches."""
+        for topic, query in list(self._queries.values()) if self.watcher.standing.loaded else ():
+            if topic not in self._known and query.isActive:
+                _LOG.info("source stopped", topic=topic, why="the topic was deleted")
+                stop_append_query(query)
 
     def serve(self) -> StatusServer | None:
         """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""
@@ -283,11 +273,11 @@ class Service:
 
 
 def _was_stopped(error: Exception) -> bool:
-    """Tell whether an append query died because a micro-batch came when it had been asked to stop: its topic was being deleted.
+    """Tell whether an append query died because its topic is gone, or a micro-batch came when it had been asked to stop.
 
     The text is all that survives of the error on its way through the JVM.
     """
-    return f"{Aborted.__module__}.{Aborted.__qualname__}: " in str(error)
+    return any(f"{one.__module__}.{one.__qualname__}: " in str(error) for one in (Aborted, UnknownTopic))
 
 
 def _query_standing(name: str, topic: str, query: StreamingQuery) -> QueryStanding:

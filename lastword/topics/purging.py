@@ -117,7 +117,7 @@ class _Done:
 
 
 class Purge:
-    """One purge of one key of one topic, by the committing process."""
+    """One purge of one key of one topic."""
 
     def __init__(self, log_dir: Handle, log: TopicLog, key: bytes, *, before_ms: int | None, now_ms: int) -> None:
         """Take what is asked for; nothing is read yet."""
@@ -286,10 +286,10 @@ class Purge:
         swept: dict[str, Swept] = {}
         with self._log_dir.cleaner.locks.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
-                swept[location] = sweep(search, location, options, now_ms=self._now_ms, committing_alone=self._log_dir.is_local)
+                swept[location] = sweep(search, location, options, now_ms=self._now_ms, is_log=location == log.paths.log)
         for name in (*done.target_rows, *done.unsure):
             searches[name] = KeySearch(name, options, wanted)
-            swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms, committing_alone=False)
+            swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms)
         crash_points.reached(CrashPoint.PURGE_SWEPT)
         remains = [
             f"{location}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; the file {why}"

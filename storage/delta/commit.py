@@ -68,6 +68,11 @@ def retry_on_conflict(once: Callable[[], T], *, attempts: int = 10) -> T:
     raise AssertionError  # Retrying reraises
 
 
+def action_time_ms() -> int:
+    """Return when a file comes or leaves, in milliseconds by the wall clock, as Delta's actions say it: VACUUM goes by it."""
+    return int(time.time() * 1000)
+
+
 def new_token() -> str:
     """Return a token that no other commit carries."""
     return uuid.uuid4().hex
@@ -153,11 +158,11 @@ def commit_files(
 
 def _added(file: DataFile, *, data_change: bool) -> AddAction:
     places = {name: str(getattr(file, name)) for name in PLACE_COLUMNS}
-    return AddAction(file.path, file.size_bytes, places, int(time.time() * 1000), data_change, file.stats)
+    return AddAction(file.path, file.size_bytes, places, action_time_ms(), data_change, file.stats)
 
 
 def _removed(files: Files, which: NDArray[np.bool_]) -> list[RemoveAction]:
-    now_ms = int(time.time() * 1000)
+    now_ms = action_time_ms()
     columns = (files.path[which], files.size_bytes[which].tolist(), *(getattr(files, name)[which].tolist() for name in PLACE_COLUMNS))
     return [
         RemoveAction(path, False, now_ms, size, dict(zip(PLACE_COLUMNS, map(str, place), strict=True)))  # noqa: FBT003  no change of data

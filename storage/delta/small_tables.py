@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from deltalake import CommitProperties, Schema, Transaction
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from lastword.compaction.errors import CommitConflict
-from lastword.storage.delta.commit import flush_commit, new_token, put_commit
+from lastword.storage.delta.commit import action_time_ms, flush_commit, new_token, put_commit
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files.row_files import RowFile
@@ -82,7 +81,7 @@ def commit_rows(
             message = f"{table.table_uri}: another commit came before version {table.version() + 1}; nothing of this one was written"
             raise CommitConflict(message)
 
-    now_ms = int(time.time() * 1000)
+    now_ms = action_time_ms()
     removed = [RemoveAction(one.path, True, now_ms, one.size_bytes, None) for one in removes]  # noqa: FBT003  a change of data
     return put_commit(
         refreshed,
@@ -112,4 +111,4 @@ def current_files(table: DeltaTable, time_column: str | None = None) -> list[Row
 
 
 def _added(file: RowFile, time_column: str | None) -> AddAction:
-    return AddAction(file.path, file.size_bytes, {}, int(time.time() * 1000), True, file.stats(time_column))  # noqa: FBT003
+    return AddAction(file.path, file.size_bytes, {}, action_time_ms(), True, file.stats(time_column))  # noqa: FBT003

@@ -1,9 +1,7 @@
 """Where things lie: the folders of a log.dir and of a topic, on a local disk or an object store.
 
 ```
-<log.dir>/.lock                 held by the one committing process (local disks)
 <log.dir>/.deleted/             deleted topics, until file.delete.delay.ms has passed
-<log.dir>/.requests/            what commands ask of the committing process
 <log.dir>/.settings.json        the service-wide settings that the last service began with
 <log.dir>/<topic>/log/ ledger/ dead_letters/ producers/ queries/
 ```
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 _DELETED: Final = ".deleted"
 _SETTINGS: Final = ".settings.json"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-#: Held by the one committing process of a local log.dir.
-LOCK_FILE: Final = ".lock"
 _TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
 
 
@@ -131,6 +127,7 @@ class LogDirFiles:
         """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made."""
         self._filesystem = filesystem_of(location, storage_options or {})
         self.local = local_path(location)
+        self._identity: tuple[int, int] | None = None
         self.uri = location.rstrip("/") if is_uri(location) else str(self.local)
 
     def topic(self, name: str) -> TopicPaths:
@@ -145,21 +142,32 @@ class LogDirFiles:
         """Tell whether topic `name` has a ledger, which is what makes it a topic."""
         return self._exists(f"{name}/ledger/_delta_log")
 
-    def check_reachable(self) -> None:
-        """Raise `LogDirUnreachable` when a local log.dir that this process has locked is not there any more: a volume that went away.
+    def make(self) -> None:
+        """Make the folder of a local log.dir if it is not there."""
+        if self.local is not None:
+            self.local.mkdir(parents=True, exist_ok=True)
 
-        The lock file tells it from an empty mount point. An object store has neither; what it says about a folder is its own answer.
+    def check_reachable(self) -> None:
+        """Raise `LogDirUnreachable` when a local log.dir is another folder than at the first call, or none: a volume that went away.
+
+        That tells it from an empty mount point. Of an object store, what it says about a folder is its own answer.
         """
-        if self.local is not None and not self._exists(LOCK_FILE):
-            message = f"log.dir {self.uri} is not there any more: it has no {LOCK_FILE}, which this process holds; is the volume mounted?"
+        if self.local is None:
+            return
+        try:
+            found = self.local.stat()
+        except OSError as error:
+            message = f"log.dir {self.uri} is not there any more ({error.strerror}): is the volume mounted?"
+            raise LogDirUnreachable(message) from None
+        identity = found.st_dev, found.st_ino
+        if self._identity not in {None, identity}:
+            message = f"log.dir {self.uri} is another folder than when this process began: is the volume mounted?"
             raise LogDirUnreachable(message)
+        self._identity = identity
 
     def write_settings(self, settings: Mapping[str, object]) -> None:
-        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part.
-
-        For the one process that holds the lock.
-        """
-        unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.new"  # a store's objects appear whole
+        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part."""
+        unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.{uuid.uuid4().hex}"  # a store's objects appear whole
         with self._filesystem.open_output_stream(unfinished) as stream:
             stream.write(json.dumps(dict(settings), sort_keys=True, indent=2).encode())
         if unfinished != _SETTINGS:

@@ -125,7 +125,11 @@ class TopicLog:
         removes: NDArray[np.bool_] | None = None,
         transactions: Mapping[str, int] | None = None,
     ) -> int:
-        """Commit files to the log, as `lastword.storage.delta.commit.commit_files` says, and return the table version."""
+        """Commit files to the log, as `lastword.storage.delta.commit.commit_files` says, and return the table version.
+
+        Raises `UnknownTopic` if the topic was deleted since the files were planned.
+        """
+        self.decisions()
         with self._lock:
             return commit_files(
                 self._refreshed, snapshot, family=family, metadata=metadata, adds=adds, removes=removes, transactions=transactions

@@ -29,7 +29,6 @@ from typer.testing import CliRunner
 from lastword import LogDir, arrow
 from lastword.cli import app as cli
 from lastword.service.settings import load_settings
-from lastword.storage.delta import lock
 from tests.docs import blocks
 from tests.docs.blocks import DOCS, PAGES, ROOT
 from tests.pictures import HOUR_MS, T0, rows
@@ -75,7 +74,6 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
             topic.append(rows(spark, "lime=3 kiwi=2 kiwi=3", timestamp_ms=T0 + HOUR_MS), now_ms=T0 + HOUR_MS)
             topic.clean(T0 + HOUR_MS, force=True)
         topic.transaction("loader", now_ms=later).__enter__().append(rows(spark, "lime=9", timestamp_ms=later), now_ms=later)
-    lock.release_all()
     return folder
 
 
@@ -96,7 +94,6 @@ def namespace(
     yield found
     for query in spark.streams.active:
         query.stop()
-    lock.release_all()
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

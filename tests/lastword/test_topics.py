@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from lastword import LogDir
 from lastword.compaction.errors import InvalidConfiguration, InvalidRecords, InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword.copying import copy_topic
-from lastword.storage.delta import lock
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from tests.pictures import DAY_MS, latest, log, rows
@@ -39,7 +38,6 @@ def dry(tmp_path: Path) -> Iterator[LogDir]:
     """Return an empty log.dir without a Spark session; it must not have started one when the test ends."""
     log_dir = LogDir(None, str(tmp_path / "dry"))
     yield log_dir
-    lock.release_all()
     assert log_dir._spark is None, "nothing here needs a JVM"  # noqa: SLF001
 
 

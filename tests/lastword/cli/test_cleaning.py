@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from lastword import LogDir, clock
-from lastword.compaction.errors import LogDirLocked, UserError
-from lastword.service import requests
+from lastword.compaction.errors import UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.text import size
 from tests.lastword.cli.test_cli import Shell
 from tests.pictures import HOUR_MS, history, rows
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lastword import LogDir
 
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 
@@ -111,45 +113,18 @@ def test_commands_work_with_the_settings_of_the_service(spark: SparkSession, log
     assert [one["threshold"] for one in lastword.json("explain", "nuts")] == [0.25]
 
 
-def test_beside_a_running_service_a_verb_becomes_a_request(
-    spark: SparkSession, logs: LogDir, lastword: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Carried out and answered; refused with the service's own message; withdrawn when nobody answers; nonsense stops nothing."""
+def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
+    """They commit themselves, whatever process appends or cleans beside them; a refusal changes nothing."""
     topic = logs.create_topic("fruit", config=_EAGER)
     topic.append(rows(spark, "a=1 a=2"))
     topic.roll()
-    folder = Path(logs.location) / ".requests"
-    hold = LogDir.hold_lock
-
-    def held(self: LogDir, *given: Any) -> None:
-        if threading.current_thread() is threading.main_thread():
-            message = "log.dir is held by process 1"
-            raise LogDirLocked(message)
-        hold(self, *given)
-
-    monkeypatch.setattr(LogDir, "hold_lock", held)
-    refused = lastword.error(LogDirLocked, "clean", "fruit", "--timeout", "0.3")
-    assert refused == "no answer came within 0.3 s; the request is withdrawn and nothing was done\nlog.dir is held by process 1"
-    assert list(folder.iterdir()) == []
-
-    over = threading.Event()
-
-    def service() -> None:
-        while not over.wait(0.05):
-            requests.serve(logs, clock.now_ms)
-
-    running = threading.Thread(target=service)
-    running.start()
-    try:
-        folder.joinpath("x.request.json").write_text('{"request": {"verb": "drop everything"}}')
-        [receipt] = lastword.json("clean", "fruit")
-        assert (receipt["removed"], history(topic)) == ({"superseded": 1}, ["1 a=2"])
-        assert "offset 7; allowed is 0 to 2" in lastword.error(UserError, "delete-records", "fruit", "0:7")
-        assert lastword("topics", "delete", "fruit") == "deleted topic fruit\n"
-        assert logs.topics() == []
-    finally:
-        over.set()
-        running.join()
-    answer = json.loads((folder / "x.answer.json").read_text())
-    assert answer["message"].startswith("the service rejected the request: ")
-    assert answer["mistake"]
+    assert "offset 7; allowed is 0 to 2" in lastword.error(UserError, "delete-records", "fruit", "0:7")
+    command = [sys.executable, "-m", "lastword", "clean", "fruit", "--json", "--log-dir", logs.location]
+    without_java = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}
+    done = subprocess.run(command, cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    assert json.loads(done.stdout)["removed"] == {"superseded": 1}
+    assert history(topic) == ["1 a=2"], "this process sees it"
+    topic.append(rows(spark, "b=1"))
+    assert history(topic) == ["1 a=2", "2 b=1"]
+    assert lastword("topics", "delete", "fruit") == "deleted topic fruit\n"
+    assert logs.topics() == []

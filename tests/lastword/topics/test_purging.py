@@ -15,7 +15,6 @@ from pyspark.errors import StreamingQueryException
 
 from lastword import clock
 from lastword.compaction.errors import Aborted, CommitConflict, PurgeIncomplete, UserError
-from lastword.service import requests
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.schema import HEADERS_TYPE
@@ -432,13 +431,6 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
     assert "the key is not erased yet:" in done.stderr
     assert "paused; lastword resume" in done.stderr
     topic.resume(0)
-    folder = Path(logs.location) / ".requests"
-    folder.mkdir(exist_ok=True)
-    request = requests.Purge(topic="fruit", key_base64=base64.b64encode(b"kiwi").decode())
-    letter = {"asked_at_ms": clock.now_ms(), "timeout_ms": 60_000, "request": request.model_dump()}
-    (folder / "one.request.json").write_text(json.dumps(letter))
-    assert requests.serve(logs, clock.now_ms) == 1
-    [path] = folder.iterdir()
-    answer = json.loads(path.read_text())
-    assert (answer["ok"], answer["result"]["receipt"]["records_removed"]) == (True, 2), "with the tombstone that was there already"
-    assert holders(logs.location, key=b"kiwi") == holders(logs.location, key=base64.b64encode(b"kiwi")) == []
+    [found] = lastword.json("purge", "fruit", "--key", "kiwi")
+    assert found["receipt"]["records_removed"] == 2, "with the tombstone that was there already"
+    assert holders(logs.location, key=b"kiwi") == []

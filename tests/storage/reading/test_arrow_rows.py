@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from lastword import LogDir, arrow
 from lastword.compaction.errors import UnknownTopic, UserError
-from lastword.storage.delta import lock
 from lastword.storage.reading.arrow_view import ArrowLog
 from tests.pictures import T0, latest, rows, text
 from tests.test_cleaning_equality import _Lives
@@ -303,7 +302,6 @@ def test_a_log_dir_may_lie_below_folders_that_look_like_partitions(spark: SparkS
     assert said(arrow.latest(topic.log.paths.root)) == {"lime": "1", "kiwi": "2"}
     found = arrow.scan_records(topic.log.paths.root).select("partition", "offset", "value").collect()
     assert sorted(found.rows()) == [(1, 0, b"1"), (1, 1, b"2")]
-    lock.release_all()
 
 
 def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fruit: Topic, monkeypatch: pytest.MonkeyPatch) -> None:

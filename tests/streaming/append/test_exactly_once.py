@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ import pytest
 from lastword import LogDir
 from tests.kill_app import TOPIC, service
 from tests.pictures import latest
-from tests.processes import ROOT, run_until_killed
+from tests.processes import run_until_killed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,19 +96,3 @@ def test_killed_twenty_four_times_over_one_input(spark: SparkSession, tmp_path: 
     assert killed >= 20
     next_start(tmp_path / "logs", tmp_path / "input")
     _check(spark, tmp_path / "logs", files, fold)
-
-
-def test_a_second_application_on_one_log_dir_is_refused_and_a_reader_is_not(spark: SparkSession, tmp_path: Path) -> None:
-    """The lock of the log.dir (docs/limits.md#one-committing-process-on-a-local-disk), with a real second process."""
-    logs = LogDir(spark, str(tmp_path / "logs"))
-    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
-    topic.append(spark.createDataFrame([("grape", "1")], "key string, value string"))
-    program = (
-        "import sys; from lastword import LogDir; logs = LogDir(None, sys.argv[1]); print(logs.topic('fruit').describe().record_count)\n"
-        "from lastword.compaction.errors import LogDirLocked\n"
-        "try:\n    logs.hold_lock()\nexcept LogDirLocked as error:\n    print(error)"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "logs")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
-    assert done.stdout.splitlines()[0] == "1"
-    assert f"is held by process {os.getpid()}" in done.stdout
