@@ -8,7 +8,7 @@
  append/                      validation, partitioning, numbering, dead letters, transactions
  log/                         one topic's log: snapshot, config, producer states, upkeep
  ledger/                      the table of decisions
- delta/                       snapshots, history, commits, the lock
+ delta/                       snapshots, history, commits
  files/                       schemas and paths
 ```
 

@@ -1,7 +1,7 @@
 """Erasing a key: where the log holds it, out of the dead letters, and out of files that no table version of today needs.
 
 ```
- rows       of the key in each partition, its newest among them      one Spark job, key and offset alone
+ rows       of the key in each partition, its newest among them      narrow columns of every file
  dead       letters of the key leave their table                      by files: no predicate stands in a Delta log
  files      that hold the key and are in no current version go now    the others stay: time travel to them still works
 ```
@@ -15,29 +15,35 @@ decoded is nobody's to delete if a commit ever named it.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import functions as F
 
 from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.errors import CorruptLog
+from lastword.compaction.producers import Control
 from lastword.storage.append.dead_letters import delete_dead_letters
 from lastword.storage.delta.snapshot import LogSnapshot
-from lastword.storage.files.data_reader import read_columns
+from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.key_search import PARTITION, KeySearch
-from lastword.storage.log.producer_states import has_producers
-from lastword.storage.reading.dataframes import ABORTED, flagged_aborted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import SparkSession
-
     from lastword.storage.key_search import FoundIn, WantedKey
     from lastword.storage.log.topic_log import TopicLog
+
+
+_PLACE_COLUMNS: Final = ("offset", "timestamp", "key", "producer_id", "txn_first_offset", "control")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,31 +61,56 @@ class KeyRows:
     newest_ms: int
 
 
-def rows_of_key(log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, key: bytes) -> list[KeyRows]:
-    """Return the partitions that hold a key at a snapshot, by partition; records below the log start count, they are in the files."""
-    table = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
-    rows = table.where(F.col("control").isNull() & (F.col("key") == F.lit(key)))
-    if has_producers(snapshot, (0,) * log.decisions().partitions):
-        rows = flagged_aborted(rows, table)
-    else:
-        rows = rows.withColumn(ABORTED, F.lit(None).cast("boolean"))
-    newest = F.struct("offset", F.col("value").isNull().alias("tombstone"), F.unix_millis("timestamp").alias("ms"))
-    found = rows.groupBy("partition").agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.max("offset").alias("last"),
-        F.max_by(newest, F.when(F.col(ABORTED).isNull(), F.col("offset"))).alias("newest"),
+def rows_of_key(log: TopicLog, snapshot: LogSnapshot, key: bytes) -> list[KeyRows]:
+    """Return the partitions that hold a key at a snapshot, by partition; records below the log start count, they are in the files.
+
+    Every file is read, in narrow columns, by threads of this process. Raises `CorruptLog` naming one that cannot be read.
+    """
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-rows") as threads:
+        found = threads.map(lambda partition: _in_partition(log, snapshot, partition, key), snapshot.partitions())
+        return [one for one in found if one is not None]
+
+
+def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: bytes) -> KeyRows | None:
+    """Return what one partition holds of a key; None when it holds nothing."""
+    files, location, options = snapshot.files, log.paths.log, log.storage_options
+    mine = np.flatnonzero(files.partition == partition)
+    mine = mine[np.argsort(files.first_offset[mine], kind="stable")]
+    found, aborted = list[pa.Table](), set[tuple[int, int]]()
+    for path in files.path[mine]:
+        for group in row_groups(location, options, path, _PLACE_COLUMNS):
+            rows = group.read()
+            aborts = rows.filter(pc.fill_null(pc.equal(rows.column("control"), Control.ABORT.value), False))  # noqa: FBT003
+            aborted |= set(zip(aborts.column("producer_id").to_pylist(), aborts.column("txn_first_offset").to_pylist(), strict=True))
+            same = pc.and_(pc.is_null(rows.column("control")), pc.fill_null(pc.equal(rows.column("key"), pa.scalar(key)), False))  # noqa: FBT003
+            mentions = rows.filter(same).drop_columns(["key", "control"])
+            if len(mentions):
+                found.append(mentions.append_column("path", pa.array([path] * len(mentions), pa.string())))
+    if not found:
+        return None
+    rows = pa.concat_tables(found)
+    decided = [one for one in rows.to_pylist() if (one["producer_id"], one["txn_first_offset"]) not in aborted]
+    newest = max(decided, key=lambda one: one["offset"]) if decided else None
+    return KeyRows(
+        partition=partition,
+        rows=len(rows),
+        last_offset=int(pc.max(rows.column("offset")).as_py()),
+        newest_offset=None if newest is None else newest["offset"],
+        newest_is_tombstone=newest is not None and _is_tombstone(location, options, newest["path"], newest["offset"]),
+        newest_ms=0 if newest is None else int((newest["timestamp"] or _EPOCH).timestamp() * 1000),
     )
-    return [
-        KeyRows(
-            partition=row["partition"],
-            rows=row["rows"],
-            last_offset=row["last"],
-            newest_offset=None if row["newest"] is None else row["newest"]["offset"],
-            newest_is_tombstone=row["newest"] is not None and row["newest"]["tombstone"],
-            newest_ms=0 if row["newest"] is None else row["newest"]["ms"] or 0,
-        )
-        for row in found.orderBy("partition").collect()
-    ]
+
+
+def _is_tombstone(location: str, storage_options: Mapping[str, str], path: str, offset: int) -> bool:
+    """Tell whether the record at an offset of a file has no value."""
+    for group in row_groups(location, storage_options, path, ("offset", "value")):
+        rows = group.read()
+        offsets = rows.column("offset").to_numpy()
+        at = int(np.searchsorted(offsets, offset))
+        if at < len(offsets) and offsets[at] == offset:
+            return not rows.column("value")[at].is_valid
+    message = f"{location}/{path}: offset {offset} is not there any more"
+    raise CorruptLog(message)
 
 
 def erase_dead_letters(location: str, storage_options: Mapping[str, str], wanted: WantedKey) -> int:
@@ -127,7 +158,7 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
 def _is_behind(one: FoundIn, table: DeltaTable, location: str, storage_options: Mapping[str, str]) -> bool:
     """Tell whether the rows of a file lie below the log end of their partition, where no append puts any more."""
     place = PARTITION.search(one.path)
-    if place is None:
+    if place is None or one.rows is None:
         return False
     partition = int(place.group(1))
     ends = LogSnapshot.of(table).log_end_offsets(partition + 1)

@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from lastword.storage.files.paths import filesystem_of
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES: Final = 16 * 2**20
 _BATCH_ROWS: Final = 65_536
+#: What tables call key, partition and offset.
+_SHAPES: Final = (["_key", "_partition", "_offset"], ["key", "partition", "offset"])
 _WORD: Final = "[0-9A-Za-z_]"
+_PHYSICAL: Final = "delta.columnMapping.physicalName"
 #: The partition of a file of the log stands in its path.
 PARTITION: Final = re.compile(r"(?:^|/)partition=(\d+)/")
 #: The columns of a dead letter that hold text in which a key may stand.
@@ -83,6 +88,7 @@ class KeySearch:
     def __init__(self, location: str, storage_options: Mapping[str, str], wanted: WantedKey, *, texts: bool = False) -> None:
         """Look for `wanted` in the files of a table; with `texts` as in dead letters."""
         self._files, self._wanted, self._texts = filesystem_of(location, storage_options), wanted, texts
+        self._names = _stored_names(location, storage_options)
         self._pattern = re.compile(wanted.pattern.encode()) if texts and wanted.pattern else None
         self._clean: set[str] = set()
 
@@ -120,11 +126,13 @@ class KeySearch:
         """Count the rows of the key in one file; the shape of a target may have changed from file to file."""
         with self._files.open_input_file(path) as source:
             names = pq.read_schema(source).names
-        key = "_key" if "_key" in names else "key"
-        place = ("_partition", "_offset") if key == "_key" else ("partition", "offset")
         texts = [name for name in TEXT_COLUMNS if name in names] if self._texts else []
-        if key not in names:
-            return 0
+        stored = [[self._names.get(name, name) for name in shape] for shape in _SHAPES]
+        shape = next((one for one in (*_SHAPES, *stored) if one[0] in names), None)
+        if shape is None:
+            message = "has no column of keys that the table knows"
+            raise ValueError(message)
+        key, *place = shape
         beside = ["headers", "refused_at"] if self._texts else list(place) if self._wanted.kept else []
         columns = [name for name in dict.fromkeys([key, *texts, *beside]) if name in names]
         given = PARTITION.search(path)
@@ -165,15 +173,15 @@ class KeySearch:
             return found
         for name in texts:
             column = _encoded(batch.column(name))
-            named = [self._names(value) for value in column.dictionary.cast(pa.binary()).to_pylist()]
+            named = [self._does_name(value) for value in column.dictionary.cast(pa.binary()).to_pylist()]
             indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             found |= np.array([*named, False], dtype=np.bool_)[indices]
         if "headers" in batch.schema.names:
             headers = batch.column("headers").to_pylist()
-            found |= np.array([any(self._names(part) for one in row or () for part in one.values()) for row in headers], dtype=np.bool_)
+            found |= np.array([any(self._does_name(part) for one in row or () for part in one.values()) for row in headers], dtype=np.bool_)
         return found
 
-    def _names(self, value: bytes | str | None) -> bool:
+    def _does_name(self, value: bytes | str | None) -> bool:
         if value is None or self._pattern is None:
             return False
         return self._pattern.search(value.encode() if isinstance(value, str) else value) is not None
@@ -186,6 +194,15 @@ class KeySearch:
         late = pc.greater_equal(micros, self._wanted.before_ms * 1000).fill_null(False)  # noqa: FBT003  what null becomes
         early: NDArray[np.bool_] = ~late.to_numpy(zero_copy_only=False)
         return mask & early
+
+
+def _stored_names(location: str, storage_options: Mapping[str, str]) -> dict[str, str]:
+    """Return how the files of a table call its columns, where that is another name (Delta's column mapping)."""
+    try:
+        fields = json.loads(DeltaTable(location, storage_options=dict(storage_options)).schema().to_json())["fields"]
+    except TableNotFoundError:
+        return {}
+    return {one["name"]: one["metadata"][_PHYSICAL] for one in fields if _PHYSICAL in one.get("metadata", {})}
 
 
 def statistics_naming(location: str, storage_options: Mapping[str, str], wanted: WantedKey) -> list[tuple[str, int]]:

@@ -164,6 +164,9 @@ class Target:
         rows = target.toDF().alias("target").join(F.broadcast(gone.alias("gone")), F.expr(same)).count()
         if rows:
             target.alias("target").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
+        features = target.detail().select("tableFeatures").collect()[0]["tableFeatures"]
+        if "deletionVectors" in (features or ()):  # a deleted row is in its file still
+            spark.sql(f"REORG TABLE delta.`{self.location.replace('`', '``')}` APPLY (PURGE)")
         return rows
 
     def _check(self, steps: int, position: Position) -> None:

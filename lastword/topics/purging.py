@@ -171,7 +171,7 @@ class Purge:
         """Write tombstones, let them go and clean, until the newest version of the log holds nothing of the key but what stays."""
         for _ in range(_ROUNDS):
             self._log.sync_ledger_with_history()
-            found = rows_of_key(self._log, self._spark, self._log.snapshot(), self._key)
+            found = rows_of_key(self._log, self._log.snapshot(), self._key)
             self._done.kept = {one.partition: one.newest_offset for one in found if self._stays(one) and one.newest_offset is not None}
             if self._done.records is None:
                 self._done.records = sum(one.rows for one in found) - len(self._done.kept)

@@ -1,0 +1,144 @@
+"""Several processes on one local log.dir, killed and started again: no lock, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lastword import LogDir
+from tests.processes import ROOT, SHORT_JVM
+from tests.storm import KEYS, PARTITIONS, TOPIC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+#: How long each lives, in seconds on the average; an application from its first append on, as a JVM takes long to start.
+_PARTIES = {"append 1": 10.0, "append 2": 10.0, "clean 3": 4.0, "clean 4": 4.0, "retain 5": 6.0}
+
+
+class _Process:
+    """One party of the storm, started again when it was killed; any other end of it is a failure."""
+
+    def __init__(self, name: str, folder: Path, draw: random.Random) -> None:
+        self.name, self._folder, self._draw = name, folder, draw
+        self._starts = 0
+        self._start()
+
+    def _start(self) -> None:
+        role, number = self.name.split()
+        self._starts += 1
+        seed = int(number) * 1_000 + self._starts
+        self.acknowledged = self._folder / f"acknowledged-{seed}"
+        self._output = (self._folder / f"output-{seed}").open("w+")
+        self.process = subprocess.Popen(  # noqa: S603  our own interpreter
+            [sys.executable, "-m", "tests.storm", role, str(self._folder / "logs"), str(self.acknowledged), str(seed)],
+            cwd=ROOT,
+            env=SHORT_JVM if role == "append" else {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""},
+            start_new_session=True,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+        )
+        self.dies_at: float | None = None if role == "append" else self._end()
+
+    def _end(self) -> float:
+        return time.monotonic() + _PARTIES[self.name] * self._draw.uniform(0.5, 1.5)
+
+    @property
+    def works(self) -> bool:
+        """Whether it has done something."""
+        return self.dies_at is not None
+
+    def look(self) -> None:
+        """Raise what ended it by itself; kill it when it is its time, and start it again."""
+        if self.process.poll() is not None:
+            self._output.seek(0)
+            pytest.fail(f"{self.name} ended with {self.process.returncode}:\n{self._output.read()}")
+        if self.dies_at is None:
+            self.dies_at = self._end() if self.acknowledged.exists() and self.acknowledged.stat().st_size else None
+        elif time.monotonic() >= self.dies_at:
+            self.kill()
+            self._start()
+
+    def kill(self) -> None:
+        """Kill it and its JVM."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._output.close()
+
+
+def _storm(spark: SparkSession, folder: Path, seconds: float, seed: int) -> None:
+    logs = LogDir(spark, str(folder / "logs"))
+    config = {"cleanup.policy": "compact,delete", "retention.ms": -1, "min.cleanable.dirty.ratio": 0}
+    topic = logs.create_topic(TOPIC, partitions=PARTITIONS, config=config)
+    draw = random.Random(seed)
+    parties = [_Process(name, folder, draw) for name in _PARTIES]
+    ends = time.monotonic() + 120
+    begun = False
+    try:
+        while time.monotonic() < ends:
+            for one in parties:
+                one.look()
+            if not begun and all(one.works for one in parties):
+                begun, ends = True, time.monotonic() + seconds
+            time.sleep(0.1)
+    finally:
+        for one in parties:
+            one.kill()
+    _check(topic.log.paths.log, logs, folder)
+
+
+def _check(location: str, logs: LogDir, folder: Path) -> None:
+    """Compare what the log holds with what was acknowledged."""
+    topic = logs.topic(TOPIC)
+    acknowledged = [json.loads(line) for one in folder.glob("acknowledged-*") for line in one.read_text().splitlines()]
+    rows = topic.records(include_control=False).select("partition", "offset", "key", "value").collect()
+    held = {(row["partition"], row["offset"]): (bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in rows}
+    starts = [one.log_start_offset for one in topic.describe().partitions]
+    assert len(acknowledged) == len({(partition, offset) for partition, offset, _, _ in acknowledged}), "an offset is given once"
+    assert len(held) == len({value for _, value in held.values()}), "no record is there twice"
+
+    newest: dict[tuple[int, str], int] = {}
+    for partition, offset, key, value in acknowledged:
+        newest[partition, key] = max(offset, newest.get((partition, key), -1))
+        assert held.get((partition, offset), (key, value)) == (key, value), f"offset {offset} of partition {partition} is another record"
+    said: dict[tuple[int, str], int] = {}
+    for (partition, offset), (key, _) in held.items():
+        said[partition, key] = max(offset, said.get((partition, key), -1))
+    for (partition, key), offset in newest.items():
+        assert offset < starts[partition] or said.get((partition, key), -1) >= offset, f"the last word on {key} is lost"
+    for partition, offset, key, _ in acknowledged:
+        if offset >= starts[partition] and (partition, offset) not in held:
+            assert said.get((partition, key), -1) > offset, f"offset {offset} of partition {partition} is gone, and nothing superseded it"
+    shown = {(row["partition"], bytes(row["key"]).decode()): row["offset"] for row in topic.latest().collect()}
+    assert shown == said, "latest() is the fold"
+    by_writer: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
+    for (partition, offset), (key, value) in held.items():
+        writer, number = value.split("-")
+        by_writer.setdefault((writer, partition, key), []).append((offset, int(number)))
+    for found in by_writer.values():
+        numbers = [number for _, number in sorted(found)]
+        assert numbers == sorted(numbers), "a writer's records are in its order"
+    report = topic.verify()
+    assert report.ok, "\n".join(report.problems)
+    assert len(acknowledged) > KEYS, f"little was appended to {location}"
+
+
+def test_a_storm_of_processes_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Two applications append, two processes clean and one deletes records; each is killed now and then."""
+    _storm(spark, tmp_path, seconds=15, seed=7)
+
+
+@pytest.mark.torture
+def test_a_storm_of_five_minutes(spark: SparkSession, tmp_path: Path) -> None:
+    """The same for five minutes."""
+    _storm(spark, tmp_path, seconds=300, seed=11)
