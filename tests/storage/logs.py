@@ -1,8 +1,8 @@
-"""Logs on disk without Spark: drawn rows as data files of a Delta table, committed as an append commits them."""
+"""Logs without Spark, on a disk or an object store: drawn rows as data files of a Delta table, committed as an append commits them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,16 +28,24 @@ class DiskLog:
     """The log table of a topic at `location`."""
 
     location: str
+    storage_options: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, folder: Path) -> DiskLog:
+    def create(cls, location: Path | str, storage_options: dict[str, str] | None = None) -> DiskLog:
         """Create an empty table."""
-        DeltaTable.create(str(folder), log_schema(), partition_by=list(PLACE_COLUMNS), configuration=log_properties())
-        return cls(str(folder))
+        log = cls(str(location), storage_options or {})
+        DeltaTable.create(
+            log.location,
+            log_schema(),
+            partition_by=list(PLACE_COLUMNS),
+            configuration=log_properties(),
+            storage_options=log.storage_options,
+        )
+        return log
 
     def table(self) -> DeltaTable:
         """Return the table at its newest version."""
-        return DeltaTable(self.location)
+        return DeltaTable(self.location, storage_options=self.storage_options)
 
     def snapshot(self) -> LogSnapshot:
         """Return the newest snapshot."""
@@ -45,7 +53,9 @@ class DiskLog:
 
     def written(self, rows: Sequence[DrawnRow], *, partition: int = 0, segment: int, now_ms: int = 0) -> DataFile:
         """Write rows as a slice that is named by its first offset, and return the file; it is in no commit yet."""
-        writer = SliceWriter(self.location, {}, partition=partition, segment=segment, slice_=rows[0].row.offset, codec="zstd")
+        writer = SliceWriter(
+            self.location, self.storage_options, partition=partition, segment=segment, slice_=rows[0].row.offset, codec="zstd"
+        )
         table = complete(arrow_rows(rows))
         times = pa.array([None if one.row.control else now_ms * 1000 for one in rows], pa.int64()).cast(pa.timestamp("us", "UTC"))
         table = table.set_column(table.schema.get_field_index("timestamp"), DATA_SCHEMA.field("timestamp"), times)
@@ -62,7 +72,9 @@ class DiskLog:
     def rows(self) -> list[DrawnRow]:
         """Return the rows of the newest version, in the order of the log."""
         files = self.snapshot().files.path
-        return [row for path in files for row in drawn_rows(read_columns(self.location, {}, str(path), DATA_SCHEMA.names))]
+        return [
+            row for path in files for row in drawn_rows(read_columns(self.location, self.storage_options, str(path), DATA_SCHEMA.names))
+        ]
 
 
 def offsets(log: DiskLog) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,12 @@ from deltalake.exceptions import CommitFailedError
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, CorruptLog
 from lastword.storage.delta import commit
-from lastword.storage.delta.commit import commit_files, new_token, retry_on_conflict
+from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, LogSnapshot, txn_version
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog, offsets
+from tests.storage.storm import storm
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -235,30 +235,12 @@ def test_files_without_statistics_are_an_error_and_never_nothing(log: DiskLog) -
         log.snapshot()
 
 
-def _storm(location: str, writer: int, commits: int) -> None:
-    log = DiskLog(location)
-    for number in range(commits):
-
-        def once(number: int = number) -> None:
-            snapshot = log.snapshot()
-            (end,) = snapshot.log_end_offsets(1)
-            log.append([log.written(rows(f"{end}:w{writer}={number} {end + 1}:w{writer}={number}"), segment=0)], snapshot)
-
-        retry_on_conflict(once, attempts=200)
-
-
 def test_several_processes_commit_to_one_table_and_every_offset_is_given_once(tmp_path: Path) -> None:
     """Put if absent is what keeps them apart: no lock is held."""
-    log, writers, commits = DiskLog.create(tmp_path / "log"), 3, 8
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_storm, args=(log.location, writer, commits)) for writer in range(writers)]
-    for one in processes:
-        one.start()
-    for one in processes:
-        one.join()
-    assert [one.exitcode for one in processes] == [0] * writers
-    assert offsets(log) == list(range(2 * writers * commits))
-    words = [(one.row.key, one.value) for one in log.rows()]
-    for writer in range(writers):
-        mine = [value for key, value in words if key == f"w{writer}".encode()]
-        assert mine == [str(number) for number in range(commits) for _ in range(2)], "in the order of its appends"
+    storm(DiskLog.create(tmp_path / "log"), writers=3, commits=8)
+
+
+@pytest.mark.torture
+def test_seven_processes_commit_to_one_table_on_a_local_disk(tmp_path: Path) -> None:
+    """The same, for longer."""
+    storm(DiskLog.create(tmp_path / "log"), writers=7, commits=60)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import urllib.request
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +18,8 @@ from lastword.compaction.errors import TopicExists, UnknownTopic
 from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
 from lastword.storage.files.paths import filesystem_of
+from tests.storage.logs import DiskLog
+from tests.storage.storm import storm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,18 +29,13 @@ _S3A = "spark.hadoop.fs.s3a."
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, str]]:
-    """A store with one bucket, and what reaches it: derived from Spark's settings."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    # A process of its own: delta-rs holds the interpreter's lock while it asks.
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
-        with attempt:
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=10).close()  # noqa: S310  loopback
-    yield storage_options(
+    """A store with an empty bucket, and what reaches it: derived from Spark's settings.
+
+    LASTWORD_S3_ENDPOINT names a server that runs already, with the access key `key` and the secret key `secret`; else it is moto's.
+    """
+    given = os.environ.get("LASTWORD_S3_ENDPOINT")
+    endpoint, server = (given, None) if given else _moto()
+    found = storage_options(
         {
             f"{_S3A}access.key": "key",
             f"{_S3A}secret.key": "secret",
@@ -45,8 +44,26 @@ def options() -> Iterator[dict[str, str]]:
             f"{_S3A}path.style.access": "true",
         }
     )
-    server.kill()
-    server.wait()
+    try:
+        yield found
+    finally:
+        if server is not None:
+            server.kill()
+            server.wait()
+
+
+def _moto() -> tuple[str, subprocess.Popen[bytes]]:
+    """Start moto's server with a bucket; a process of its own, as delta-rs holds the interpreter's lock while it asks."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
+        with attempt:
+            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=10).close()  # noqa: S310  loopback
+    return endpoint, server
 
 
 def test_topics_are_made_described_altered_and_deleted_on_an_object_store(options: dict[str, str]) -> None:
@@ -78,3 +95,14 @@ def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, 
     files.move("producers/state.json.new", "producers/state.json")
     with files.open_input_file("producers/state.json") as stream:
         assert stream.read() == b"{}"
+
+
+def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
+    """A conditional put is what keeps them apart."""
+    storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=2, commits=3)
+
+
+@pytest.mark.torture
+def test_seven_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
+    """The same, for longer."""
+    storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=7, commits=20)
