@@ -110,7 +110,7 @@ class Service:
         self._cleaner_dead = False
         self._cleaner_started_ms = clock.now_ms()
         self._restart_seconds = 0.0
-        self._queries: dict[str, tuple[str, StreamingQuery]] = {}
+        self._queries: dict[str, tuple[TopicLog, StreamingQuery]] = {}
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(
             log_dir=self.logs.location,
@@ -155,7 +155,7 @@ class Service:
                     if not query.isActive:
                         queries.remove(query)
                         error = query.exception()
-                        if error is not None and not _was_stopped(error):
+                        if error is not None and not _was_stopped(error) and not self._lost_its_topic(query):
                             raise error
                 if cleaner is not None and not cleaner.isActive:
                     restart_at = time.monotonic() + self._count_dead_cleaner(cleaner)
@@ -178,10 +178,19 @@ class Service:
 
     def _stop_orphans(self) -> None:
         """Stop the queries of topics that somebody has deleted since the last look, between two micro-batches."""
-        for topic, query in list(self._queries.values()) if self.watcher.standing.loaded else ():
-            if topic not in self._known and query.isActive:
-                _LOG.info("source stopped", topic=topic, why="the topic was deleted")
+        for log, query in list(self._queries.values()) if self.watcher.standing.loaded else ():
+            if log.name not in self._known and query.isActive:
+                _LOG.info("source stopped", topic=log.name, why="the topic was deleted")
                 stop_append_query(query)
+
+    def _lost_its_topic(self, query: StreamingQuery) -> bool:
+        """Tell whether a query died because somebody had deleted its topic, and its checkpoint with it."""
+        for log in [log for log, one in self._queries.values() if one is query]:
+            try:
+                log.decisions()
+            except UnknownTopic:
+                return True
+        return False
 
     def serve(self) -> StatusServer | None:
         """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""
@@ -216,7 +225,7 @@ class Service:
         query = topic.append_stream(
             opened.rows, name=source.name, trigger=trigger_of(source.trigger), on_invalid=source.on_invalid, mirror=opened.mirror
         )
-        self._queries[source.name] = source.topic, query
+        self._queries[source.name] = topic.log, query
         return query
 
     def _start_cleaner(self) -> StreamingQuery:
@@ -245,7 +254,7 @@ class Service:
 
     def _query_standings(self) -> list[QueryStanding]:
         """Return how the queries are; those of deleted topics need nobody."""
-        return [_query_standing(name, topic, query) for name, (topic, query) in list(self._queries.items()) if topic in self._known]
+        return [_query_standing(name, log.name, query) for name, (log, query) in list(self._queries.items()) if log.name in self._known]
 
     def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
         """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
