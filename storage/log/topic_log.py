@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -31,6 +32,7 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.producer_states import ProducerLog
+from lastword.storage.log.reader_positions import ReaderPositions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.producers import ProducerState
+    from lastword.compaction.readers import Reader
     from lastword.storage.delta.history import Commit, CommitMetadata
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.files.paths import TopicPaths
@@ -73,6 +76,7 @@ class TopicLog:
         self.name = name
         self.paths = paths
         self.ledger = Ledger(paths.ledger, name, storage_options)
+        self.reader_positions = ReaderPositions(paths.root, storage_options)
         self._defaults = dict(defaults)
         self._storage_options = dict(storage_options)
         self._table: DeltaTable | None = None
@@ -105,6 +109,10 @@ class TopicLog:
             message = f"topic {self.name} was deleted and another one created under its name; open it again"
             raise UnknownTopic(message)
         return decisions
+
+    def readers(self, decisions: Decisions | None = None) -> dict[str, Reader]:
+        """Return the registered readers by name, each where it was when it was seen last."""
+        return self.reader_positions.newest(decisions or self.decisions())
 
     def config(self, decisions: Decisions | None = None) -> TopicConfig:
         """Return today's configuration: the topic's own settings over the service's over the defaults."""
@@ -289,7 +297,7 @@ class TopicLog:
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 named += f", begun {instant(one.since_ms)},"
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
-        config = self.config(decisions)
+        config, decisions = self.config(decisions), replace(decisions, readers=self.readers(decisions))
         return partition_logs(self.name, config, snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms)
 
     def producer_states(

@@ -54,7 +54,7 @@ _LISTING_TASKS_PER_CORE: Final = 4
 def vacuum(log: TopicLog, spark: SparkSession, *, now_ms: int, orphans: bool = False) -> None:
     """Delete the files that left the log, and the dead letters, longer ago than they are kept; with `orphans` what crashes left, too."""
     kept_ms = max(log.config().file_delete_delay_ms, LEAST_FILE_RETENTION_MS)
-    seen_ms = oldest_seen_ms(log.decisions().readers.values(), now_ms)
+    seen_ms = oldest_seen_ms(log.readers().values(), now_ms)
     if seen_ms is not None:
         kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
     session = spark.newSession()  # for the settings: they are a session's, and the cleaner's threads share theirs
