@@ -81,7 +81,7 @@ class TopicLog:
         self._storage_options = dict(storage_options)
         self._table: DeltaTable | None = None
         self._snapshot: LogSnapshot | None = None
-        #: Versions of application ids that commits raised after the version that the table handle has loaded.
+        #: Versions of application ids at the snapshot, of those that somebody asked for or that a followed commit raised.
         self._transactions: dict[str, int] = {}
         self._filesystem: fs.FileSystem | None = None
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
@@ -131,6 +131,7 @@ class TopicLog:
                 return self._snapshot
             table = self._refreshed()
             if self._snapshot is None or self._snapshot.version != table.version():
+                self._transactions.clear()
                 self._snapshot = LogSnapshot.of(table)
             return self._snapshot
 
@@ -154,8 +155,9 @@ class TopicLog:
         """Return the number of the last micro-batch that a streaming query has committed to the log; -1 when it has none."""
         with self._lock:
             self.snapshot()
-            newer = self._transactions.get(query_id)
-            return txn_version(self._opened(), query_id) if newer is None else newer
+            if query_id not in self._transactions:  # delta-rs reads all of the Delta log for an id that is not in it
+                self._transactions[query_id] = txn_version(self._opened(), query_id)
+            return self._transactions[query_id]
 
     def _opened(self) -> DeltaTable:
         """Return the table at some version, for those who ask it for none."""
@@ -167,7 +169,6 @@ class TopicLog:
             self._table = DeltaTable(self.paths.log, storage_options=self._storage_options)
         else:
             self._table.update_incremental()
-        self._transactions.clear()
         return self._table
 
     def _files(self) -> fs.FileSystem:
