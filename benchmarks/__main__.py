@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, measure, readers, results, status, transactions
+from benchmarks import append, arrow, cleaning, measure, metadata, readers, results, status, transactions
 
 _ALL = {
     "append": append.run,
@@ -15,6 +15,7 @@ _ALL = {
     "merge": cleaning.against_merge,
     "incremental": cleaning.incremental,
     "planning": cleaning.planning,
+    "metadata": metadata.run,
     "throttle": cleaning.throttled,
     "memory": cleaning.memory,
     "arrow": arrow.run,

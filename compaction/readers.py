@@ -31,16 +31,21 @@ _LONGEST_NAME: Final = 249
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """A reader that named itself: where it was when it was seen last."""
+    """A reader that named itself: where it was when it was seen last. `registration` is the number of its newest row in the ledger."""
 
     name: str
     position: Position
     seen_ms: int
     expiration_ms: int
+    registration: int = 0
 
     def is_expired(self, now_ms: int) -> bool:
         """Tell whether it has not been seen for its expiration, and pins nothing any more."""
         return now_ms - self.seen_ms >= self.expiration_ms
+
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether the ledger must be told again that the reader is there: by its last row it could be taken for expired soon."""
+        return not 0 <= now_ms - self.seen_ms < renewal_ms(self.expiration_ms)
 
     def lag(self, end: Iterable[int]) -> int:
         """Return how many offsets it is behind an offset vector, all partitions together; gaps count, as in Kafka's consumer lag."""
@@ -56,14 +61,14 @@ class Reader:
         }
 
     @staticmethod
-    def from_details(name: str, details: Mapping[str, Any], seen_ms: int) -> Reader | None:
+    def from_details(name: str, details: Mapping[str, Any], seen_ms: int, registration: int = 0) -> Reader | None:
         """Return the reader that `to_details` wrote; None for one that was dropped."""
         if details.get("offsets") is None:
             return None
         position = Position(
             offsets=tuple(details["offsets"]), table_version=details["table_version"], since_version=details["since_version"]
         )
-        return Reader(name=name, position=position, seen_ms=seen_ms, expiration_ms=details["expiration_ms"])
+        return Reader(name=name, position=position, seen_ms=seen_ms, expiration_ms=details["expiration_ms"], registration=registration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,11 @@ class ReaderStanding:
             expires_ms=reader.seen_ms + reader.expiration_ms,
             expired=reader.is_expired(now_ms),
         )
+
+
+def renewal_ms(expiration_ms: int) -> int:
+    """Return how long the row of a reader in the ledger serves before the reader writes the next one."""
+    return expiration_ms // 2
 
 
 def check_reader(name: str, expiration_ms: int) -> str:

@@ -378,7 +378,7 @@ class Topic:
     def readers(self, *, now_ms: int | None = None) -> list[ReaderStanding]:
         """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
         ends, moment = self._log.log_end_offsets(), clock.or_now(now_ms)
-        return [ReaderStanding.of(one, ends, moment) for _, one in sorted(self._log.decisions().readers.items())]
+        return [ReaderStanding.of(one, ends, moment) for _, one in sorted(self._log.readers().items())]
 
     def drop_reader(self, name: str, *, now_ms: int | None = None) -> None:
         """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""

@@ -211,7 +211,7 @@ class Looker:
                 for one, report in zip(plan.partitions, reports, strict=True)
             ),
             transactions=tuple(log.seen_transactions(snapshot)),
-            readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(decisions.readers.items())),
+            readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(log.readers(decisions).items())),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),
         )

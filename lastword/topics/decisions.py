@@ -96,3 +96,4 @@ def drop_reader(log: TopicLog, name: str, *, now_ms: int) -> None:
         message = f"topic {log.name} knows no reader {name!r}; known: {', '.join(sorted(known)) or 'none'}"
         raise UserError(message)
     log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name=name, details={"offsets": None})])
+    log.reader_positions.drop(name)

@@ -312,8 +312,7 @@ class Purge:
             if location != log.paths.log
             for path, written_ms in statistics_naming(location, options, wanted)
         ]
-        today = log.decisions()
-        missing = (name for name, one in today.readers.items() if self._missed(one.position.offsets))
+        missing = (name for name, one in log.readers().items() if self._missed(one.position.offsets))
         return PurgeReceipt(
             topic=log.name,
             now_ms=self._now_ms,

@@ -79,10 +79,22 @@ def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
     return None
 
 
-def commits_since(table: DeltaTable, since_version: int) -> list[Commit]:
-    """Return the commits after `since_version` up to the version that `table` has loaded, newest first; those that Delta still has."""
-    behind = table.version() - since_version
-    return _history(table, behind) if behind > 0 else []
+def commits_since(table: DeltaTable, since_version: int, until_version: int | None = None) -> list[Commit]:
+    """Return the commits after `since_version` up to `until_version`, newest first; those that Delta still has and that say what they did.
+
+    `until_version` is by default the version that `table` has loaded. Each commit is read by itself: the history of delta-rs numbers its
+    entries by their place, and reads all of the log again.
+    """
+    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
+    found = []
+    for version in range(table.version() if until_version is None else until_version, since_version, -1):
+        try:
+            info = _commit_info(filesystem, version)
+        except FileNotFoundError:  # Delta removes the oldest ones
+            break
+        if info is not None:
+            found.append(_commit(info, version, filesystem))
+    return found
 
 
 def telling(newest_first: Sequence[Commit]) -> list[Commit]:
@@ -92,55 +104,32 @@ def telling(newest_first: Sequence[Commit]) -> list[Commit]:
     ]
 
 
-def _history(table: DeltaTable, limit: int | None) -> list[Commit]:
-    """Return the newest `limit` commits of the version that `table` has loaded, newest first, with their versions.
-
-    delta-rs shows the commits that came after that version too, and numbers all of them as if they had not come. How many came its number
-    of entries does not tell, as old commits may be gone: the oldest entry from the loaded version on is the one of that version.
-
-    ```
-     Delta log            3 4 5 6 7        version 5 is loaded, 0 to 2 are gone
-     history(6)           7 6 5 4 3        named 5 4 3 2 1
-     history(1)           7 6 5            so two came after it
-    ```
-    """
-    found = _unnumbered(table.history(limit))
-    loaded = (found if limit == 1 else _unnumbered(table.history(1)))[-1:]
-    newer = found.index(loaded[0]) if loaded and loaded[0] in found else 0
-    entries = [{**entry, "version": table.version() - behind} for behind, entry in enumerate(found[newer:])]
-    return [
-        Commit(
-            version=entry["version"],
-            time_ms=int(entry.get("timestamp", 0)),
-            operation=entry.get("operation", ""),
-            metadata=CommitMetadata.from_json(entry.get("userMetadata")),
-            restored_version=_restored_version(entry, table),
-        )
-        for entry in entries
-    ]
+def _commit(info: Mapping[str, Any], version: int, filesystem: fs.FileSystem) -> Commit:
+    return Commit(
+        version=version,
+        time_ms=int(info.get("timestamp", 0)),
+        operation=info.get("operation", ""),
+        metadata=CommitMetadata.from_json(info.get("userMetadata")),
+        restored_version=_restored_version(info, version, filesystem),
+    )
 
 
-def _unnumbered(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return entries of the history as their commits have them."""
-    return [{name: value for name, value in entry.items() if name != "version"} for entry in entries]
-
-
-def _restored_version(entry: Mapping[str, Any], table: DeltaTable) -> int | None:
+def _restored_version(info: Mapping[str, Any], version: int, filesystem: fs.FileSystem) -> int | None:
     """Return the version that a RESTORE went back to: named in its parameters, or the newest that had the files which it left.
 
     The moment that `RESTORE … TO TIMESTAMP` was given decides nothing here: it is in the time zone of whoever gave it, and Delta goes by
     the times of its files.
     """
-    if entry.get("operation") != "RESTORE":
+    if info.get("operation") != "RESTORE":
         return None
-    parameters = entry.get("operationParameters") or {}
+    parameters = info.get("operationParameters") or {}
     try:
         return int(parameters["version"])
     except (KeyError, TypeError, ValueError):
-        return _version_of_same_files(table, entry["version"])
+        return _version_of_same_files(filesystem, version)
 
 
-def _version_of_same_files(table: DeltaTable, version: int) -> int:
+def _version_of_same_files(filesystem: fs.FileSystem, version: int) -> int:
     """Return the newest version before `version` that had the same files, going back commit by commit; -1 when the Delta log ends before.
 
     ```
@@ -148,7 +137,6 @@ def _version_of_same_files(table: DeltaTable, version: int) -> int:
      differing   -        b        a c          a b c                       from 8: version 5 is the newest without any
     ```
     """
-    filesystem = table_files(table)
     differing: set[str] = set()
     for at in range(version, -1, -1):
         try:
@@ -170,7 +158,28 @@ def table_files(table: DeltaTable) -> fs.FileSystem:
     return filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
 
 
+def commit_file(version: int) -> str:
+    """Return the path of a commit below the folder of its table."""
+    return f"_delta_log/{version:020}.json"
+
+
 def commit_actions(filesystem: fs.FileSystem, version: int) -> list[dict[str, Any]]:
     """Return the actions of a commit."""
-    with filesystem.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-        return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+    return [json.loads(line) for line in _read(filesystem, version).splitlines() if line.strip()]
+
+
+def _commit_info(filesystem: fs.FileSystem, version: int) -> dict[str, Any] | None:
+    """Return who wrote a commit and why; None if it does not say. Its other actions, which may be many, are not parsed."""
+    text = _read(filesystem, version)
+    at = text.find(b'"commitInfo"')  # inside of a value the quotes are escaped
+    if at < 0:
+        return None
+    begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+    info: dict[str, Any] | None = json.loads(text[begin : len(text) if end < 0 else end]).get("commitInfo")
+    return info
+
+
+def _read(filesystem: fs.FileSystem, version: int) -> bytes:
+    with filesystem.open_input_stream(commit_file(version)) as stream:
+        text: bytes = stream.read()
+    return text

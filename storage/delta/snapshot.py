@@ -1,13 +1,13 @@
 """The log at one table version, from the Delta log alone: no Spark job, no record read.
 
 Everything here comes from the add actions of the Delta log (sizes, record counts, minima and maxima of the columns named in
-`delta.dataSkippingStatsColumns`) and the table's transaction versions. Opening costs tens of milliseconds, refreshing after a commit a
-few.
+`delta.dataSkippingStatsColumns`) and the table's transaction versions. `LogSnapshot.of` reads all of them;
+`lastword.storage.delta.following` makes the snapshot of the newest version from an older one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,13 +27,14 @@ APPEND_APP_ID: Final = "lastword-append"
 #: Every commit that is not an append (swap, retention, delete_records) shares this one (ADR 0010).
 MAINTENANCE_APP_ID: Final = "lastword-maintenance"
 
-_ABSENT: Final = np.iinfo(np.int64).min
+#: Stands for null in the arrays of `Files`.
+ABSENT: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The files of a table version as parallel arrays, ordered by partition, segment, slice; `_ABSENT` stands for null."""
+    """The files of a table version as parallel arrays, ordered by partition, segment, slice; `ABSENT` stands for null."""
 
     partition: NDArray[np.int64]
     segment: NDArray[np.int64]
@@ -61,12 +62,12 @@ class Files:
             values = column[name]
             if pa.types.is_timestamp(values.type):
                 values = values.cast(pa.timestamp("us", "UTC"))
-            numbers: NDArray[np.int64] = values.cast(pa.int64()).fill_null(_ABSENT).to_numpy(zero_copy_only=False).astype(np.int64)
+            numbers: NDArray[np.int64] = values.cast(pa.int64()).fill_null(ABSENT).to_numpy(zero_copy_only=False).astype(np.int64)
             return numbers
 
         def millis(name: str) -> NDArray[np.int64]:
             micros = longs(name)
-            return np.where(micros == _ABSENT, _ABSENT, micros // 1000)
+            return np.where(micros == ABSENT, ABSENT, micros // 1000)
 
         _check_statistics(table, column)
         partition, segment, slice_ = longs("partition.partition"), longs("partition.segment"), longs("partition.slice")
@@ -82,14 +83,18 @@ class Files:
             "last_offset": longs("max.offset"),
             "min_timestamp_ms": millis("min.timestamp"),
             "max_timestamp_ms": millis("max.timestamp"),
-            "empty_rows": np.where(untimed == _ABSENT, 0, untimed),
+            "empty_rows": np.where(untimed == ABSENT, 0, untimed),
             "appended_at_ms": millis("min.appended_at"),
             "delete_horizon_ms": millis("min.delete_horizon"),
-            "producer_rows": np.where(nulls == _ABSENT, records, records - nulls),
+            "producer_rows": np.where(nulls == ABSENT, records, records - nulls),
             "max_producer_id": longs("max.producer_id"),
         }
         paths = np.array(column["path"].to_pylist(), dtype=object)
         return Files(path=paths[order], **{name: values[order] for name, values in arrays.items()})
+
+    def taken(self, indexes: NDArray[np.int64]) -> Files:
+        """Return some of the files, in the order of their indexes."""
+        return Files(**{one.name: getattr(self, one.name)[indexes] for one in fields(self)})
 
 
 def _check_statistics(table: DeltaTable, column: Mapping[str, pa.Array]) -> None:
@@ -152,7 +157,9 @@ class LogSnapshot:
         starts = [
             first + int(np.searchsorted(files.segment[first:end], files.segment[end - 1])) for first, end in zip(firsts, ends, strict=True)
         ]
-        found = [_segments(files, np.array([start]), int(end))[0] for start, end in zip(starts, ends, strict=True)]
+        of_last = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
+        counts = [int(end) - start for start, end in zip(starts, ends, strict=True)]
+        found = _segments(files.taken(of_last), np.cumsum([0, *counts[:-1]]), len(of_last))
         return {segment.partition: segment for segment in found}
 
     def segments(self, partition: int | None = None) -> list[Segment]:
@@ -171,7 +178,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
 
     def least(values: NDArray[np.int64]) -> list[int | None]:
         """Return the least of each segment's values that are there."""
-        reduced = np.minimum.reduceat(np.where(values[:end] == _ABSENT, _MOST, values[:end]), starts)
+        reduced = np.minimum.reduceat(np.where(values[:end] == ABSENT, _MOST, values[:end]), starts)
         return [None if value == _MOST else value for value in reduced.tolist()]
 
     def total(values: NDArray[np.int64]) -> list[int]:
@@ -181,7 +188,7 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
     ends = [*starts[1:].tolist(), end]
     slices = files.slice.tolist()
     spans = list(map(Span, files.first_offset.tolist(), files.last_offset.tolist(), files.record_count.tolist()))
-    timed = np.minimum.reduceat(np.where(files.min_timestamp_ms[:end] == _ABSENT, _MOST, np.arange(end)), starts)
+    timed = np.minimum.reduceat(np.where(files.min_timestamp_ms[:end] == ABSENT, _MOST, np.arange(end)), starts)
     timed = np.where(timed == _MOST, starts, timed)  # the first file with a timestamp: those before hold EMPTY rows alone
     columns = zip(
         files.partition[starts].tolist(),

@@ -26,7 +26,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
-from lastword.compaction.readers import Reader
+from lastword.compaction.readers import Reader, renewal_ms
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -88,7 +88,8 @@ class Decisions:
     """What the ledger says today: every decision folded, newest last.
 
     `rolls`, `cleanings`, `starts` and `purges` are the decisions of each partition in order, receipts in that of their swaps: one may be
-    written late, when somebody misses it. Which of them hold depends on the `restores`.
+    written late, when somebody misses it. Which of them hold depends on the `restores`. `readers` are where their newest rows say; where
+    they are now is in their position files (`lastword.storage.log.reader_positions`).
     """
 
     topic_id: str
@@ -209,7 +210,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
                 producers[row.name] = Producer(**row.details, since_ms=row.time_ms)
             case Kind.READER if row.name is not None:
                 readers.pop(row.name, None)
-                reader = Reader.from_details(row.name, row.details, row.time_ms)
+                reader = Reader.from_details(row.name, row.details, row.time_ms, row.sequence)
                 if reader is not None:
                     readers[row.name] = reader
             case _:
@@ -302,9 +303,12 @@ def _swapped(receipt: Decision) -> tuple[int, int]:
 
 
 def _pins_since(row: Decision, moment_ms: int) -> bool:
-    """Tell whether a reader of the ledger had not been dropped, and had not expired, at a moment."""
+    """Tell whether a reader of the ledger had not been dropped, and may not have expired, at a moment.
+
+    It may have been seen after its newest row, as long as the next one was not due (`Reader.is_due`).
+    """
     reader = Reader.from_details(row.name or "", row.details, row.time_ms)
-    return reader is not None and not reader.is_expired(moment_ms)
+    return reader is not None and not reader.is_expired(moment_ms - renewal_ms(reader.expiration_ms))
 
 
 def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:

@@ -73,13 +73,13 @@ class HistoryWatch:
         self._commits: list[Commit] = []
         self._taken_back: dict[int, TakenBack] = {}
 
-    def look(self, table: DeltaTable, decisions: Decisions, since_version: int) -> ReaderHistory:
-        """Return what happened after `since_version` up to the version that `table` has loaded."""
-        version = table.version()
+    def look(self, table: DeltaTable, decisions: Decisions, since_version: int, *, version: int | None = None) -> ReaderHistory:
+        """Return what happened after `since_version` up to `version`, by default the version that `table` has loaded."""
+        version = table.version() if version is None else version
         if self._looked_at < 0 or since_version < self._since or version < self._looked_at:
             self._since, self._looked_at, self._commits = since_version, max(since_version, decisions.looked_at_version), []
         if version > self._looked_at:
-            self._commits += telling(commits_since(table, self._looked_at))
+            self._commits += telling(commits_since(table, self._looked_at, version))
             self._looked_at = version
         for one in _restores(decisions, since_version, version, self._commits):
             if one.version not in self._taken_back:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake import DeltaTable
@@ -23,12 +24,15 @@ from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
 from lastword.compaction.readers import unread_offsets
 from lastword.storage.delta.commit import commit_files, retry_on_conflict
+from lastword.storage.delta.following import follow
 from lastword.storage.delta.footers import Compression, read_compression
 from lastword.storage.delta.history import commits_since, telling
 from lastword.storage.delta.snapshot import LogSnapshot, txn_version
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.producer_states import ProducerLog
+from lastword.storage.log.reader_positions import ReaderPositions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.producers import ProducerState
+    from lastword.compaction.readers import Reader
     from lastword.storage.delta.history import Commit, CommitMetadata
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.files.paths import TopicPaths
@@ -70,10 +75,14 @@ class TopicLog:
         self.name = name
         self.paths = paths
         self.ledger = Ledger(paths.ledger, name, storage_options)
+        self.reader_positions = ReaderPositions(paths.root, storage_options)
         self._defaults = dict(defaults)
         self._storage_options = dict(storage_options)
         self._table: DeltaTable | None = None
         self._snapshot: LogSnapshot | None = None
+        #: Versions of application ids at the snapshot, of those that somebody asked for or that a followed commit raised.
+        self._transactions: dict[str, int] = {}
+        self._filesystem: fs.FileSystem | None = None
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
         self._topic_id: str | None = None
         self._producers = ProducerLog(
@@ -100,6 +109,10 @@ class TopicLog:
             raise UnknownTopic(message)
         return decisions
 
+    def readers(self, decisions: Decisions | None = None) -> dict[str, Reader]:
+        """Return the registered readers by name, each where it was when it was seen last."""
+        return self.reader_positions.newest(decisions or self.decisions())
+
     def config(self, decisions: Decisions | None = None) -> TopicConfig:
         """Return today's configuration: the topic's own settings over the service's over the defaults."""
         overrides = (decisions or self.decisions()).overrides
@@ -110,8 +123,14 @@ class TopicLog:
     def snapshot(self) -> LogSnapshot:
         """Return the newest snapshot; costs nothing when the table has not moved."""
         with self._lock:
+            followed = None if self._snapshot is None else follow(self._files(), self._snapshot)
+            if followed is not None and followed.snapshot.version >= self._opened().version():
+                self._transactions |= followed.transactions
+                self._snapshot = followed.snapshot
+                return self._snapshot
             table = self._refreshed()
             if self._snapshot is None or self._snapshot.version != table.version():
+                self._transactions.clear()
                 self._snapshot = LogSnapshot.of(table)
             return self._snapshot
 
@@ -138,14 +157,27 @@ class TopicLog:
     def committed_micro_batch(self, query_id: str) -> int:
         """Return the number of the last micro-batch that a streaming query has committed to the log; -1 when it has none."""
         with self._lock:
-            return txn_version(self._refreshed(), query_id)
+            self.snapshot()
+            if query_id not in self._transactions:  # delta-rs reads all of the Delta log for an id that is not in it
+                self._transactions[query_id] = txn_version(self._opened(), query_id)
+            return self._transactions[query_id]
+
+    def _opened(self) -> DeltaTable:
+        """Return the table at some version, for those who ask it for none."""
+        return self._refreshed() if self._table is None else self._table
 
     def _refreshed(self) -> DeltaTable:
+        """Return the table at its newest version: delta-rs needs 2 ms for each 1,000 files of the table when there is a new one."""
         if self._table is None:
             self._table = DeltaTable(self.paths.log, storage_options=self._storage_options)
         else:
             self._table.update_incremental()
         return self._table
+
+    def _files(self) -> fs.FileSystem:
+        if self._filesystem is None:
+            self._filesystem = filesystem_of(self.paths.log, self._storage_options)
+        return self._filesystem
 
     def snapshot_at(self, version: int) -> LogSnapshot:
         """Return the snapshot of one table version."""
@@ -165,13 +197,13 @@ class TopicLog:
     def commit_times(self) -> list[tuple[int, int]]:
         """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""
         with self._lock:
-            return [(one.version, one.time_ms) for one in commits_since(self._refreshed(), -1)]
+            return [(one.version, one.time_ms) for one in commits_since(self._opened(), -1, self.snapshot().version)]
 
     def history(self, watch: HistoryWatch, since_version: int) -> ReaderHistory:
         """Return what `watch` finds in the history of the log after a version: removed tombstones, RESTOREs."""
         decisions = self.decisions()
         with self._lock:
-            return watch.look(self._refreshed(), decisions, since_version)
+            return watch.look(self._opened(), decisions, since_version, version=self.snapshot().version)
 
     def missing_files(self, paths: Sequence[str]) -> list[str]:
         """Return those of the log's files that are not there any more."""
@@ -203,7 +235,7 @@ class TopicLog:
                 return
             found = self._unrecorded(today)
             if tell or found or snapshot.version - today.looked_at_version >= _LOOKED_VERSIONS:
-                newest = commits_since(self._refreshed(), snapshot.version - 1)
+                newest = commits_since(self._opened(), snapshot.version - 1, snapshot.version)
                 now_ms = newest[-1].time_ms if newest else today.created_ms
                 self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
             self._looked_at = snapshot.version
@@ -224,11 +256,11 @@ class TopicLog:
         A cleaning that began past all that is known to be clean began at a log start that was lost: what lies before it was never cleaned,
         so the checkpoint stays where it was.
         """
-        since, table = max(self._looked_at, today.looked_at_version), self._refreshed()
+        since, version = max(self._looked_at, today.looked_at_version), self.snapshot().version
         read_to = max(since, self._read_to)
-        if table.version() > read_to:
-            self._telling += telling(commits_since(table, read_to))
-        self._read_to = max(read_to, table.version())
+        if version > read_to:
+            self._telling += telling(commits_since(self._opened(), read_to, version))
+        self._read_to = max(read_to, version)
         self._telling = [one for one in self._telling if one.version > since]
         known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._telling else set()
         known_restores = {one.version for one in today.restores}
@@ -269,7 +301,7 @@ class TopicLog:
                 named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
                 named += f", begun {instant(one.since_ms)},"
                 holders.update(dict.fromkeys(one.first_offsets.items(), named))
-        config = self.config(decisions)
+        config, decisions = self.config(decisions), replace(decisions, readers=self.readers(decisions))
         return partition_logs(self.name, config, snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms)
 
     def producer_states(

@@ -44,7 +44,7 @@ _DECISIONS_KEPT_MS: Final = 7 * DAY_MS
 def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
     """Delete the files that left the log, and the dead letters, longer ago than they are kept; with `orphans` what crashes left, too."""
     kept_ms = max(log.config().file_delete_delay_ms, LEAST_FILE_RETENTION_MS)
-    seen_ms = oldest_seen_ms(log.decisions().readers.values(), now_ms)
+    seen_ms = oldest_seen_ms(log.readers().values(), now_ms)
     if seen_ms is not None:
         kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 from lastword.compaction.errors import InvalidConfiguration, ReaderBehind, Violation
 from lastword.compaction.read_positions import Loss, Position, advance, overtaken, resumed
 from lastword.compaction.readers import EXPIRATION_MS, Reader, check_reader
-from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.reader_history import HistoryWatch
 from lastword.storage.reading.dataframes import ISOLATIONS, data_records, log_records, view_of
 from lastword.streaming.events import logger
@@ -117,7 +116,7 @@ class Tail:
         self._seen: tuple[int, Position | None] = 0, None
 
     def tell(self, position: Position, *, stopping: bool = False) -> None:
-        """Write into the ledger that the reader has read up to a position: at once at first, then now and then."""
+        """Tell the topic that the reader has read up to a position: at once at first, then now and then."""
         name, expiration_ms = self.options.reader, self.options.reader_expiration_ms
         if name is None:
             return
@@ -131,7 +130,7 @@ class Tail:
             return  # of a topic that had this name before
         self._seen = now_ms, position
         reader = Reader(name=name, position=position, seen_ms=now_ms, expiration_ms=expiration_ms)
-        self.log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name=name, details=reader.to_details())])
+        self.log.reader_positions.write(reader, self.log.ledger)
 
     def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> Span:
         """Return the next span after a position, empty when there is nothing new; `until` bounds it.

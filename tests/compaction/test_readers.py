@@ -52,7 +52,13 @@ def test_what_the_ledger_keeps_of_a_reader_comes_back() -> None:
     """And a dropped one does not."""
     kept = Reader(name="a", position=Position(offsets=(5, 9), table_version=4, since_version=3), seen_ms=7, expiration_ms=100)
     assert Reader.from_details("a", kept.to_details(), 7) == kept
+    assert Reader.from_details("a", kept.to_details(), 7, 4) == replace(kept, registration=4)
     assert Reader.from_details("a", {"offsets": None}, 7) is None
+
+
+def test_the_row_of_a_reader_is_due_after_half_of_its_expiration() -> None:
+    """Long before it expires; or at once if the clock went back."""
+    assert [reader("a", 5, seen_ms=10).is_due(now_ms) for now_ms in (9, 10, 59, 60)] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(("name", "expiration_ms"), [("", 1), ("x" * 250, 1), ("a\n", 1), ("a", 0)])

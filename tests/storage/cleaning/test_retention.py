@@ -254,8 +254,8 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     read: list[int] = []
 
-    def counted(table: DeltaTable, since_version: int) -> list[Commit]:
-        found = commits_since(table, since_version)
+    def counted(table: DeltaTable, since_version: int, until_version: int) -> list[Commit]:
+        found = commits_since(table, since_version, until_version)
         read.extend(one.version for one in found)
         return found
 

@@ -1,0 +1,99 @@
+"""A topic's log follows the commits of other processes, and reads itself in full only where it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword import LogDir
+from lastword.storage.delta.commit import commit_files, new_token
+from lastword.storage.delta.history import CommitMetadata
+from lastword.storage.delta.snapshot import APPEND_APP_ID, LogSnapshot
+from tests.compaction.logs import rows
+from tests.storage.logs import DiskLog
+
+if TYPE_CHECKING:
+    from lastword.storage.log.topic_log import TopicLog
+
+
+class _Process:
+    """Another process that commits to the log, and how often this one has read it in full."""
+
+    def __init__(self, log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk, self.full_reads = DiskLog(log.paths.log), 0
+        self._take = LogSnapshot.of
+        monkeypatch.setattr("lastword.storage.log.topic_log.LogSnapshot.of", self._counted)
+
+    def _counted(self, table: Any) -> LogSnapshot:
+        self.full_reads += 1
+        return self._take(table)
+
+    def append(self, offset: int, **queries: int) -> int:
+        file = self.disk.written(rows(f"{offset}:a=1"), segment=0)
+        metadata = CommitMetadata(token=new_token(), kind="append")
+        snapshot = self._take(self.disk.table())
+        return commit_files(self.disk.table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file], transactions=queries)
+
+
+@pytest.fixture(name="log")
+def _log(tmp_path: Path) -> TopicLog:
+    return LogDir(None, str(tmp_path)).create_topic("fruit").log
+
+
+def test_commits_of_others_are_followed(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One full read, whatever comes; the micro-batches that they committed are known, those asked for before and others."""
+    process = _Process(log, monkeypatch)
+    assert log.snapshot().version == 0
+    assert log.committed_micro_batch("q") == -1
+    for offset in range(5):
+        process.append(offset, **({"q": offset} if offset % 2 else {"r": offset}))
+        assert log.log_end_offsets() == [offset + 1]
+    assert [log.committed_micro_batch(name) for name in "qrs"] == [3, 4, -1]
+    assert [version for version, _ in log.commit_times()] == [5, 4, 3, 2, 1, 0]
+    assert process.full_reads == 1
+
+
+def test_an_own_commit_is_followed_too(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handle of delta-rs is at the newest version then, and the snapshot is not behind it."""
+    process = _Process(log, monkeypatch)
+    process.append(0)
+    before = log.snapshot()
+    process.append(1)
+    with pytest.raises(Exception, match="another commit of lastword-append"):
+        log.commit(before, family=APPEND_APP_ID, metadata=CommitMetadata(token=new_token(), kind="append"), adds=[])
+    file = process.disk.written(rows("2:a=1"), segment=0)
+    log.commit(log.snapshot(), family=APPEND_APP_ID, metadata=CommitMetadata(token=new_token(), kind="append"), adds=[file])
+    assert (log.snapshot().version, log.log_end_offsets(), process.full_reads) == (3, [3], 1)
+
+
+def test_what_cannot_be_followed_is_read_in_full(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other table properties; commits that Delta removed while nobody looked: what they committed is known."""
+    process = _Process(log, monkeypatch)
+    process.append(0, q=1)
+    assert log.committed_micro_batch("q") == 1
+    process.disk.table().alter.set_table_properties({"delta.checkpointInterval": "7"})
+    process.append(1, q=2)
+    assert (log.committed_micro_batch("q"), process.full_reads) == (2, 2)
+
+    for offset in (2, 3):
+        process.append(offset, q=offset + 1)
+    process.disk.table().create_checkpoint()
+    process.append(4)
+    for version in range(5):
+        Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
+    assert (log.committed_micro_batch("q"), log.log_end_offsets(), process.full_reads) == (4, [5], 3)
+    assert [version for version, _ in log.commit_times()] == [6, 5]
+
+
+def test_a_log_whose_newest_commit_is_gone_is_not_read_again(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint holds it: delta-rs says that there is nothing newer."""
+    process = _Process(log, monkeypatch)
+    process.append(0)
+    first = log.snapshot()
+    process.disk.table().create_checkpoint()
+    for version in range(2):
+        Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
+    assert log.snapshot() is first
+    assert process.full_reads == 1
