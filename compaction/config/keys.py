@@ -246,6 +246,14 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
         doc="The age at which the active segment rolls.",
     ),
     Key(
+        name="segment.slices",
+        kind=Kind.COUNT,
+        default=10_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="The number of slices, one for each append, at which the active segment rolls; lastword's own. The service merges old slices.",
+    ),
+    Key(
         name="transaction.timeout.ms",
         kind=Kind.MILLISECONDS,
         default=MINUTE_MS,

@@ -78,6 +78,7 @@ class TopicConfig:
     retention_ms: int
     segment_bytes: int
     segment_ms: int
+    segment_slices: int
     transaction_timeout_ms: int
 
     @property
