@@ -23,7 +23,8 @@ from lastword.compaction.planning.offset_map import map_entries, map_slots
 from lastword.compaction.planning.planner import Obstacle, plan_cleaning
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning.cleaning import Cleaning
-from lastword.storage.cleaning.retention import merge_small_files, remove_segments
+from lastword.storage.cleaning.retention import remove_segments
+from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
 from lastword.streaming.cleaning.pacing import PacedTurn
@@ -302,9 +303,10 @@ class Cleaner:
                 )
 
     def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int, pacing: Pacing | None = None) -> int:
-        """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
-        if log.config().compacted:
-            return 0
+        """Merge small files: old slices of active segments and, if no cleaning writes them again, slices of closed ones.
+
+        Return in how many segments there were any to merge.
+        """
 
         def once() -> int:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
@@ -314,7 +316,8 @@ class Cleaner:
                 logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
                 logs = [one for one in logs if one.unreadable is None]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
-                    return merge_small_files(log, snapshot, logs, pace=self._pace(log, pacing))
+                    pace = self._pace(log, pacing)
+                    return merge_small_files(log, snapshot, logs, now_ms=now_ms, pace=pace, spark=spark, parallelism=self._parallelism)
 
         return retry_on_conflict(once)
 
