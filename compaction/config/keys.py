@@ -299,6 +299,14 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
         doc="The cleaner's limit of bytes read in both passes and written, on average over a minute.",
     ),
     Key(
+        name="log.cleaner.max.failures",
+        kind=Kind.COUNT,
+        default=10,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="After so many failed cleanings in a row the cleaner leaves a partition alone; lastword's own, Kafka does after the first.",
+    ),
+    Key(
         name="log.cleaner.threads",
         kind=Kind.COUNT,
         default=1,
