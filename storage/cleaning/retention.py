@@ -49,6 +49,16 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
     if not going:
         return found
     today = log.decisions_seen(snapshot)
+    ends = snapshot.log_end_offsets(today.partitions)
+    spans = []
+    last_rows = {}
+    for partition, one in going.items():
+        first, last = one.segments[0][0].slices[0], one.segments[-1][0].slices[-1]
+        if one.segments[-1][0].last_offset == ends[partition] - 1:
+            last_rows[partition] = (last, ends[partition] - 1)
+            last = ends[partition] - 1
+        spans.append((partition, first, last))
+    adds = _empty_rows(log, snapshot, last_rows)  # a file that cannot be read stops it before a log start is decided
     raised = {partition: one for partition, one in going.items() if one.log_start_offset > today.log_start_offset(partition)}
     if raised:
         log.ledger.append(
@@ -65,20 +75,11 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
             ]
         )
     crash_points.reached(CrashPoint.LOG_START_DECIDED)
-    ends = snapshot.log_end_offsets(today.partitions)
-    spans = []
-    last_rows = {}
-    for partition, one in going.items():
-        first, last = one.segments[0][0].slices[0], one.segments[-1][0].slices[-1]
-        if one.segments[-1][0].last_offset == ends[partition] - 1:
-            last_rows[partition] = (last, ends[partition] - 1)
-            last = ends[partition] - 1
-        spans.append((partition, first, last))
     log.commit(
         snapshot,
         family=MAINTENANCE_APP_ID,
         metadata=CommitMetadata(token=new_token(), kind="retention"),
-        adds=_empty_rows(log, snapshot, last_rows),
+        adds=adds,
         removes=files_in(snapshot.files, spans),
     )
     crash_points.reached(CrashPoint.SEGMENTS_REMOVED)

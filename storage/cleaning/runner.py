@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
+from lastword.compaction.errors import LastwordError
 from lastword.compaction.planning.throttle import Unlimited
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def _on_cluster(tasks: Sequence[Task[T_co]], spark: SparkSession, parallelism: i
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number, text in zip(batch.column("number").to_pylist(), batch.column("task").to_pylist(), strict=True):
-                done = pickle.loads(text).run(Unlimited())  # noqa: S301  our own, from the driver
+                try:
+                    done = pickle.loads(text).run(Unlimited())  # noqa: S301  our own, from the driver
+                except LastwordError as error:  # what is wrong with a file must not become a failed job of Spark
+                    done = error
                 yield pa.record_batch([pa.array([number]), pa.array([pickle.dumps(done)], pa.binary())], names=["number", "done"])
 
     order = sorted(enumerate(tasks), key=lambda pair: -pair[1].size_bytes)
@@ -70,4 +74,7 @@ def _on_cluster(tasks: Sequence[Task[T_co]], spark: SparkSession, parallelism: i
     slots = min(len(order), parallelism or spark.sparkContext.defaultParallelism)
     found = rows.repartition(slots).mapInArrow(run, "number bigint, done binary").collect()
     done = {row["number"]: pickle.loads(bytes(row["done"])) for row in found}  # noqa: S301  as above
+    for one in done.values():
+        if isinstance(one, LastwordError):
+            raise one
     return [done[number] for number in range(len(tasks))]
