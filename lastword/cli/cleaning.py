@@ -46,7 +46,7 @@ def roll(
 def clean(
     topic: Topic,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report rows and bytes that would be removed, by reason.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and lift quarantine.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and try at once what failed before.")] = False,
     as_json: Json = False,
     timeout: Timeout = ANSWER_SECONDS,
     log_dir: LogDirOption = "data",
@@ -64,7 +64,7 @@ def clean(
     else:
         result = carried_out(requests.Clean(topic=topic, force=force), log_dir, timeout)
         receipts, reports = result["receipts"], [PartitionReport(**report) for report in result["reports"]]
-    failed = any(report.uncleanable_reason for report in reports)
+    failed = any(report.uncleanable_reason or report.failure for report in reports)
     if as_json:
         for receipt in receipts:
             sys.stdout.write(json.dumps(receipt) + "\n")

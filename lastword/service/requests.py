@@ -98,7 +98,7 @@ class _Request(BaseModel):
 
 
 class Clean(_Request):
-    """`Topic.clean`; the result has the receipts, and what `explain` says afterwards: quarantine is known here alone."""
+    """`Topic.clean`; the result has the receipts, and what `explain` says afterwards."""
 
     verb: Literal["clean"] = "clean"
     force: bool = False

@@ -5,8 +5,10 @@
                                    └► retention ─► merge small files
 ```
 
-A round that fails is repeated partition by partition, from plans anew: the one that fails again is quarantined (uncleanable, with its
-reason), the others go on. A plan that another swap overtook is planned again. What is paused, in progress or quarantined is left alone.
+A round that fails is repeated partition by partition, from plans anew: the failure of one that fails again is remembered in the ledger
+(`lastword.streaming.cleaning.failures`), the others go on. It is tried again, by itself, when its backoff is over, or never if it is
+quarantined. A plan that another swap overtook is planned again. What is paused or in progress is left alone. Retention goes on in
+partitions whose cleaning fails: it removes whole segments and reads none but for the last row of a partition.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
@@ -27,6 +28,7 @@ from lastword.storage.cleaning.retention import remove_segments
 from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
+from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.pacing import PacedTurn
 from lastword.streaming.cleaning.partition_locks import PARTITION_LOCKS
 from lastword.streaming.events import logger
@@ -53,20 +55,11 @@ _LONGEST_PACED_SECONDS: Final = 12 * 3600
 _LOG: Final = logger("cleaner")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
-    """A partition that could not be cleaned, and why."""
-
-    topic: str
-    partition: int
-    reason: str
-
-
 class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
     def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, locks: PartitionLocks = PARTITION_LOCKS) -> None:
-        """Start idle. `locks` says what other threads of this process work on, and which partitions are uncleanable.
+        """Start idle. `locks` says what other threads of this process work on.
 
         As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
         them together, so that appends find a free core.
@@ -96,11 +89,6 @@ class Cleaner:
         plan, snapshot = self.plan(log, spark, now_ms=now_ms, force=force)
         return Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
 
-    def uncleanable(self, log: TopicLog) -> list[Quarantined]:
-        """Return the quarantined partitions of a topic."""
-        found = self.locks.uncleanable(log)
-        return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
-
     def _logs(self, log: TopicLog, spark: SparkSession, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and say once of which nothing is known."""
         logs = log.partition_logs(spark, snapshot, now_ms=now_ms, again=again)
@@ -110,19 +98,22 @@ class Cleaner:
                 self._unreadable.discard(place)
             elif place not in self._unreadable:
                 self._unreadable.add(place)
-                _report_uncleanable(one, one.unreadable, None)
+                report_uncleanable(one, one.unreadable, None)
         return logs
 
     def _plan(
         self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
     ) -> CleaningPlan:
-        paused = log.decisions().pauses
+        today = log.decisions()
+        failures = today.cleaning_failures()
 
         def barred(one: PartitionLog) -> Obstacle | None:
             if one.partition in done:
                 return Obstacle.IN_PROGRESS
             found = self.locks.obstacle(log, one.partition)
-            return Obstacle.PAUSED if one.partition in paused and found is not Obstacle.IN_PROGRESS else found
+            if found is None and one.partition in today.pauses:
+                return Obstacle.PAUSED
+            return failures[one.partition].obstacle(now_ms) if found is None and one.partition in failures else found
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
 
@@ -146,7 +137,10 @@ class Cleaner:
         stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
-        receipts: list[CleaningReceipt] = []
+        # One that failed before has a round of its own: the work on others is not thrown away if it fails again.
+        failed = log.decisions().cleaning_failures().keys() - done
+        receipts = self._clean_each(log, spark, failed, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
+        done |= failed
         while not self.stopping.is_set():
             found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
             receipts += found
@@ -184,7 +178,7 @@ class Cleaner:
                 self._report_plan(log, plan)
                 chosen = {one.log.partition for one in plan.chosen}
                 try:
-                    return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
+                    return self._execute(log, spark, plan, snapshot, pacing, clock_ms=clock_ms) if chosen else [], chosen
                 except CleaningAborted as error:
                     _LOG.info("cleaning aborted", topic=log.name, why=str(error))
                     return [], chosen & error.paused
@@ -192,17 +186,38 @@ class Cleaner:
         receipts, chosen = retry_on_conflict(once)
         if receipts is not None:
             return receipts, chosen
-        receipts = []
-        for one in sorted(chosen):
+        return self._clean_each(log, spark, chosen, clock_ms=clock_ms, force=force, pacing=pacing, done=done), chosen
+
+    def _clean_each(
+        self,
+        log: TopicLog,
+        spark: SparkSession,
+        partitions: Collection[int],
+        *,
+        clock_ms: Callable[[], int],
+        force: bool,
+        pacing: Pacing | None,
+        done: set[int],
+    ) -> list[CleaningReceipt]:
+        """Clean partitions in rounds of their own, if they are eligible."""
+        receipts: list[CleaningReceipt] = []
+        for one in sorted(partitions):
             if not self.stopping.is_set():
                 others = set(range(log.decisions().partitions)) - {one}
                 receipts += self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=others | done)[0]
-        return receipts, chosen
+        return receipts
 
     def _execute(
-        self, log: TopicLog, spark: SparkSession, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+        self,
+        log: TopicLog,
+        spark: SparkSession,
+        plan: CleaningPlan,
+        snapshot: LogSnapshot,
+        pacing: Pacing | None,
+        *,
+        clock_ms: Callable[[], int],
     ) -> list[CleaningReceipt] | None:
-        """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
+        """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
         with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
                 return self._run(log, spark, plan, snapshot, pacing)
@@ -210,7 +225,14 @@ class Cleaner:
                 raise
             except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
                 if len(plan.chosen) == 1:
-                    self._quarantine(log, plan, error)
+                    record_failure(
+                        log,
+                        plan.chosen[0].log,
+                        error,
+                        table_version=snapshot.version,
+                        now_ms=clock_ms(),
+                        max_failures=self.config.log_cleaner_max_failures,
+                    )
                     return []
                 _LOG.warning("round failed, retrying each partition", topic=log.name, error=first_line(error))
                 return None
@@ -222,7 +244,8 @@ class Cleaner:
         slots, pace = map_slots(self.config), self._pace(log, pacing)
         receipts = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
-        self.locks.release(log, [one.log.partition for one in plan.chosen])
+        chosen = [one.log.partition for one in plan.chosen]
+        record_success(log, chosen, table_version=snapshot.version, now_ms=plan.now_ms)
         for receipt in receipts:
             report_cleaned(receipt)
         return receipts
@@ -244,11 +267,6 @@ class Cleaner:
             return Unlimited()
         end = pacing.seconds() + _LONGEST_PACED_SECONDS
         return PacedTurn(pacing, self._turns, lambda: self.locks.is_awaited(log) or pacing.seconds() > end)
-
-    def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
-        one = plan.chosen[0].log
-        self.locks.quarantine(log, one.partition, first_line(error))
-        _report_uncleanable(one, first_line(error), one.last_stable_offset)
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
@@ -314,7 +332,8 @@ class Cleaner:
                     return 0
                 snapshot = log.snapshot()
                 logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
-                logs = [one for one in logs if one.unreadable is None]
+                failures = log.decisions().cleaning_failures()
+                logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     pace = self._pace(log, pacing)
                     return merge_small_files(log, snapshot, logs, now_ms=now_ms, pace=pace, spark=spark, parallelism=self._parallelism)
@@ -322,13 +341,12 @@ class Cleaner:
         return retry_on_conflict(once)
 
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
-        """Leave out the partitions that are paused, quarantined or being worked on."""
+        """Leave out the partitions that are paused or being worked on."""
         paused = log.decisions().pauses
         return [one for one in logs if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
-        self.locks.forget(log)
         self._reported_resets = {place: seen for place, seen in self._reported_resets.items() if place[0] != log.paths.root}
         self._unreadable = {place for place in self._unreadable if place[0] != log.paths.root}
         metrics.forget_topic(log.name)
@@ -364,19 +382,6 @@ class Cleaner:
                     log_start_offset=one.log.log_start_offset,
                     log_end_offset=one.log.log_end_offset,
                 )
-
-
-def _report_uncleanable(log: PartitionLog, reason: str, last_stable_offset: int | None) -> None:
-    """Write why a partition is left alone, and its bounds, of which the last stable offset may not be known."""
-    _LOG.error(
-        "partition uncleanable",
-        topic=log.topic,
-        partition=log.partition,
-        reason=reason,
-        last_stable_offset=last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-    )
 
 
 def report_cleaned(receipt: CleaningReceipt) -> None:
