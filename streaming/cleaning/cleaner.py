@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lastword.compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from lastword.compaction.planning.bounds import CheckpointReset
@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 _MIB: Final = 2**20
 #: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
 _LONGEST_PACED_SECONDS: Final = 12 * 3600
+#: Errors that say nothing about a partition.
+_OF_NO_PARTITION: Final = (CommitConflict, CommitStateUnknown, UnknownTopic)
 _LOG: Final = logger("cleaner")
+T = TypeVar("T")
 
 
 class Cleaner:
@@ -221,7 +224,7 @@ class Cleaner:
         with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
                 return self._run(log, spark, plan, snapshot, pacing)
-            except (CommitConflict, CommitStateUnknown, UnknownTopic, CleaningAborted):
+            except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
             except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
                 if len(plan.chosen) == 1:
@@ -275,35 +278,20 @@ class Cleaner:
 
         When that fails it is done partition by partition, and what went wrong with one of them is raised in the end.
         """
-        found, failure = self._retained(log, spark, None, now_ms=now_ms)
-        if failure is not None:
-            each = [self._retained(log, spark, partition, now_ms=now_ms) for partition in range(log.decisions().partitions)]
-            found = {partition: one for mine, _ in each for partition, one in mine.items()}
-            failure = next((failed for _, failed in each if failed is not None), None)
+
+        def once(only: int | None) -> dict[int, Deletion]:
+            log.sync_ledger_with_history()
+            snapshot = log.snapshot()
+            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms), only)
+            with self.locks.in_progress(log, [one.partition for one in logs]):
+                return remove_segments(log, snapshot, logs, now_ms=now_ms)
+
+        each, failure = _together_or_apart(log, once)
+        found = {partition: one for mine in each for partition, one in mine.items()}
         self._report_deletions(log, found)
         if failure is not None:
             raise failure
         return {partition: one for partition, one in found.items() if one.segments}
-
-    def _retained(
-        self, log: TopicLog, spark: SparkSession, only: int | None, *, now_ms: int
-    ) -> tuple[dict[int, Deletion], Exception | None]:
-        """Return what retention took from one partition, or from all that are idle, or what went wrong."""
-
-        def once() -> dict[int, Deletion]:
-            log.sync_ledger_with_history()
-            snapshot = log.snapshot()
-            logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
-            logs = [one for one in logs if only in {None, one.partition}]
-            with self.locks.in_progress(log, [one.partition for one in logs]):
-                return remove_segments(log, snapshot, logs, now_ms=now_ms)
-
-        try:
-            return retry_on_conflict(once), None
-        except (CommitConflict, CommitStateUnknown, UnknownTopic):
-            raise
-        except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
-            return {}, error
 
     @staticmethod
     def _report_deletions(log: TopicLog, found: Mapping[int, Deletion]) -> None:
@@ -323,27 +311,32 @@ class Cleaner:
     def merge(self, log: TopicLog, spark: SparkSession, *, now_ms: int, pacing: Pacing | None = None) -> int:
         """Merge small files: old slices of active segments and, if no cleaning writes them again, slices of closed ones.
 
-        Return in how many segments there were any to merge.
+        Return in how many segments there were any to merge. When that fails it is done partition by partition, and what went wrong with one
+        of them is raised in the end.
         """
 
-        def once() -> int:
+        def once(only: int | None) -> int:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
                 if self.stopping.is_set():
                     return 0
                 snapshot = log.snapshot()
-                logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms))
+                logs = self._idle(log, self._logs(log, spark, snapshot, now_ms=now_ms), only)
                 failures = log.decisions().cleaning_failures()
                 logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     pace = self._pace(log, pacing)
                     return merge_small_files(log, snapshot, logs, now_ms=now_ms, pace=pace, spark=spark, parallelism=self._parallelism)
 
-        return retry_on_conflict(once)
+        merged, failure = _together_or_apart(log, once)
+        if failure is not None:
+            raise failure
+        return sum(merged)
 
-    def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
-        """Leave out the partitions that are paused or being worked on."""
+    def _idle(self, log: TopicLog, logs: Sequence[PartitionLog], only: int | None) -> list[PartitionLog]:
+        """Return the partitions, or the one that is wanted, without those that are paused or being worked on."""
+        wanted = [one for one in logs if only in {None, one.partition}]
         paused = log.decisions().pauses
-        return [one for one in logs if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
+        return [one for one in wanted if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
@@ -382,6 +375,29 @@ class Cleaner:
                     log_start_offset=one.log.log_start_offset,
                     log_end_offset=one.log.log_end_offset,
                 )
+
+
+def _together_or_apart(log: TopicLog, once: Callable[[int | None], T]) -> tuple[list[T], Exception | None]:
+    """Do something for all partitions of a topic (None) or, when that fails, for each by itself.
+
+    Return what it returned, and what went wrong with the first partition of which something did.
+    """
+    try:
+        return [retry_on_conflict(lambda: once(None))], None
+    except _OF_NO_PARTITION:
+        raise
+    except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+        _LOG.warning("maintenance failed, retrying each partition", topic=log.name, error=first_line(error))
+    done: list[T] = []
+    failure: Exception | None = None
+    for partition in range(log.decisions().partitions):
+        try:
+            done.append(retry_on_conflict(lambda: once(partition)))  # noqa: B023  called at once
+        except _OF_NO_PARTITION:
+            raise
+        except Exception as error:  # noqa: BLE001  as above
+            failure = failure or error
+    return done, failure
 
 
 def report_cleaned(receipt: CleaningReceipt) -> None:

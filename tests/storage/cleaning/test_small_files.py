@@ -1,4 +1,4 @@
-"""Small files become fewer on a real log, without Spark: nothing of a record changes, and appends go on beside it."""
+"""Small files become fewer on a real log, without Spark but for one test: nothing of a record changes, and appends go on beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lastword import LogDir
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import next_append
 from lastword.compaction.planning.throttle import Unlimited
-from lastword.storage.cleaning import small_files
+from lastword.storage.cleaning import runner, small_files
 from lastword.storage.delta.history import commit_actions
 from lastword.storage.files import data_files
 from lastword.storage.files.data_reader import read_columns, row_groups
@@ -25,6 +25,8 @@ from tests.storage.logs import DiskLog
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.storage.delta.snapshot import LogSnapshot
@@ -185,3 +187,29 @@ def test_records_that_are_not_there_are_an_error_and_nothing_is_changed(tmp_path
     with pytest.raises(CorruptLog, match="hold 28 records by the Delta log, but 0 were read; nothing was changed"):
         _merge(log)
     assert log.snapshot().version == version
+
+
+def test_tasks_of_a_cluster_come_back_in_order_and_name_a_damaged_file(spark: SparkSession, tmp_path: Path) -> None:
+    """As a task in this process does, not as a job of Spark that failed."""
+    _, disk = _topic(tmp_path)
+    disk.append_each(_pictures(0, 3), segment=0)
+    files = disk.snapshot().files
+    tasks = [
+        small_files.MergeTask(
+            location=disk.location,
+            storage_options={},
+            codec="zstd",
+            partition=0,
+            segment=0,
+            slice=int(files.slice[number]),
+            paths=(str(files.path[number]),),
+            size_bytes=number,
+            record_count=2,
+            max_slice_bytes=2**27,
+        )
+        for number in range(3)
+    ]
+    done = runner._on_cluster(tasks, spark, None)  # noqa: SLF001  a session in this process has no executors
+    assert [[one.first_offset for one in each] for each in done] == [[0], [4], [8]]
+    with pytest.raises(CorruptLog, match=r"missing\.parquet cannot be read"):
+        runner._on_cluster([tasks[0], replace(tasks[1], paths=("missing.parquet",))], spark, None)  # noqa: SLF001  as above

@@ -255,3 +255,23 @@ def test_a_restore_makes_quarantine_void(process: Process) -> None:
     assert process.log.decisions().cleaning_failures() == {}
     assert process.clean() == [0]
     assert list(process.log.decisions().cleaning_failures()) == [1]
+
+
+def test_small_files_of_the_other_partitions_are_merged(process: Process) -> None:
+    """One that cannot be read is named; a partition whose cleaning failed is left alone."""
+    for partition in range(2):
+        process.disk.append_each([f"{offset}:a=1" for offset in range(30, 46)], partition=partition, segment=20, now_ms=T0)
+    files = process.log.snapshot().files
+    spoilt = Path(process.log.paths.log, str(files.path[(files.partition == 0) & (files.slice == 35)][0]))
+    spoilt.write_bytes(b"spoilt")
+
+    def merged() -> int:
+        return process.cleaner.merge(process.log, None, now_ms=T0)  # type: ignore[arg-type]
+
+    with pytest.raises(CorruptLog, match=spoilt.name):
+        merged()
+    last = process.log.snapshot().last_segments()
+    assert [len(last[partition].slices) for partition in range(2)] == [17, 3]
+    details = {"failures": 1, "reason": "poisoned", "retry_ms": None}
+    process.log.ledger.append([Decision(kind=Kind.FAILURE, time_ms=T0, partition=0, table_version=1, details=details)])
+    assert merged() == 0
