@@ -141,9 +141,10 @@ class Cleaner:
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         # One that failed before has a round of its own: the work on others is not thrown away if it fails again.
-        failed = log.decisions().cleaning_failures().keys() - done
-        receipts = self._clean_each(log, spark, failed, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
-        done |= failed
+        failures = log.decisions().cleaning_failures()
+        due = {one for one, failure in failures.items() if force or failure.obstacle(clock_ms()) is None} - done
+        receipts = self._clean_each(log, spark, due, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
+        done |= failures.keys()
         while not self.stopping.is_set():
             found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
             receipts += found
