@@ -410,7 +410,7 @@ class Topic:
         """Clean every eligible partition once and return their receipts; an empty list when nothing is eligible.
 
         Eligible: the dirty ratio is above `min.cleanable.dirty.ratio`, or `max.compaction.lag.ms` is exceeded, or the horizon of a
-        tombstone or marker has passed. With `force` the ratio does not matter, and quarantine is lifted; what the last stable offset,
+        tombstone or marker has passed. With `force` neither the ratio nor failures before matter; what the last stable offset,
         `min.compaction.lag.ms` or the active segment protect stays as it is. Rules: docs/semantics.md#A.19, docs/semantics.md#3 to
         docs/semantics.md#11, KIP-58, KIP-354, KIP-534.
         """
@@ -423,7 +423,7 @@ class Topic:
         """
         cleaner = self._log_dir.cleaner
         plan, _ = cleaner.plan(self._log, now_ms=clock.or_now(now_ms), force=force)
-        return partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
+        return partition_reports(plan, self._log.decisions().cleaning_failures())
 
     def preview_clean(self, now_ms: int | None = None, *, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that `clean` would write in its first round, without writing anything: rows and bytes to go, by reason."""
@@ -437,7 +437,7 @@ class Topic:
     def apply_retention(self, now_ms: int | None = None) -> dict[int, Deletion]:
         """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.
 
-        Paused and quarantined partitions are left alone. Rule: docs/semantics.md#14 (UnifiedLog.deleteOldSegments).
+        Paused partitions are left alone. Rule: docs/semantics.md#14 (UnifiedLog.deleteOldSegments).
         """
         return self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=clock.or_now(now_ms))
 

@@ -169,7 +169,7 @@ class Lives(ABC):
         """Join the small files of closed segments, as of a topic without `compact`; no row changes."""
         policy = ",".join(self.model.config.cleanup_policy)
         self.topic.alter_config({"cleanup.policy": "delete"}, now_ms=self.now_ms)
-        self.logs.cleaner.merge(self.topic.log, now_ms=self.now_ms)
+        self.logs.cleaner.merge(self.topic.log, None, now_ms=self.now_ms)
         self.topic.alter_config({"cleanup.policy": policy}, now_ms=self.now_ms)
 
     def retain(self) -> None:

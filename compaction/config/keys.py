@@ -246,6 +246,14 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
         doc="The age at which the active segment rolls.",
     ),
     Key(
+        name="segment.slices",
+        kind=Kind.COUNT,
+        default=10_000,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="The number of slices, one for each append, at which the active segment rolls; lastword's own. The service merges old slices.",
+    ),
+    Key(
         name="transaction.timeout.ms",
         kind=Kind.MILLISECONDS,
         default=MINUTE_MS,
@@ -289,6 +297,14 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
         minimum=1,
         maximum=sys.float_info.max,
         doc="The cleaner's limit of bytes read in both passes and written, on average over a minute.",
+    ),
+    Key(
+        name="log.cleaner.max.failures",
+        kind=Kind.COUNT,
+        default=10,
+        minimum=1,
+        maximum=INT_MAX,
+        doc="After so many failed cleanings in a row the cleaner leaves a partition alone; lastword's own, Kafka does after the first.",
     ),
     Key(
         name="log.cleaner.threads",

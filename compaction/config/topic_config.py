@@ -78,6 +78,7 @@ class TopicConfig:
     retention_ms: int
     segment_bytes: int
     segment_ms: int
+    segment_slices: int
     transaction_timeout_ms: int
 
     @property
@@ -105,6 +106,7 @@ class ServiceConfig:
     log_cleaner_dedupe_buffer_size: int = 128 * MIB
     log_cleaner_io_buffer_load_factor: float = 0.9
     log_cleaner_io_max_bytes_per_second: float = math.inf
+    log_cleaner_max_failures: int = 10
     log_cleaner_threads: int = 1
     log_initial_task_delay_ms: int = 30 * SECOND_MS
     log_retention_check_interval_ms: int = 5 * MINUTE_MS

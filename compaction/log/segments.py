@@ -91,12 +91,12 @@ class ActiveSegment:
 def is_closed(last: Segment, config: TopicConfig, *, log_end_offset: int, rolled_offset: int, now_ms: int) -> bool:
     """Tell whether the last segment of a partition takes no more appends.
 
-    It was rolled by command (`rolled_offset`, the log end at that moment, lies past its label), it is full (`segment.bytes`), or its
-    first slice was appended longer ago than min(segment.ms, max.compaction.lag.ms): the wall clock, not the record time, so that
-    historic data does not roll at each micro-batch.
+    It was rolled by command (`rolled_offset`, the log end at that moment, lies past its label), it is full (`segment.bytes`,
+    `segment.slices`), or its first slice was appended longer ago than min(segment.ms, max.compaction.lag.ms): the wall clock, not the
+    record time, so that historic data does not roll at each micro-batch.
     """
     rolled = last.label < rolled_offset <= log_end_offset
-    full = last.size_bytes >= config.segment_bytes
+    full = last.size_bytes >= config.segment_bytes or len(last.slices) >= config.segment_slices
     return rolled or full or now_ms >= closes_at_ms(last, config)
 
 

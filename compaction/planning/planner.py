@@ -56,11 +56,14 @@ class Obstacle(str, Enum):
     PAUSED = "paused"
     IN_PROGRESS = "being cleaned already"
     UNCLEANABLE = "uncleanable after a failure"
+    RETRY_LATER = "waiting for the next try after a failure"
     NOTHING_CLEANABLE = "nothing cleanable"
     BELOW_RATIO = "not above min.cleanable.dirty.ratio"
     NO_ROOM = "the map entries of this round are used up"
 
 
+#: What `force` overrides.
+_FORCED: Final = frozenset({Obstacle.UNCLEANABLE, Obstacle.RETRY_LATER})
 #: What may change by itself, in time.
 _TIME_HELPS: Final = frozenset({Obstacle.NOTHING_CLEANABLE, Obstacle.BELOW_RATIO})
 
@@ -141,8 +144,8 @@ def plan_cleaning(
 ) -> CleaningPlan:
     """Plan one round (LogCleanerManager.grabFilthiestCompactedLog, with the order of docs/semantics.md#A.17).
 
-    `entries` is how many records the round may map; `barred` says which partitions the state machine keeps out. With `force` the ratio does
-    not matter and quarantine is lifted; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
+    `entries` is how many records the round may map; `barred` says which partitions the state machine keeps out. With `force` neither the
+    ratio nor failures before matter; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
     taken. After the first that does not fit, only those are taken that map nothing. One whose producers cannot be read is never taken.
     """
     plans = [_plan_partition(log, now_ms=now_ms, barred=barred(log), force=force) for log in logs]
@@ -220,7 +223,7 @@ def _judge(
     """Return why a partition is cleaned, or why not."""
     if not log.config.compacted:
         return None, Obstacle.NOT_COMPACTED
-    if barred is not None and not (force and barred is Obstacle.UNCLEANABLE):
+    if barred is not None and not (force and barred in _FORCED):
         return None, barred
     if log.unreadable is not None:
         return None, Obstacle.UNCLEANABLE

@@ -43,7 +43,7 @@ def roll(
 def clean(
     topic: Topic,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report rows and bytes that would be removed, by reason.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and lift quarantine.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and try at once what failed before.")] = False,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
@@ -56,7 +56,7 @@ def clean(
     one = LogDir(None, log_dir).topic(topic)
     found = one.preview_clean(force=force) if dry_run else one.clean(force=force)
     receipts, reports = [receipt.to_details() for receipt in found], one.explain(force=force and dry_run)
-    failed = any(report.uncleanable_reason for report in reports)
+    failed = any(report.uncleanable_reason or report.failure for report in reports)
     if as_json:
         for receipt in receipts:
             sys.stdout.write(json.dumps(receipt) + "\n")

@@ -58,7 +58,7 @@ def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: in
     table = _table(title, ("part", "status", "dirty ratio", "threshold", "cleanable"), left={"status", "cleanable"})
     for one in reports:
         lines = [f"eligible: {one.trigger}" if one.eligible else f"held back: {one.obstacle}"]
-        lines += [one.uncleanable_reason] if one.uncleanable_reason else []
+        lines += [reason for reason in (one.uncleanable_reason, one.failure) if reason]
         lines += [f"cleaner checkpoint reset: {one.checkpoint_reset}"] if one.checkpoint_reset else []
         lines += [] if one.eligible or one.eligible_at_ms is None else [f"eligible at {when(one.eligible_at_ms, now_ms)}"]
         table.add_row(

@@ -167,7 +167,7 @@ def _place(trouble: Mapping[str, Any]) -> str:
 def _row(topic: str, one: Mapping[str, Any]) -> tuple[str | Text, ...]:
     report = one["report"]
     verdict = f"eligible: {report['trigger']}" if report["eligible"] else f"{report['obstacle']}; {report['bound_detail']}"
-    why = report["uncleanable_reason"] or verdict
+    why = report["uncleanable_reason"] or report["failure"] or verdict
     return (
         Text(printable(topic, 40)),
         str(report["partition"]),

@@ -198,7 +198,7 @@ class Looker:
         log = self.log
         decisions = log.decisions()
         plan, snapshot = self.cleaner.plan(log, now_ms=now_ms)
-        reports = partition_reports(plan, {one.partition: one.reason for one in self.cleaner.uncleanable(log)})
+        reports = partition_reports(plan, log.decisions().cleaning_failures())
         receipts = log.receipts()
         newest = {one.partition: one for one in receipts}
         ends = snapshot.log_end_offsets(decisions.partitions)

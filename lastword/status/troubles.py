@@ -83,6 +83,9 @@ def _of_partition(topic: str, one: PartitionStanding) -> Iterator[Trouble]:
     if report.uncleanable_reason is not None:
         text = printable(f"uncleanable: {report.uncleanable_reason}", _WIDEST)
         yield Trouble(critical=True, topic=topic, partition=one.partition, text=text)
+    if report.failure is not None and report.eligible_at_ms is not None:
+        text = printable(f"cleaning {report.failure}; the next try is at {instant(report.eligible_at_ms)}", _WIDEST)
+        yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
     if report.overdue_ms > 0:
         text = f"cleaning is overdue by {duration(report.overdue_ms)} (max.compaction.lag.ms): {report.obstacle or report.trigger}"
         yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)

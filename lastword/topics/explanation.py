@@ -12,6 +12,7 @@ from lastword.compaction.planning.planner import Obstacle
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lastword.compaction.planning.backoff import CleaningFailure
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
 
 
@@ -21,7 +22,8 @@ class PartitionReport:
 
     `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `bound` is what holds the first uncleanable offset
     (`bound_detail` says whose, or until when), `eligible_at_ms` when time alone makes it eligible (None: it is, or nobody knows).
-    `uncleanable_reason` says why it is in quarantine, or, whatever the obstacle, why nothing is known of its producers.
+    `uncleanable_reason` says why it is in quarantine, or, whatever the obstacle, why nothing is known of its producers. `failure` says why
+    the last cleaning failed; the next try is at `eligible_at_ms`.
     """
 
     topic: str
@@ -46,14 +48,15 @@ class PartitionReport:
     rounds_left: int
     checkpoint_reset: str | None
     uncleanable_reason: str | None
+    failure: str | None
 
 
-def partition_reports(plan: CleaningPlan, uncleanable: Mapping[int, str]) -> list[PartitionReport]:
-    """Return a report for every partition of a plan."""
-    return [_report(one, uncleanable.get(one.log.partition)) for one in plan.partitions]
+def partition_reports(plan: CleaningPlan, failures: Mapping[int, CleaningFailure]) -> list[PartitionReport]:
+    """Return a report for every partition of a plan; `failures` are those in a row of each partition whose last cleaning failed."""
+    return [_report(one, failures.get(one.log.partition)) for one in plan.partitions]
 
 
-def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
+def _report(plan: PartitionPlan, failure: CleaningFailure | None) -> PartitionReport:
     log, found = plan.log, plan.range
     until = "" if found.held_until_ms is None else f", until {instant(found.held_until_ms)}"
     detail = {
@@ -63,6 +66,8 @@ def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
     }[found.bound]
     if log.unreadable is not None:
         detail = "the last stable offset is unknown: the producer states cannot be read"
+    quarantined = failure if plan.obstacle is Obstacle.UNCLEANABLE else None
+    waiting = failure if plan.obstacle is Obstacle.RETRY_LATER else None
     return PartitionReport(
         topic=log.topic,
         partition=log.partition,
@@ -82,8 +87,9 @@ def _report(plan: PartitionPlan, reason: str | None) -> PartitionReport:
         bound_detail=detail,
         overdue_ms=plan.overdue_ms,
         horizon_ms=plan.horizon_ms,
-        eligible_at_ms=plan.eligible_at_ms,
+        eligible_at_ms=plan.eligible_at_ms if waiting is None else waiting.retry_ms,
         rounds_left=plan.dirty.rounds_left,
         checkpoint_reset=found.reset.value if found.reset else None,
-        uncleanable_reason=log.unreadable or (reason if plan.obstacle is Obstacle.UNCLEANABLE else None),
+        uncleanable_reason=log.unreadable or (quarantined.reason if quarantined else None),
+        failure=f"failed {waiting.failures} in a row: {waiting.reason}" if waiting else None,
     )

@@ -224,11 +224,12 @@ class Purge:
         self._check_goes_on()
         plan, _ = cleaner.plan(self._log, now_ms=self._now_ms)
         remains = []
-        reports = partition_reports(plan, {one.partition: one.reason for one in cleaner.uncleanable(self._log)})
+        reports = partition_reports(plan, self._log.decisions().cleaning_failures())
         for report in reports:
             if report.partition not in partitions:
                 continue
-            why = [report.bound_detail] if report.uncleanable_reason is None else [report.obstacle or "", report.uncleanable_reason]
+            reason = report.uncleanable_reason or report.failure
+            why = [report.bound_detail] if reason is None else [report.obstacle or "", reason]
             if report.obstacle is not None and "paused" in report.obstacle:
                 why = ["cleaning is paused; lastword resume"]
             remains.append(f"partition {report.partition}: the cleaner is held back ({report.bound}): {': '.join(why)}")

@@ -4,6 +4,8 @@
  cleaning      the round: a task a partition ──► check ──► swap (one Delta commit) ──► receipts
  runner        where tasks run: threads of this process, or a cluster
  task          one partition: map, ask, group, stream          offset_map    its first pass
- retention     segments that are deleted whole; small files that are merged
+ retention     segments that are deleted whole
+ small_files   slices that are merged into fewer files, without a change of data
+ slices        the slices of a segment that is written again
 ```
 """

@@ -27,7 +27,8 @@ from lastword.compaction.producers import known
 from lastword.compaction.rows.removal import Removal
 from lastword.storage.append.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.runner import run_tasks
-from lastword.storage.cleaning.task import MAX_SLICE_BYTES, Cleaned, CleanTask, SourceFile
+from lastword.storage.cleaning.slices import MAX_SLICE_BYTES
+from lastword.storage.cleaning.task import Cleaned, CleanTask, SourceFile
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
@@ -179,12 +180,12 @@ class Cleaning:
     def spend(self, counted_bytes: int) -> None:
         """Let a task read or write so many bytes: wait for the pace, and stop it when the round is not wanted any more."""
         self.pace.spend(counted_bytes)
-        if self.is_paced or time.monotonic() - self._checked >= _CHECK_SECONDS:
+        if self.is_limited or time.monotonic() - self._checked >= _CHECK_SECONDS:
             self._check_still_wanted()
             self._checked = time.monotonic()
 
     @property
-    def is_paced(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether bytes a second are limited: one task at a time is fast enough then."""
         return self.pace.is_limited
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,9 @@ from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, fates, survivors
 from lastword.compaction.rows.removal import Removal
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
+from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.files.data_files import SliceWriter
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA
 
@@ -38,20 +38,12 @@ if TYPE_CHECKING:
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.rows.fates import Fates
+    from lastword.storage.cleaning.slices import Progress
     from lastword.storage.files.data_files import DataFile
 
-#: A slice of a group ends after so many bytes of Parquet.
-MAX_SLICE_BYTES: Final = 128 * 2**20
 #: What the rule looks at beside the key; values are read only where they are written again.
 _COUNTED_COLUMNS: Final = (*RULE_COLUMNS, "key")
 _TOMBSTONES: Final = (Removal.EXPIRED_TOMBSTONE, Removal.PURGED_TOMBSTONE)
-
-
-class Progress(Protocol):
-    """What a task asks while it works: it may wait, and stop by an exception."""
-
-    def spend(self, counted_bytes: int) -> None:
-        """Return when so many bytes may be read or written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +88,15 @@ class CleanTask:
     segment_bytes: int
     max_slice_bytes: int
     writes: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the segments that it looks at."""
+        return sum(one.size_bytes for one in self.segments)
+
+    def run(self, progress: Progress) -> Cleaned:
+        """Clean the partition."""
+        return clean_partition(self, progress)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -251,7 +252,17 @@ class _Cleaning:
 
     def _rewrite(self, group: Sequence[Segment], cleaning: CleaningPass) -> None:
         """Write what is left of a group as one segment, in one or several slices."""
-        slices = _Slices(self.task, group, self.progress)
+        task = self.task
+        slices = SegmentWriter(
+            task.location,
+            task.storage_options,
+            partition=task.partition,
+            segment=group[0].label,
+            slice_=group[0].slices[0],
+            codec=task.codec,
+            max_slice_bytes=task.max_slice_bytes,
+            progress=self.progress,
+        )
         try:
             for file in self._files_of(group):
                 if self._count_whole(file, cleaning):
@@ -294,50 +305,6 @@ class _Cleaning:
             if gone.any():
                 highest = int(rows.column("offset").to_numpy()[gone].max())
                 self.done.highest_tombstones[reason.value] = max(highest, self.done.highest_tombstones.get(reason.value, 0))
-
-
-class _Slices:
-    """The slices of one group that is written: the first takes the group's base, each later one the offset of its first row."""
-
-    def __init__(self, task: CleanTask, group: Sequence[Segment], progress: Progress) -> None:
-        self._task, self._label, self._slice, self._progress = task, group[0].label, group[0].slices[0], progress
-        self._counted = 0
-        self._writer: SliceWriter | None = None
-        self._done: list[DataFile] = []
-
-    def write(self, rows: pa.Table) -> None:
-        if self._writer is None:
-            task = self._task
-            slice_ = int(rows.column("offset")[0].as_py()) if self._done else self._slice
-            self._writer = SliceWriter(
-                task.location, task.storage_options, partition=task.partition, segment=self._label, slice_=slice_, codec=task.codec
-            )
-        self._writer.write(rows.cast(DATA_SCHEMA))
-        self._count(self._writer.size_bytes)
-        if self._writer.size_bytes >= self._task.max_slice_bytes:
-            self._end_slice()
-
-    def close(self) -> list[DataFile]:
-        if self._writer is not None:
-            self._end_slice()
-        return self._done
-
-    def _end_slice(self) -> None:
-        assert self._writer is not None  # noqa: S101  its callers have looked
-        self._done.append(self._writer.close())
-        self._writer = None
-        self._count(self._done[-1].size_bytes)
-        self._counted = 0
-
-    def _count(self, size_bytes: int) -> None:
-        """Count what was written of the open slice since the last call."""
-        if size_bytes > self._counted:
-            self._progress.spend(size_bytes - self._counted)
-            self._counted = size_bytes
-
-    def abandon(self) -> None:
-        if self._writer is not None:
-            self._writer.abandon()
 
 
 def _is(rows: pa.Table, control: Control) -> pa.ChunkedArray:

@@ -21,8 +21,8 @@ from lastword.storage.files.schema import DATA_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: What pyarrow raises for a file that is cut, garbled, or not there.
-_DAMAGE = (pa.ArrowException, OSError)
+#: What pyarrow raises when there is no memory, or it was interrupted: nothing of the file's.
+_NO_DAMAGE = (pa.ArrowMemoryError, pa.ArrowCancelled)
 
 
 @dataclass(slots=True)
@@ -71,7 +71,8 @@ class RowGroup:
 def row_groups(location: str, storage_options: Mapping[str, str], path: str, columns: Sequence[str]) -> Iterator[RowGroup]:
     """Yield the row groups of a data file of the table at `location`, in order.
 
-    Raises `CorruptLog` naming the file when it is not there, cannot be read, lacks a column, or is not in offset order.
+    Raises `CorruptLog` naming the file when it is not there, is no Parquet file, lacks a column, or is not in offset order; `OSError` when
+    the storage does not give it now.
     """
     place, wanted = f"{location}/{path}", set(columns)
     with ExitStack() as opened:
@@ -99,9 +100,24 @@ def _typed(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
 def _damage_named(place: str) -> Iterator[None]:
     try:
         yield
-    except _DAMAGE as error:
+    except _NO_DAMAGE:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        if not _is_damage(error):
+            raise
         message = f"{place} cannot be read: {error}"
         raise CorruptLog(message) from error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Tell an error that names a file which is cut, garbled or not there from one of the storage that holds it.
+
+    An error of the storage has a number or a class of its own; what pyarrow says of bytes that are no Parquet is a plain `OSError` or one
+    of Arrow's.
+    """
+    if isinstance(error, FileNotFoundError) or not isinstance(error, OSError):
+        return True
+    return type(error) is OSError and error.errno is None
 
 
 @contextmanager

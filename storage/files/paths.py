@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -63,10 +65,42 @@ def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileS
 
 
 class _ObjectStore(DeltaStorageHandler):
-    """delta-rs' view of an object store. Its output streams take bytes alone, and pyarrow hands them buffers."""
+    """delta-rs' view of an object store. Its output streams take bytes alone, and pyarrow hands them buffers.
+
+    Errors of reading have a number, as those of a disk do: without one they could not be told from what pyarrow says of a damaged file.
+    """
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        with _numbered_errors():
+            return pa.PythonFile(_NumbersErrors(self._handler.open_input_file(path)))
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
+
+
+@contextmanager
+def _numbered_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if type(error) is OSError and error.errno is None:
+            raise OSError(errno.EIO, str(error)) from error
+        raise
+
+
+class _NumbersErrors:
+    """A stream that is read from."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def read(self, size: int | None = None) -> bytes:
+        with _numbered_errors():
+            found: bytes = self._stream.read(size)
+            return found
 
 
 class _TakesBuffers:

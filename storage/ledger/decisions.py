@@ -13,6 +13,7 @@ sequence  kind    partition  name             offset  table_version  time  detai
 9         purge   0          -                812     51             …     {}                       this tombstone may go at once
 10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
 11        looked  -          -                -       60             …     {}                       history is known up to there
+12        failure 0          -                -       61             …     {"failures":1,…}         its cleaning failed; 0 after a success
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
@@ -26,6 +27,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
+from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.readers import Reader, renewal_ms
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Kind(str, Enum):
     PURGE = "purge"
     TARGET = "target"
     LOOKED = "looked"
+    FAILURE = "failure"
 
 
 #: What a RESTORE of the log makes void.
@@ -88,8 +91,8 @@ class Decisions:
     """What the ledger says today: every decision folded, newest last.
 
     `rolls`, `cleanings`, `starts` and `purges` are the decisions of each partition in order, receipts in that of their swaps: one may be
-    written late, when somebody misses it. Which of them hold depends on the `restores`. `readers` are where their newest rows say; where
-    they are now is in their position files (`lastword.storage.log.reader_positions`).
+    written late, when somebody misses it. `failures` are the newest of each partition. Which of them hold depends on the `restores`.
+    `readers` are where their newest rows say; where they are now is in their position files (`lastword.storage.log.reader_positions`).
     """
 
     topic_id: str
@@ -108,6 +111,7 @@ class Decisions:
     readers: Mapping[str, Reader]
     purges: Mapping[int, Sequence[Decision]]
     targets: Mapping[str, Mapping[str, Any]]
+    failures: Mapping[int, Decision]
     looked_at_version: int
     sequence: int
 
@@ -174,6 +178,19 @@ class Decisions:
         kept = {name for name, one in self.producers.items() if one.query is not None or one.producer_id == highest or name in open_ids}
         return frozenset(name for name, one in self.producers.items() if one.since_ms < before_ms and name not in kept)
 
+    def cleaning_failure(self, partition: int) -> CleaningFailure | None:
+        """Return the failures in a row of a partition's cleaning; None after a success.
+
+        A RESTORE makes them void that takes back the table version at which the last one was: the log is another one.
+        """
+        row = self.failures.get(partition)
+        return None if row is None or not self.contains(row) else CleaningFailure.from_details(row.details, row.time_ms)
+
+    def cleaning_failures(self) -> dict[int, CleaningFailure]:
+        """Return `cleaning_failure` of each partition that has one."""
+        found = {partition: self.cleaning_failure(partition) for partition in sorted(self.failures)}
+        return {partition: one for partition, one in found.items() if one is not None}
+
     def closed_offset(self, partition: int, log_end_offset: int) -> int:
         """Return the offset below which every segment is closed, -1 when none is known to be.
 
@@ -228,6 +245,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         readers=readers,
         purges=_by_partition(ordered, Kind.PURGE),
         targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
+        failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
         cleanings=_receipts(ordered),
         starts=_by_partition(ordered, Kind.START),
         pauses={
@@ -263,11 +281,12 @@ def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, 
     """Return the decisions that still hold, in order, and all younger ones that a RESTORE may yet make void, or let hold again.
 
     Of those, only what is old itself takes the place of something old. None is of a transactional.id that is `forgotten`; a reader is
-    forgotten when it was dropped, or had expired before the moment.
+    forgotten when it was dropped, or had expired before the moment; failures that a success ended are forgotten.
     """
     rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
     newest = {(row.kind, row.partition, row.name): row for row in rows if row.kind not in _VOIDABLE and row.kind is not Kind.RESTORE}
     kept = [row for row in newest.values() if row.kind is not Kind.READER or _pins_since(row, before_ms)]
+    kept = [row for row in kept if row.kind is not Kind.FAILURE or row.details["failures"]]
     kept += [row for row in rows if row.kind is Kind.RESTORE]
     settled = replace(today, restores=tuple(_restore(row) for row in rows if row.kind is Kind.RESTORE and row.time_ms < before_ms))
     holding: list[Decision] = []

@@ -3,7 +3,8 @@
 ```
  scheduler   what a tick does: clean, retain, merge, upkeep, topic by topic
  cleaner     rounds over the partitions of a topic
- partition_locks   which thread works on which partition; uncleanable partitions
+ failures    failed cleanings: tried again with backoff, or quarantined; in the ledger
+ partition_locks   which thread works on which partition
  pacing      log.cleaner.io.max.bytes.per.second
 ```
 """

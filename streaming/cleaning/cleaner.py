@@ -5,8 +5,10 @@
                                    └► retention ─► merge small files
 ```
 
-A round that fails is repeated partition by partition, from plans anew: the one that fails again is quarantined (uncleanable, with its
-reason), the others go on. A plan that another swap overtook is planned again. What is paused, in progress or quarantined is left alone.
+A round that fails is repeated partition by partition, from plans anew: the failure of one that fails again is remembered in the ledger
+(`lastword.streaming.cleaning.failures`), the others go on. It is tried again, by itself, when its backoff is over, or never if it is
+quarantined. A plan that another swap overtook is planned again. What is paused or in progress is left alone. Retention goes on in
+partitions whose cleaning fails: it removes whole segments and reads none but for the last row of a partition.
 """
 
 from __future__ import annotations
@@ -14,8 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lastword.compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from lastword.compaction.planning.bounds import CheckpointReset
@@ -23,9 +24,11 @@ from lastword.compaction.planning.offset_map import map_entries, map_slots
 from lastword.compaction.planning.planner import Obstacle, plan_cleaning
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning.cleaning import Cleaning
-from lastword.storage.cleaning.retention import merge_small_files, remove_segments
+from lastword.storage.cleaning.retention import remove_segments
+from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
+from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.pacing import PacedTurn
 from lastword.streaming.cleaning.partition_locks import PARTITION_LOCKS
 from lastword.streaming.events import logger
@@ -49,23 +52,17 @@ if TYPE_CHECKING:
 _MIB: Final = 2**20
 #: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
 _LONGEST_PACED_SECONDS: Final = 12 * 3600
+#: Errors that say nothing about a partition.
+_OF_NO_PARTITION: Final = (CommitConflict, CommitStateUnknown, UnknownTopic)
 _LOG: Final = logger("cleaner")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
-    """A partition that could not be cleaned, and why."""
-
-    topic: str
-    partition: int
-    reason: str
+T = TypeVar("T")
 
 
 class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
     def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, locks: PartitionLocks = PARTITION_LOCKS) -> None:
-        """Start idle. `locks` says what other threads of this process work on, and which partitions are uncleanable.
+        """Start idle. `locks` says what other threads of this process work on.
 
         As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
         them together, so that appends find a free core.
@@ -93,11 +90,6 @@ class Cleaner:
         plan, snapshot = self.plan(log, now_ms=now_ms, force=force)
         return Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
 
-    def uncleanable(self, log: TopicLog) -> list[Quarantined]:
-        """Return the quarantined partitions of a topic."""
-        found = self.locks.uncleanable(log)
-        return [Quarantined(topic=log.name, partition=partition, reason=reason) for partition, reason in found.items()]
-
     def _logs(self, log: TopicLog, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and say once of which nothing is known."""
         logs = log.partition_logs(snapshot, now_ms=now_ms, again=again)
@@ -107,19 +99,22 @@ class Cleaner:
                 self._unreadable.discard(place)
             elif place not in self._unreadable:
                 self._unreadable.add(place)
-                _report_uncleanable(one, one.unreadable, None)
+                report_uncleanable(one, one.unreadable, None)
         return logs
 
     def _plan(
         self, log: TopicLog, logs: Sequence[PartitionLog], *, now_ms: int, force: bool, most_bytes: int | None, done: set[int]
     ) -> CleaningPlan:
-        paused = log.decisions().pauses
+        today = log.decisions()
+        failures = today.cleaning_failures()
 
         def barred(one: PartitionLog) -> Obstacle | None:
             if one.partition in done:
                 return Obstacle.IN_PROGRESS
             found = self.locks.obstacle(log, one.partition)
-            return Obstacle.PAUSED if one.partition in paused and found is not Obstacle.IN_PROGRESS else found
+            if found is None and one.partition in today.pauses:
+                return Obstacle.PAUSED
+            return failures[one.partition].obstacle(now_ms) if found is None and one.partition in failures else found
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
 
@@ -145,7 +140,11 @@ class Cleaner:
         stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
-        receipts: list[CleaningReceipt] = []
+        # One that failed before has a round of its own: the work on others is not thrown away if it fails again.
+        failures = log.decisions().cleaning_failures()
+        due = {one for one, failure in failures.items() if force or failure.obstacle(clock_ms()) is None} - done
+        receipts = self._clean_each(log, spark, due, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
+        done |= failures.keys()
         while not self.stopping.is_set():
             found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
             receipts += found
@@ -183,7 +182,7 @@ class Cleaner:
                 self._report_plan(log, plan)
                 chosen = {one.log.partition for one in plan.chosen}
                 try:
-                    return self._execute(log, spark, plan, snapshot, pacing) if chosen else [], chosen
+                    return self._execute(log, spark, plan, snapshot, pacing, clock_ms=clock_ms) if chosen else [], chosen
                 except CleaningAborted as error:
                     _LOG.info("cleaning aborted", topic=log.name, why=str(error))
                     return [], chosen & error.paused
@@ -191,25 +190,53 @@ class Cleaner:
         receipts, chosen = retry_on_conflict(once)
         if receipts is not None:
             return receipts, chosen
-        receipts = []
-        for one in sorted(chosen):
+        return self._clean_each(log, spark, chosen, clock_ms=clock_ms, force=force, pacing=pacing, done=done), chosen
+
+    def _clean_each(
+        self,
+        log: TopicLog,
+        spark: SparkSession | None,
+        partitions: Collection[int],
+        *,
+        clock_ms: Callable[[], int],
+        force: bool,
+        pacing: Pacing | None,
+        done: set[int],
+    ) -> list[CleaningReceipt]:
+        """Clean partitions in rounds of their own, if they are eligible."""
+        receipts: list[CleaningReceipt] = []
+        for one in sorted(partitions):
             if not self.stopping.is_set():
                 others = set(range(log.decisions().partitions)) - {one}
                 receipts += self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=others | done)[0]
-        return receipts, chosen
+        return receipts
 
     def _execute(
-        self, log: TopicLog, spark: SparkSession | None, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
+        self,
+        log: TopicLog,
+        spark: SparkSession | None,
+        plan: CleaningPlan,
+        snapshot: LogSnapshot,
+        pacing: Pacing | None,
+        *,
+        clock_ms: Callable[[], int],
     ) -> list[CleaningReceipt] | None:
-        """Clean the chosen partitions; a single one that fails is quarantined, of several nobody knows which it was: None."""
+        """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
         with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
                 return self._run(log, spark, plan, snapshot, pacing)
-            except (CommitConflict, CommitStateUnknown, UnknownTopic, CleaningAborted):
+            except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
             except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
                 if len(plan.chosen) == 1:
-                    self._quarantine(log, plan, error)
+                    record_failure(
+                        log,
+                        plan.chosen[0].log,
+                        error,
+                        table_version=snapshot.version,
+                        now_ms=clock_ms(),
+                        max_failures=self.config.log_cleaner_max_failures,
+                    )
                     return []
                 _LOG.warning("round failed, retrying each partition", topic=log.name, error=first_line(error))
                 return None
@@ -221,7 +248,8 @@ class Cleaner:
         slots, pace = map_slots(self.config), self._pace(log, pacing)
         receipts = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
-        self.locks.release(log, [one.log.partition for one in plan.chosen])
+        chosen = [one.log.partition for one in plan.chosen]
+        record_success(log, chosen, table_version=snapshot.version, now_ms=plan.now_ms)
         for receipt in receipts:
             report_cleaned(receipt)
         return receipts
@@ -244,11 +272,6 @@ class Cleaner:
         end = pacing.seconds() + _LONGEST_PACED_SECONDS
         return PacedTurn(pacing, self._turns, lambda: self.locks.is_awaited(log) or pacing.seconds() > end)
 
-    def _quarantine(self, log: TopicLog, plan: CleaningPlan, error: Exception) -> None:
-        one = plan.chosen[0].log
-        self.locks.quarantine(log, one.partition, first_line(error))
-        _report_uncleanable(one, first_line(error), one.last_stable_offset)
-
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
     def apply_retention(self, log: TopicLog, *, now_ms: int) -> dict[int, Deletion]:
@@ -256,33 +279,20 @@ class Cleaner:
 
         When that fails it is done partition by partition, and what went wrong with one of them is raised in the end.
         """
-        found, failure = self._retained(log, None, now_ms=now_ms)
-        if failure is not None:
-            each = [self._retained(log, partition, now_ms=now_ms) for partition in range(log.decisions().partitions)]
-            found = {partition: one for mine, _ in each for partition, one in mine.items()}
-            failure = next((failed for _, failed in each if failed is not None), None)
+
+        def once(only: int | None) -> dict[int, Deletion]:
+            log.sync_ledger_with_history()
+            snapshot = log.snapshot()
+            logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
+            with self.locks.in_progress(log, [one.partition for one in logs]):
+                return remove_segments(log, snapshot, logs, now_ms=now_ms)
+
+        each, failure = _together_or_apart(log, once)
+        found = {partition: one for mine in each for partition, one in mine.items()}
         self._report_deletions(log, found)
         if failure is not None:
             raise failure
         return {partition: one for partition, one in found.items() if one.segments}
-
-    def _retained(self, log: TopicLog, only: int | None, *, now_ms: int) -> tuple[dict[int, Deletion], Exception | None]:
-        """Return what retention took from one partition, or from all that are idle, or what went wrong."""
-
-        def once() -> dict[int, Deletion]:
-            log.sync_ledger_with_history()
-            snapshot = log.snapshot()
-            logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms))
-            logs = [one for one in logs if only in {None, one.partition}]
-            with self.locks.in_progress(log, [one.partition for one in logs]):
-                return remove_segments(log, snapshot, logs, now_ms=now_ms)
-
-        try:
-            return retry_on_conflict(once), None
-        except (CommitConflict, CommitStateUnknown, UnknownTopic):
-            raise
-        except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
-            return {}, error
 
     @staticmethod
     def _report_deletions(log: TopicLog, found: Mapping[int, Deletion]) -> None:
@@ -299,31 +309,38 @@ class Cleaner:
                     log_start_offset=one.log_start_offset,
                 )
 
-    def merge(self, log: TopicLog, *, now_ms: int, pacing: Pacing | None = None) -> int:
-        """Join the small files of closed segments of a topic that is not compacted; return how many segments were written again."""
-        if log.config().compacted:
-            return 0
+    def merge(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, pacing: Pacing | None = None) -> int:
+        """Merge small files: old slices of active segments and, if no cleaning writes them again, slices of closed ones.
 
-        def once() -> int:
+        Return in how many segments there were any to merge. When that fails it is done partition by partition, and what went wrong with one
+        of them is raised in the end.
+        """
+
+        def once(only: int | None) -> int:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
                 if self.stopping.is_set():
                     return 0
                 snapshot = log.snapshot()
-                logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms))
-                logs = [one for one in logs if one.unreadable is None]
+                logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
+                failures = log.decisions().cleaning_failures()
+                logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
-                    return merge_small_files(log, snapshot, logs, pace=self._pace(log, pacing))
+                    pace = self._pace(log, pacing)
+                    return merge_small_files(log, snapshot, logs, now_ms=now_ms, pace=pace, spark=spark, parallelism=self._parallelism)
 
-        return retry_on_conflict(once)
+        merged, failure = _together_or_apart(log, once)
+        if failure is not None:
+            raise failure
+        return sum(merged)
 
-    def _idle(self, log: TopicLog, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
-        """Leave out the partitions that are paused, quarantined or being worked on."""
+    def _idle(self, log: TopicLog, logs: Sequence[PartitionLog], only: int | None) -> list[PartitionLog]:
+        """Return the partitions, or the one that is wanted, without those that are paused or being worked on."""
+        wanted = [one for one in logs if only in {None, one.partition}]
         paused = log.decisions().pauses
-        return [one for one in logs if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
+        return [one for one in wanted if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
-        self.locks.forget(log)
         self._reported_resets = {place: seen for place, seen in self._reported_resets.items() if place[0] != log.paths.root}
         self._unreadable = {place for place in self._unreadable if place[0] != log.paths.root}
         metrics.forget_topic(log.name)
@@ -361,17 +378,27 @@ class Cleaner:
                 )
 
 
-def _report_uncleanable(log: PartitionLog, reason: str, last_stable_offset: int | None) -> None:
-    """Write why a partition is left alone, and its bounds, of which the last stable offset may not be known."""
-    _LOG.error(
-        "partition uncleanable",
-        topic=log.topic,
-        partition=log.partition,
-        reason=reason,
-        last_stable_offset=last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-    )
+def _together_or_apart(log: TopicLog, once: Callable[[int | None], T]) -> tuple[list[T], Exception | None]:
+    """Do something for all partitions of a topic (None) or, when that fails, for each by itself.
+
+    Return what it returned, and what went wrong with the first partition of which something did.
+    """
+    try:
+        return [retry_on_conflict(lambda: once(None))], None
+    except _OF_NO_PARTITION:
+        raise
+    except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+        _LOG.warning("maintenance failed, retrying each partition", topic=log.name, error=first_line(error))
+    done: list[T] = []
+    failure: Exception | None = None
+    for partition in range(log.decisions().partitions):
+        try:
+            done.append(retry_on_conflict(lambda: once(partition)))  # noqa: B023  called at once
+        except _OF_NO_PARTITION:
+            raise
+        except Exception as error:  # noqa: BLE001  as above
+            failure = failure or error
+    return done, failure
 
 
 def report_cleaned(receipt: CleaningReceipt) -> None:

@@ -1,4 +1,4 @@
-"""Who works on which partition in this process, and what has been found uncleanable: one `PartitionLocks` for all handles of all log.dirs.
+"""Who works on which partition in this process: one `PartitionLocks` for all handles of all log.dirs.
 
 ```
  handle A   round on fruit/0, fruit/1 ──────────►
@@ -37,7 +37,6 @@ class PartitionLocks:
     def __init__(self) -> None:
         """Begin with every partition idle."""
         self._in_progress: set[Place] = set()
-        self._uncleanable: dict[Place, str] = {}
         self._kept_away: set[str] = set()
         self._awaited: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -50,7 +49,7 @@ class PartitionLocks:
     def _obstacle(self, root: str, partition: int) -> Obstacle | None:
         if root in self._kept_away or (root, partition) in self._in_progress:
             return Obstacle.IN_PROGRESS
-        return Obstacle.UNCLEANABLE if (root, partition) in self._uncleanable else None
+        return None
 
     @contextmanager
     def in_progress(self, log: TopicLog, partitions: Sequence[int]) -> Iterator[None]:
@@ -118,30 +117,6 @@ class PartitionLocks:
         finally:
             with self._lock:
                 self._kept_away.discard(log.paths.place)
-
-    # --- quarantine ---------------------------------------------------------------------------------------------------------------------
-
-    def uncleanable(self, log: TopicLog) -> dict[int, str]:
-        """Return the quarantined partitions of a topic, each with the reason."""
-        with self._lock:
-            found = [(place[1], reason) for place, reason in self._uncleanable.items() if place[0] == log.paths.place]
-        return dict(sorted(found))
-
-    def quarantine(self, log: TopicLog, partition: int, reason: str) -> None:
-        """Mark a partition uncleanable."""
-        with self._lock:
-            self._uncleanable[log.paths.place, partition] = reason
-
-    def release(self, log: TopicLog, partitions: Collection[int]) -> None:
-        """Lift the quarantine of partitions after a cleaning that succeeded."""
-        with self._lock:
-            for one in partitions:
-                self._uncleanable.pop((log.paths.place, one), None)
-
-    def forget(self, log: TopicLog) -> None:
-        """Drop the quarantine of a topic that is gone: a new topic in the same place inherits nothing. Work in progress ends by itself."""
-        with self._lock:
-            self._uncleanable = {place: reason for place, reason in self._uncleanable.items() if place[0] != log.paths.place}
 
 
 #: Those of this process.

@@ -6,7 +6,7 @@
            look at transactions that hang          end them
            one pass over what is eligible          throttled together
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
-           small files of closed segments          of topics without compact, then too, and on until they are joined
+           small files                             each log.retention.check.interval.ms, and on until they are merged
            a checkpoint of the Delta log           after a hundred commits, so that hardly an append writes one
            VACUUM, dead letters, producers, ledger each hour
 ```
@@ -169,8 +169,9 @@ class MaintenanceScheduler:
         return False
 
     def _maintain(self, log: TopicLog) -> bool:
-        """Tend one topic; return whether there may be more to clean or to join."""
-        more = self._guarded(log, lambda log: self._clean(log) if log.config().compacted else self._merge(log))
+        """Tend one topic; return whether there may be more to clean or to merge."""
+        more = self._guarded(log, self._clean)
+        more = self._guarded(log, self._merge) or more
         self._guarded(log, self._retain)
         self._guarded(log, self._checkpoint)
         self._guarded(log, self._keep_tidy)
@@ -236,14 +237,14 @@ class MaintenanceScheduler:
         self.cleaner.apply_retention(log, now_ms=now_ms)
 
     def _merge(self, log: TopicLog) -> bool:
-        """Join small files, about a segment of each partition; return whether there were any: then it is due again at once.
+        """Merge small files, about a segment of each partition; return whether there were any: then it is due again at once.
 
-        That ends: a segment that was written has one slice, and a closed one gets no more.
+        That ends: what was merged is merged again only with what has been appended since.
         """
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if self.stop.is_set() or not due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
             return False
-        if not self.cleaner.merge(log, now_ms=now_ms, pacing=self.pacing):
+        if not self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing):
             return False
         due.merge_ms = 0
         return True

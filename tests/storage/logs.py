@@ -15,6 +15,7 @@ from lastword.storage.files.data_files import SliceWriter, complete
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.schema import DATA_SCHEMA, PLACE_COLUMNS, log_properties, log_schema
 from tests.compaction.logs import DrawnRow, arrow_rows, drawn_rows
+from tests.compaction.logs import rows as drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,11 @@ class DiskLog:
         """Commit files as an append that was planned with a snapshot (default: the newest)."""
         metadata = CommitMetadata(token=new_token(), kind="append")
         return commit_files(self.table, snapshot or self.snapshot(), family=APPEND_APP_ID, metadata=metadata, adds=files)
+
+    def append_each(self, pictures: Sequence[str], *, partition: int = 0, segment: int, now_ms: int = 0) -> None:
+        """Commit the rows of each picture as a slice of its own."""
+        for picture in pictures:
+            self.append([self.written(drawn(picture), partition=partition, segment=segment, now_ms=now_ms)])
 
     def rows(self) -> list[DrawnRow]:
         """Return the rows of the newest version, in the order of the log."""

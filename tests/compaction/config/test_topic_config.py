@@ -76,6 +76,7 @@ def test_a_topic_without_overrides_has_kafkas_defaults() -> None:
         retention_ms=604_800_000,
         segment_bytes=1_073_741_824,
         segment_ms=604_800_000,
+        segment_slices=10_000,
         transaction_timeout_ms=60_000,
     )
 
@@ -269,6 +270,7 @@ def test_another_ratio_is_refused(raw: object) -> None:
         ("retention.ms", -1, LONG_MAX),
         ("segment.bytes", 1024, INT_MAX),
         ("segment.ms", 1, LONG_MAX),
+        ("segment.slices", 1, INT_MAX),
         ("transaction.timeout.ms", 1, LONG_MAX),
     ],
 )
@@ -578,6 +580,8 @@ def raw_values(name: str) -> st.SearchStrategy[object]:
         lambda number, gap, unit: f"{number}{gap}{unit}", st.integers(1024, 2047), st.sampled_from(["", " "]), st.sampled_from(units)
     )
     numbers = st.integers(int(key.minimum), int(key.maximum))
+    if key.kind is Kind.COUNT:
+        return numbers | numbers.map(str)
     return numbers | numbers.map(str) | texts | (st.just(-1) if key.unlimited else st.nothing())
 
 

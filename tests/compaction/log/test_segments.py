@@ -24,6 +24,15 @@ def test_a_segment_is_closed_when_it_is_full() -> None:
     assert not _closed(full, {"segment.bytes": 1_025})
 
 
+def test_a_segment_is_closed_when_it_has_segment_slices_slices() -> None:
+    """Each append is one, unless they were merged; by default that is so many that a service, which merges them, never comes there."""
+    many = replace(_ACTIVE, slices=(731, 740, 750))
+    assert _closed(many, {"segment.slices": 3})
+    assert not _closed(many, {"segment.slices": 4})
+    assert not _closed(replace(_ACTIVE, slices=tuple(range(731, 731 + 9_999))), {})
+    assert _closed(replace(_ACTIVE, slices=tuple(range(731, 731 + 10_000))), {})
+
+
 def test_a_roll_closes_the_segment_that_was_active_then_and_no_later_one() -> None:
     """The roll remembers the log end at its moment: past the label of what it closed, at the label of what came after."""
     assert _closed(_ACTIVE, {}, rolled=800)

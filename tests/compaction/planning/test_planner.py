@@ -363,9 +363,11 @@ def test_a_topic_that_is_not_compacted_is_not_cleaned() -> None:
         assert (found.obstacle, found.eligible_at_ms) == (Obstacle.NOT_COMPACTED, None)
 
 
-def test_force_lifts_quarantine_and_nothing_else() -> None:
+def test_force_lifts_quarantine_and_backoff_and_nothing_else() -> None:
     """A paused partition stays paused, one in progress is left to whoever works on it."""
-    assert _one(drawn(_CLEAN), obstacle=Obstacle.UNCLEANABLE, force=True).trigger is Trigger.FORCED
+    for obstacle in (Obstacle.UNCLEANABLE, Obstacle.RETRY_LATER):
+        assert _one(drawn(_DIRTY), obstacle=obstacle).obstacle is obstacle
+        assert _one(drawn(_CLEAN), obstacle=obstacle, force=True).trigger is Trigger.FORCED
     for obstacle in (Obstacle.PAUSED, Obstacle.IN_PROGRESS):
         assert _one(drawn(_DIRTY), obstacle=obstacle, force=True).obstacle is obstacle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.planning.planner import plan_cleaning
 from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction
@@ -77,20 +78,23 @@ def topic(
     logs: Sequence[PartitionLog] | None = None,
     *,
     uncleanable: Mapping[int, str] | None = None,
+    failing: Mapping[int, str] | None = None,
     receipts: Sequence[CleaningReceipt] = (),
     dead_letters: Sequence[Mapping[str, Any]] = (),
     now_ms: int = NOW_MS,
     **fields: Any,
 ) -> TopicStanding:
-    """Return a topic with the partitions that `logs` draw."""
-    from lastword.compaction.planning.planner import Obstacle  # noqa: PLC0415  beside its only use
-
-    barred = uncleanable or {}
+    """Return a topic with the partitions that `logs` draw; `failing` says why partitions wait for their third try, in two minutes."""
+    failures = {
+        one: CleaningFailure(failures=2, reason=reason, failed_ms=now_ms, retry_ms=retry_ms)
+        for given, retry_ms in ((uncleanable, None), (failing, now_ms + 120_000))
+        for one, reason in (given or {}).items()
+    }
     plan = plan_cleaning(
         logs if logs is not None else [partition()],
         now_ms=now_ms,
         entries=10**6,
-        barred=lambda one: Obstacle.UNCLEANABLE if one.partition in barred else None,
+        barred=lambda one: failures[one.partition].obstacle(now_ms) if one.partition in failures else None,
     )
     newest = {one.partition: one for one in receipts}
     return TopicStanding(
@@ -99,7 +103,7 @@ def topic(
         table_version=12,
         partitions=tuple(
             partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
-            for one, report in zip(plan.partitions, partition_reports(plan, barred), strict=True)
+            for one, report in zip(plan.partitions, partition_reports(plan, failures), strict=True)
         ),
         receipts=tuple(receipts),
         dead_letters=DeadLettersView(count=len(dead_letters), newest=tuple(dead_letters)),

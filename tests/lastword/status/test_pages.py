@@ -140,6 +140,7 @@ def test_open_issues_are_listed_critical_ones_first() -> None:
             "a",
             logs=[partition(settings={"max.compaction.lag.ms": _MINUTE_MS}), partition(f"0:1@{future} 10", partition=1)],
             uncleanable={1: "AnalysisException: boom"},
+            failing={0: "OSError: no answer"},
             readers=(reader("old", 0, seen_ms=1),),
         ),
         topic("b", error="LedgerUnreadable: x"),
@@ -156,6 +157,7 @@ def test_open_issues_are_listed_critical_ones_first() -> None:
         (True, "b", None, "append query files is not running"),
         (True, "b", None, "topic cannot be read"),
         (False, "a", None, "reader old was last seen 20833.3 d ago a"),
+        (False, "a", 0, "cleaning failed 2 in a row"),
         (False, "a", 0, "cleaning is overdue by 2.0 h (max.compac"),
         (False, "a", 1, "a record timestamp is 5.0 h in the futur"),
     ]

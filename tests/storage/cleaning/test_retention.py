@@ -282,10 +282,10 @@ def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_reco
     topic.roll(0, now_ms=T0)
     full = topic.records().drop("partition").collect()
     version = topic.log.snapshot().version
-    assert logs.cleaner.merge(topic.log, now_ms=T0) == 1
+    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 1
     assert [len(one.segments[0].slices) for one in topic.describe().partitions] == [1, 6]
     assert sorted(topic.records().drop("partition").collect()) == sorted(full)
-    assert logs.cleaner.merge(topic.log, now_ms=T0) == 0
+    assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 0
     topic.append(rows(spark, "z=1"), now_ms=T0)
     tail = spark.readStream.format("delta").option("startingVersion", version + 1).load(topic.log.paths.log)
     query = tail.writeStream.format("memory").queryName("tail").trigger(availableNow=True).start()

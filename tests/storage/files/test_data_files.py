@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from lastword.compaction.errors import CorruptLog
 from lastword.storage.files import data_files
 from lastword.storage.files.data_files import DataFile, SliceWriter, complete, from_rows, to_batch, write_slices
 from lastword.storage.files.data_reader import read_columns, row_groups
+from lastword.storage.files.paths import _NumbersErrors
 from lastword.storage.files.schema import DATA_SCHEMA
 from tests.compaction.logs import arrow_rows, rows
 
@@ -102,6 +104,50 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, harm: str) -> None:
         path.write_bytes(whole[: len(whole) // 2] if harm == "cut" else whole[:4] + bytes(200) + whole[204:])
     with pytest.raises(CorruptLog, match=f"{file.path} cannot be read"):
         read_columns(str(tmp_path), {}, file.path, DATA_SCHEMA.names)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "no answer"), TimeoutError("no answer"), PermissionError(errno.EACCES, "no"), pa.ArrowMemoryError("full")]
+)
+def test_what_the_storage_or_the_memory_does_not_give_now_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is raised as it comes: whoever reads may try again. A plain error of pyarrow without a number is about the bytes."""
+    writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
+    writer.write(complete(arrow_rows(rows("0:k=v"))))
+    file: DataFile = writer.close()
+    raised: list[Exception] = [error, OSError("Couldn't deserialize thrift")]
+
+    def failing(*_: object, **__: object) -> None:
+        raise raised[0]
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", failing)
+    with pytest.raises(type(error)) as caught:
+        read_columns(str(tmp_path), {}, file.path, DATA_SCHEMA.names)
+    assert caught.value is error
+    del raised[0]
+    with pytest.raises(CorruptLog, match="cannot be read: Couldn't deserialize thrift"):
+        read_columns(str(tmp_path), {}, file.path, DATA_SCHEMA.names)
+
+
+def test_errors_of_an_object_store_have_a_number() -> None:
+    """delta-rs' have none, as those of a damaged file; a file that is not there stays what it is."""
+
+    class Store:
+        def read(self, _size: int | None) -> bytes:
+            raise self.error
+
+        error: Exception = OSError("Generic S3 error: no answer")
+
+    stream = _NumbersErrors(Store())
+    with pytest.raises(OSError, match="no answer") as caught:
+        stream.read(1)
+    assert caught.value.errno == errno.EIO
+    for error in (FileNotFoundError("gone"), TimeoutError("late"), ValueError("closed")):
+        Store.error = error
+        with pytest.raises(type(error)) as caught_as_is:
+            stream.read(1)
+        assert caught_as_is.value is error
 
 
 def test_files_and_the_folders_made_for_them_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -228,3 +229,38 @@ def test_the_newest_receipt_is_that_of_the_newest_swap_in_whichever_order_they_w
     assert _folded_alike(ledger, lambda today: today.cleaner_checkpoint(0, as_of_version=9)) == 100
     assert ledger.compact(before_ms=5 * _DAY, least_files=1) == 1
     assert _folded_alike(ledger, lambda today: [one.offset for one in today.cleanings[0]]) == [200, 600], "200 tells of a tombstone"
+
+
+def _failed(ledger: Ledger, day: float, version: int, failures: int) -> None:
+    reason: dict[str, Any] = {"reason": f"OSError: {failures}", "retry_ms": 7} if failures else {}
+    _placed(ledger, Kind.FAILURE, day, version, failures=failures, **reason)
+
+
+def test_the_newest_failure_of_a_partition_holds_until_a_success(ledger: Ledger) -> None:
+    """However old it is; failures that are over leave nothing."""
+    assert ledger.read().cleaning_failures() == {}
+    _failed(ledger, 1, 4, 1)
+    _failed(ledger, 2, 4, 2)
+    assert ledger.compact(before_ms=9 * _DAY, least_files=1) == 1
+    failure = _folded_alike(ledger, lambda today: today.cleaning_failure(0))
+    assert failure == CleaningFailure(failures=2, reason="OSError: 2", failed_ms=2 * _DAY, retry_ms=7)
+    assert ledger.read().cleaning_failures() == {0: failure}
+    _failed(ledger, 3, 4, 0)
+    assert _folded_alike(ledger, lambda today: today.cleaning_failures()) == {}
+    assert ledger.compact(before_ms=9 * _DAY, least_files=1) == 2
+    assert [row for row in ledger.rows() if row.kind is Kind.FAILURE] == []
+    assert ledger.read().cleaning_failure(0) is None
+
+
+def test_a_restore_makes_failures_void_that_came_after_what_it_went_back_to(ledger: Ledger) -> None:
+    """The log is another one; a failure before is one of the log that is there again. What a restored success ended does not come back."""
+    _failed(ledger, 1, 50, 1)
+    _placed(ledger, Kind.RESTORE, 2, 60, restored_version=55)
+    assert _folded_alike(ledger, lambda today: list(today.cleaning_failures())) == [0]
+    _failed(ledger, 2, 61, 2)
+    _placed(ledger, Kind.RESTORE, 3, 62, restored_version=60)
+    assert _folded_alike(ledger, lambda today: today.cleaning_failures()) == {}
+    _failed(ledger, 4, 63, 1)
+    _failed(ledger, 4, 64, 0)
+    _placed(ledger, Kind.RESTORE, 5, 65, restored_version=63)
+    assert _folded_alike(ledger, lambda today: today.cleaning_failures()) == {}

@@ -1,4 +1,4 @@
-"""Who works on a partition, who waits for it, and what is uncleanable: the claims of a process, without Spark."""
+"""Who works on a partition, and who waits for it: the claims of a process, without Spark."""
 
 from __future__ import annotations
 
@@ -49,32 +49,6 @@ def test_a_partition_in_progress_is_claimed_until_the_work_ends_however_it_ends(
     with pytest.raises(ZeroDivisionError), found.in_progress(FRUIT, [0]):
         raise ZeroDivisionError
     assert not found.works_on(FRUIT)
-
-
-def test_an_uncleanable_partition_is_left_out_until_a_cleaning_succeeds() -> None:
-    """Whoever forces it may begin; the newest reason counts; to release what is free changes nothing."""
-    found = PartitionLocks()
-    found.quarantine(FRUIT, 1, "bad rows")
-    found.quarantine(FRUIT, 1, "a bad file")
-    assert found.uncleanable(FRUIT) == {1: "a bad file"}
-    assert _obstacles(found, FRUIT) == [None, Obstacle.UNCLEANABLE, None]
-    with found.in_progress(FRUIT, [1]):
-        assert found.obstacle(FRUIT, 1) is Obstacle.IN_PROGRESS, "work comes before quarantine"
-    assert found.obstacle(FRUIT, 1) is Obstacle.UNCLEANABLE, "nobody released it"
-    found.release(FRUIT, [0, 1])
-    assert _obstacles(found, FRUIT) == [None] * 3
-
-
-def test_a_topic_that_is_gone_leaves_no_quarantine_and_its_work_ends_by_itself() -> None:
-    """A new topic in its place inherits nothing; other topics keep theirs."""
-    found = PartitionLocks()
-    found.quarantine(FRUIT, 0, "bad rows")
-    found.quarantine(NUTS, 0, "bad nuts")
-    with found.in_progress(FRUIT, [2]):
-        found.forget(FRUIT)
-        assert _obstacles(found, FRUIT) == [None, None, Obstacle.IN_PROGRESS]
-    assert _obstacles(found, FRUIT) == [None] * 3
-    assert found.uncleanable(NUTS) == {0: "bad nuts"}
 
 
 def test_who_keeps_the_cleaner_away_waits_for_what_is_in_progress_and_bars_what_comes() -> None:

@@ -64,7 +64,7 @@ def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, 
     for partition in (0, 1):
         assert history(topic, partition) == ["1 b=1", "2 a=2", "3 c=1", "4 d=1"]
     assert sorted((one.partition, one.end_offset) for one in topic.receipts()) == [(0, 4), (1, 4)]
-    assert logs.cleaner.uncleanable(topic.log) == []
+    assert topic.log.decisions().cleaning_failures() == {}
 
 
 def test_who_looks_back_between_a_swap_and_its_receipt_does_not_make_it_two(
@@ -218,7 +218,7 @@ def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSess
     deleting.join(60)
     assert ([one.end_offset for one in done[0]], logs.topics()) == ([4], [])
     again = logs.create_topic("doomed", config=_EAGER)
-    assert logs.cleaner.uncleanable(again.log) == []
+    assert again.log.decisions().cleaning_failures() == {}
     _dirty(spark, again, 0)
     assert len(again.clean(T0)) == 1
 

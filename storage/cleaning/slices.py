@@ -1,0 +1,92 @@
+"""The slices of one segment that is written again: by a cleaning, or by a merge that removes nothing.
+
+```
+ rows of the segment    ──────────────────────────────────────────►
+ slices                 │ 412            │ 9871           │ 15330          128 MiB each, at the end of a row group
+                          its first label  each later one is named by its first offset, which no other slice has
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lastword.storage.files.data_files import SliceWriter
+from lastword.storage.files.schema import DATA_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from lastword.storage.files.data_files import DataFile
+
+#: A slice ends after so many bytes of Parquet.
+MAX_SLICE_BYTES: Final = 128 * 2**20
+
+
+class Progress(Protocol):
+    """What a task asks while it works: it may wait, and stop by an exception."""
+
+    def spend(self, counted_bytes: int) -> None:
+        """Return when so many bytes may be read or written."""
+
+
+class SegmentWriter:
+    """Writes rows in offset order as slices of one segment: the first is named `slice_`, each later one by its first offset."""
+
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, str],
+        *,
+        partition: int,
+        segment: int,
+        slice_: int,
+        codec: str,
+        max_slice_bytes: int,
+        progress: Progress,
+    ) -> None:
+        """Write nothing yet; `progress` is asked for all bytes that are written."""
+        self._location, self._options, self._codec = location, storage_options, codec
+        self._partition, self._segment, self._slice = partition, segment, slice_
+        self._max_slice_bytes, self._progress = max_slice_bytes, progress
+        self._counted = 0
+        self._writer: SliceWriter | None = None
+        self._done: list[DataFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows, which continue in offset order."""
+        if self._writer is None:
+            slice_ = int(rows.column("offset")[0].as_py()) if self._done else self._slice
+            self._writer = SliceWriter(
+                self._location, self._options, partition=self._partition, segment=self._segment, slice_=slice_, codec=self._codec
+            )
+        self._writer.write(rows.cast(DATA_SCHEMA))
+        self._count(self._writer.size_bytes)
+        if self._writer.size_bytes >= self._max_slice_bytes:
+            self._end_slice()
+
+    def close(self) -> list[DataFile]:
+        """Finish the last slice and return all of them."""
+        if self._writer is not None:
+            self._end_slice()
+        return self._done
+
+    def abandon(self) -> None:
+        """Close the open file as it is; nobody commits it."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _end_slice(self) -> None:
+        assert self._writer is not None  # noqa: S101  its callers have looked
+        self._done.append(self._writer.close())
+        self._writer = None
+        self._count(self._done[-1].size_bytes)
+        self._counted = 0
+
+    def _count(self, size_bytes: int) -> None:
+        """Count what was written of the open slice since the last call."""
+        if size_bytes > self._counted:
+            self._progress.spend(size_bytes - self._counted)
+            self._counted = size_bytes
