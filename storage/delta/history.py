@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from pyarrow import fs
+
+from lastword.compaction.errors import CorruptLog
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
-    from pyarrow import fs
+
+_COMMIT: Final = re.compile(r"\d{20}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +90,7 @@ def commits_since(table: DeltaTable, since_version: int, until_version: int | No
     `until_version` is by default the version that `table` has loaded. Each commit is read by itself: the history of delta-rs numbers its
     entries by their place, and reads all of the log again.
     """
-    filesystem = filesystem_of(table.table_uri, table._storage_options or {})  # noqa: SLF001  the handle does not say it otherwise
+    filesystem = table_files(table)
     found = []
     for version in range(table.version() if until_version is None else until_version, since_version, -1):
         try:
@@ -164,8 +169,35 @@ def commit_file(version: int) -> str:
 
 
 def commit_actions(filesystem: fs.FileSystem, version: int) -> list[dict[str, Any]]:
-    """Return the actions of a commit."""
-    return [json.loads(line) for line in _read(filesystem, version).splitlines() if line.strip()]
+    """Return the actions of a commit. Raises `CorruptLog` for one that is empty (`check_commits`)."""
+    text = _read(filesystem, version)
+    if not text:
+        raise _empty(commit_file(version))
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+
+def check_commits(table: DeltaTable, since_version: int | None = None) -> None:
+    """Raise `CorruptLog` naming a commit that is empty: delta-rs takes it for one that changes nothing, and what it held would be lost.
+
+    A machine that loses its power may leave such a file. All commits that are there are looked at, or those after `since_version`.
+    """
+    filesystem = table_files(table)
+    if since_version is None:
+        found = filesystem.get_file_info(fs.FileSelector("_delta_log"))
+    else:
+        found = filesystem.get_file_info([commit_file(version) for version in range(since_version + 1, table.version() + 1)])
+    for one in found:
+        if one.type == fs.FileType.File and one.size == 0 and _COMMIT.fullmatch(one.base_name):
+            path = f"{table.table_uri}/_delta_log/{one.base_name}"
+            raise _empty(path)
+
+
+def _empty(path: str) -> CorruptLog:
+    message = (
+        f"{path} is empty: the machine stopped while it was written, and no writer was told that it is committed. Stop what writes to the "
+        "table, delete this file if it is the newest of the folder, and start again; if it is not, restore it from a copy"
+    )
+    return CorruptLog(message)
 
 
 def _commit_info(filesystem: fs.FileSystem, version: int) -> dict[str, Any] | None:

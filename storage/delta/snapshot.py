@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
+from lastword.storage.delta.history import check_commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,7 +122,8 @@ class LogSnapshot:
 
     @staticmethod
     def of(table: DeltaTable) -> LogSnapshot:
-        """Take a snapshot of the version that `table` has loaded."""
+        """Take a snapshot of the version that `table` has loaded; raise `CorruptLog` for a damaged Delta log."""
+        check_commits(table)
         return LogSnapshot(
             version=table.version(),
             append_txn=txn_version(table, APPEND_APP_ID),

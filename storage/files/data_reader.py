@@ -103,13 +103,13 @@ def _damage_named(place: str) -> Iterator[None]:
     except _NO_DAMAGE:
         raise
     except (pa.ArrowException, OSError) as error:
-        if not _is_damage(error):
+        if not is_damage(error):
             raise
         message = f"{place} cannot be read: {error}"
         raise CorruptLog(message) from error
 
 
-def _is_damage(error: Exception) -> bool:
+def is_damage(error: Exception) -> bool:
     """Tell an error that names a file which is cut, garbled or not there from one of the storage that holds it.
 
     An error of the storage has a number or a class of its own; what pyarrow says of bytes that are no Parquet is a plain `OSError` or one

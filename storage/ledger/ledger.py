@@ -17,10 +17,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
-from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic
+from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic, first_line
+from lastword.storage.delta.history import check_commits
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files import schema
+from lastword.storage.files.data_reader import is_damage
 from lastword.storage.files.row_files import read_row_file, write_row_file
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
 
@@ -162,12 +164,16 @@ class Ledger:
                 self._table = DeltaTable(self._uri, storage_options=self._options)
             else:
                 self._table.update_incremental()
-        except (TableNotFoundError, DeltaError) as error:
+        except TableNotFoundError as error:
             self._table, self._version = None, -1
             message = f"topic {self._topic} does not exist (no ledger at {self._uri})"
             raise UnknownTopic(message) from error
+        except DeltaError as error:
+            self._table, self._version = None, -1
+            raise self._unreadable(first_line(error)) from error
         if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
             return
+        check_commits(self._table, None if self._version < 0 else self._version)
         paths = [one.path for one in current_files(self._table)]
         self._rows = {path: self._rows[path] if path in self._rows else self._read(path) for path in paths}
         self._app_version = txn_version(self._table, _APP_ID)
@@ -177,12 +183,18 @@ class Ledger:
         try:
             return _from_arrow(read_row_file(self._uri, self._options, path))
         except (OSError, ValueError, pa.ArrowException) as error:
-            message = (
-                f"topic {self._topic}: the ledger cannot be read ({path}: {error}). Put the file back; or move the folder {self._uri} away "
-                "and create the topic again with the same number of partitions: no record is lost, but settings, rolls, log starts and "
-                "transactional ids are"
-            )
-            raise LedgerUnreadable(message) from error
+            if not is_damage(error):
+                raise
+            why = f"{path}: {error}"
+            raise self._unreadable(why) from error
+
+    def _unreadable(self, why: str) -> LedgerUnreadable:
+        message = (
+            f"topic {self._topic}: the ledger cannot be read ({why}). Put the file back; or move the folder {self._uri} away and "
+            "create the topic again with the same number of partitions: no record is lost, but settings, rolls, log starts and "
+            "transactional ids are"
+        )
+        return LedgerUnreadable(message)
 
     def _identity(self) -> tuple[int, int] | None:
         """Return what tells a ledger from another at the same local path; None on an object store.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from pyspark.sql import functions as F
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
 from lastword.compaction.producers import Control
 from lastword.compaction.read_positions import Extent, Position
 from lastword.storage.delta.plan_values import by_partition
@@ -41,6 +41,8 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
 #: The column that `flagged_aborted` adds.
 ABORTED: Final = "__aborted"
+#: Settings of a session with which Spark leaves out the rows of a file that it cannot read.
+_LOSSY: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 #: What an entry costs in the memory of every task when keys, or positions, are sent to it; and the share of the heap that they may take.
 _KEY_BYTES: Final = 128
 _POSITION_BYTES: Final = 64
@@ -128,7 +130,19 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
 
 
 def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
+    check_session(spark)
     return spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+
+
+def check_session(spark: SparkSession) -> None:
+    """Raise `InvalidConfiguration` for a session that would leave out the rows of a file which cannot be read, and say nothing."""
+    found = [(key, spark.conf.get(key, "false") or "") for key in _LOSSY]
+    wrong = [
+        Violation(key=key, value=value, allowed="false: rows of the log would be left out") for key, value in found if value != "false"
+    ]
+    if wrong:
+        subject = "the Spark session"
+        raise InvalidConfiguration(subject, wrong)
 
 
 def _seen(table: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:

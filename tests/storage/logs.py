@@ -18,7 +18,7 @@ from tests.compaction.logs import DrawnRow, arrow_rows, drawn_rows
 from tests.compaction.logs import rows as drawn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from lastword.storage.files.data_files import DataFile
@@ -65,10 +65,10 @@ class DiskLog:
         writer.write(table)
         return writer.close()
 
-    def append(self, files: Sequence[DataFile], snapshot: LogSnapshot | None = None) -> int:
+    def append(self, files: Sequence[DataFile], snapshot: LogSnapshot | None = None, transactions: Mapping[str, int] | None = None) -> int:
         """Commit files as an append that was planned with a snapshot (default: the newest)."""
-        metadata = CommitMetadata(token=new_token(), kind="append")
-        return commit_files(self.table, snapshot or self.snapshot(), family=APPEND_APP_ID, metadata=metadata, adds=files)
+        metadata, planned = CommitMetadata(token=new_token(), kind="append"), snapshot or self.snapshot()
+        return commit_files(self.table, planned, family=APPEND_APP_ID, metadata=metadata, adds=files, transactions=transactions)
 
     def append_each(self, pictures: Sequence[str], *, partition: int = 0, segment: int, now_ms: int = 0) -> None:
         """Commit the rows of each picture as a slice of its own."""

@@ -13,8 +13,10 @@ from deltalake.exceptions import CommitFailedError
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, CorruptLog
 from lastword.storage.delta import commit
 from lastword.storage.delta.commit import commit_files, new_token
+from lastword.storage.delta.following import follow
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, LogSnapshot, txn_version
+from lastword.storage.files.paths import filesystem_of
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog, offsets
 from tests.storage.storm import storm
@@ -233,6 +235,34 @@ def test_files_without_statistics_are_an_error_and_never_nothing(log: DiskLog) -
     log.append([bare])
     with pytest.raises(CorruptLog, match=r"1 files have no statistics \(num_records\), such as partition=0/segment=0/slice=4/part-"):
         log.snapshot()
+
+
+def test_a_commit_that_the_power_cut_left_empty_is_an_error_and_not_nothing(log: DiskLog) -> None:
+    """delta-rs takes an empty file for a commit that changes nothing: its offsets would be given again."""
+    before = log.snapshot()
+    log.append([log.written(rows("4:c=1"), segment=0)])
+    newest = Path(log.location, "_delta_log", f"{log.table().version():020}.json")
+    newest.write_bytes(b"")
+    with pytest.raises(CorruptLog, match=f"{newest.name} is empty"):
+        log.snapshot()
+    with pytest.raises(CorruptLog, match=f"{newest.name} is empty"):
+        follow(filesystem_of(log.location, {}), before)
+    newest.unlink()  # as the error says
+    assert offsets(log) == [0, 1, 2, 3]
+    log.append([log.written(rows("4:d=1"), segment=0)])
+    assert offsets(log) == [0, 1, 2, 3, 4]
+
+
+def test_a_micro_batch_is_recognised_after_its_commit_is_gone(log: DiskLog) -> None:
+    """Delta removes commits after days; a checkpoint keeps the versions of application ids."""
+    log.append([log.written(rows("4:c=1"), segment=0)], transactions={"query": 7})
+    for offset in range(5, 9):
+        log.append([log.written(rows(f"{offset}:c=1"), segment=0)])
+    log.table().create_checkpoint()
+    for commit_file in sorted(Path(log.location, "_delta_log").glob("*.json"))[:-1]:
+        commit_file.unlink()
+    assert txn_version(log.table(), "query") == 7
+    assert offsets(log) == list(range(9))
 
 
 def test_several_processes_commit_to_one_table_and_every_offset_is_given_once(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lastword.compaction.config.keys import DAY_MS
+from lastword.compaction.errors import CorruptLog, LedgerUnreadable
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
@@ -15,7 +17,6 @@ from lastword.storage.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from lastword.storage.ledger.decisions import Decisions
 
@@ -264,3 +265,23 @@ def test_a_restore_makes_failures_void_that_came_after_what_it_went_back_to(ledg
     _failed(ledger, 4, 64, 0)
     _placed(ledger, Kind.RESTORE, 5, 65, restored_version=63)
     assert _folded_alike(ledger, lambda today: today.cleaning_failures()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"), [(b"", CorruptLog, "is empty"), (b'{"add":{"pa', LedgerUnreadable, "cannot be read")]
+)
+def test_a_decision_that_the_power_cut_short_is_an_error_and_not_nothing(
+    ledger: Ledger, text: bytes, error: type[Exception], message: str
+) -> None:
+    """A log start that is forgotten would bring deleted records back. It is noticed by who has the ledger open, and by who opens it."""
+    ledger.append([Decision(kind=Kind.START, time_ms=1, partition=0, offset=5, table_version=1)])
+    opened = Ledger(ledger._uri, "fruit")  # noqa: SLF001  the same folder
+    opened.read()
+    ledger.append([Decision(kind=Kind.START, time_ms=2, partition=0, offset=9, table_version=1)])
+    newest = max(Path(ledger._uri, "_delta_log").glob("*.json"))  # noqa: SLF001
+    newest.write_bytes(text)
+    for one in (opened, Ledger(ledger._uri, "fruit")):  # noqa: SLF001
+        with pytest.raises(error, match=message):
+            one.read()
+    newest.unlink()
+    assert Ledger(ledger._uri, "fruit").read().log_start_offset(0) == 5  # noqa: SLF001
