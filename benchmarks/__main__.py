@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, measure, metadata, readers, results, status, transactions
+from benchmarks import append, arrow, cleaning, measure, metadata, readers, results, rounds, status, transactions
 
 _ALL = {
     "append": append.run,
@@ -14,6 +14,8 @@ _ALL = {
     "rewrite": cleaning.against_rewrite,
     "merge": cleaning.against_merge,
     "incremental": cleaning.incremental,
+    "kafka": rounds.against_kafka,
+    "small": rounds.small,
     "planning": cleaning.planning,
     "metadata": metadata.run,
     "throttle": cleaning.throttled,

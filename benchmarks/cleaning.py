@@ -1,12 +1,12 @@
 """What cleaning costs: against a plain rewrite, against MERGE, as the clean section grows, in planning and in memory.
 
 (a) 4 M records of about 200 B, 90 % superseded, 4 partitions × 20 segments, against a plain Spark rewrite that reads the same and keeps
-    10 %: at most 1.6×, aim 1.25×. Processor time is given beside the time, as a machine that does other things too spoils the latter.
+    10 %: at most half of its time. Processor time is given beside the time, as a machine that does other things too spoils the latter.
 (b) Upkeep of a latest-per-key table, 20 micro-batches of 200,000 updates: appends and cleanings against MERGE in foreachBatch; over 400,000
     keys at least 3× cheaper, over 2 M keys at least 5×. Twice: with segments of the default size, rolled and cleaned after the last
     micro-batch, so that everything is clean then; and with segments of 32 MiB, which six micro-batches fill, where the cleaner is asked
     after each micro-batch and cleans when its dirty ratio (the default, 0.5) says so. All of it runs over 100,000 keys first, to warm up.
-(c) 100,000 dirty records whose keys live in 5 % of the clean segments, the clean section 1 M, 4 M, 8 M: less than 1.5× from first to last,
+(c) 100,000 dirty records whose keys live in 5 % of the clean segments, the clean section 1 M, 4 M, 8 M: less than 1.3× from first to last,
     and the segments written again are those 5 %.
 (d) Planning 1,000 partitions × 100 segments from loaded metadata: under 1 s and 300 MB.
 (e) Peak memory of a cleaning at one map budget, for 1 M and 16 M records: the same. What lives is what a full collection leaves, by the
@@ -156,7 +156,7 @@ def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
         )
         seconds = [[one for one, _ in measured[_WARM_UP:]] for measured in (theirs, ours)]
         order = "in turn" if in_turn else "at random"
-        headline(f"clean 4 M records, 90 % superseded, keys {order}", "a plain Spark rewrite that keeps 10 %", *seconds, goal=0.625)
+        headline(f"clean 4 M records, 90 % superseded, keys {order}", "a plain Spark rewrite that keeps 10 %", *seconds, goal=2)
         kept = sum(one.records_after for one in receipts)
         index = max(one.index_ms for one in receipts) / 1000
         return [
@@ -168,7 +168,7 @@ def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
             f"{index:.2f}",
             f"{our_s / their_s:.2f}",
             f"{our_cpu_s / their_cpu_s:.2f}",
-            "≤ 1.6 (aim 1.25)",
+            "≤ 0.5",
         ]
 
 
@@ -279,7 +279,7 @@ def incremental() -> None:
             medians.append([statistics.median(column) for column in zip(*spent[1:], strict=True)])
             ratios = [f"{now / first:.2f}" for now, first in zip(medians[-1], medians[0], strict=True)]
             seconds = [f"{one:.2f}" for one in medians[-1]]
-            rows.append([f"{count:,}", *seconds, f"{rewritten} of {len(before) - _PARTITIONS}", *ratios, "< 1.5"])
+            rows.append([f"{count:,}", *seconds, f"{rewritten} of {len(before) - _PARTITIONS}", *ratios, "< 1.3"])
     columns = ["clean section", "s", "processor s", "clean segments written", "ratio", "of processor time", "bound"]
     report("(c) 100,000 dirty records, keys in 5 % of the segments", rows, columns)
 

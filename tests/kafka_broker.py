@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -26,6 +27,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from lastword.spark.jars import jars
@@ -73,8 +76,16 @@ _LOG4J = """\
 Configuration:
   status: warn
   Appenders: {Console: {name: out, target: SYSTEM_OUT, PatternLayout: {pattern: "%d{HH:mm:ss,SSS} %p %c{1} %m%n"}}}
-  Loggers: {Root: {level: WARN, AppenderRef: {ref: out}}}
+  Loggers:
+    Root: {level: WARN, AppenderRef: {ref: out}}
+    Logger: [{name: org.apache.kafka.storage.internals.log, level: INFO}]
 """
+#: What the cleaner writes after each partition (LogCleaner.recordStats): which, from where to where, in how many seconds.
+_CLEANED = re.compile(
+    r"cleaned log (?P<topic>\S+)-(?P<partition>\d+) \(dirty section = \[(?P<first>\d+), (?P<end>\d+)\)?\]?"
+    r".*?log processed in (?P<seconds>[\d,.]+) seconds",
+    re.DOTALL,
+)
 
 
 class Record(NamedTuple):
@@ -90,9 +101,10 @@ class Record(NamedTuple):
 class KafkaBroker:
     """A broker that runs inside a `with` block; `properties` are added to its server.properties and win."""
 
-    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
-        """Remember the properties; nothing runs yet."""
+    def __init__(self, properties: Mapping[str, str] | None = None, *, jvm: Sequence[str] = _JVM) -> None:
+        """Remember the properties and the options of the JVM; nothing runs yet."""
         self.bootstrap_servers = ""
+        self._jvm = tuple(jvm)
         self._properties = dict(properties or {})
         self._folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,6 +135,18 @@ class KafkaBroker:
         """Delete a topic and return when the broker no longer knows it."""
         self._admin.delete_topics([name])[name].result(_ANSWER_SECONDS)
         self._wait(f"topic {name} to be gone", lambda: name not in self._admin.list_topics(timeout=_ANSWER_SECONDS).topics)
+
+    def alter_topic(self, name: str, key: str, value: str) -> None:
+        """Change one setting of a topic."""
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(_ANSWER_SECONDS)
+
+    def cleanings(self) -> list[tuple[str, int, int, float]]:
+        """Return the cleanings that the broker has logged: topic, first dirty offset, end, seconds."""
+        text = (self._folder / "broker.log").read_text(encoding="utf-8", errors="replace")
+        found = _CLEANED.finditer(text)
+        return [(one["topic"], int(one["first"]), int(one["end"]), float(one["seconds"].replace(",", ""))) for one in found]
 
     def topic_id(self, name: str) -> str:
         """Return the topic's id in Kafka's text form (22 characters of base64): another one after delete and create."""
@@ -213,7 +237,7 @@ class KafkaBroker:
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home) / "bin" / "java") if home else "java"
         class_path = os.pathsep.join(str(jar.resolve()) for jar in jars("broker"))
-        command = [java, *_JVM, "-Dlog4j2.configurationFile=log4j2.yaml", "-cp", class_path, main, *arguments]
+        command = [java, *self._jvm, "-Dlog4j2.configurationFile=log4j2.yaml", "-cp", class_path, main, *arguments]
         return subprocess.Popen(command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603  our own command line
 
     def _answers(self) -> bool:

@@ -1,0 +1,149 @@
+"""Rounds of cleaning without Spark: a small one, and a large one against Kafka's own cleaner on the same records.
+
+(f) 1 M records of 208 B (key and value) over 100,000 keys at random, in one partition: Kafka's cleaner in a live broker, with one cleaner
+    thread and its default buffers, as it logs its own time; and ours, one partition, so one core. Topic by topic in turns: at least 4× its
+    bytes a second.
+(g) Two partitions with 1,000 dirty records and 100,000 clean ones each: a round, from planning to the receipts, in at most 0.3 s, in a
+    process without a JVM.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from benchmarks.measure import headline, report
+from lastword import LogDir, clock
+from lastword.storage.delta.commit import new_token
+from lastword.storage.delta.history import CommitMetadata
+from lastword.storage.delta.snapshot import APPEND_APP_ID
+from lastword.storage.files.data_files import SliceWriter, complete
+from tests.kafka_broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lastword import Topic
+    from lastword.storage.files.data_files import DataFile
+
+_COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+_RECORDS = 1_000_000
+_KEYS = 100_000
+_KEY_BYTES = 16
+_VALUE_BYTES = 192
+_APPENDS = 20
+_WARM_UP = 1
+_ROUNDS = 3
+#: The broker as it runs for others: both compilers, and memory for its buffers.
+_JVM = ("-Xmx2g", "-XX:+UseG1GC", "-Djava.awt.headless=true")
+_SMALL_ROUNDS = 9
+
+
+def against_kafka() -> None:
+    """Measure (f)."""
+    draw = random.Random(7)
+    keys = [f"{number:0{_KEY_BYTES}d}".encode() for number in range(_KEYS)]
+    block = draw.randbytes(2**20).hex().encode()
+    records = [(draw.choice(keys), _value(block, draw)) for _ in range(_RECORDS)]
+    properties = {
+        "log.cleaner.dedupe.buffer.size": str(128 * 2**20),
+        "log.cleaner.io.buffer.size": str(512 * 2**10),
+        "log.cleaner.threads": "1",
+    }
+    theirs, ours, sections = [], [], []
+    with KafkaBroker(properties, jvm=_JVM) as broker, tempfile.TemporaryDirectory() as folder:
+        logs = LogDir(None, folder)
+        for number in range(_WARM_UP + _ROUNDS):
+            dirty, seconds = _cleaned_by_kafka(broker, f"k{number}", records)
+            theirs.append(seconds / dirty)
+            sections.append(dirty)
+            ours.append(_cleaned_here(logs, f"k{number}", records[:dirty]) / dirty)
+    theirs, ours = theirs[_WARM_UP:], ours[_WARM_UP:]
+    headline("clean 1 M records of 208 B in one partition, keys at random", "Kafka's cleaner in a live broker", theirs, ours, goal=4)
+    size = (_KEY_BYTES + _VALUE_BYTES) / 2**20
+    row = [f"{statistics.median(sections):,}", *(f"{size / statistics.median(each):.0f} MiB/s" for each in (theirs, ours))]
+    report("(f) bytes of keys and values cleaned a second", [row], ["dirty records", "Kafka", "lastword"])
+
+
+def small() -> None:
+    """Measure (g)."""
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        logs = LogDir(None, folder)
+        for number in range(_SMALL_ROUNDS):
+            topic = logs.create_topic(f"s{number}", partitions=2, config=_COMPACT)
+            _append(topic, [(b"%016d" % at, b"v" * _VALUE_BYTES) for at in range(100_000)])
+            topic.roll()
+            topic.clean(force=True)
+            _append(topic, [(b"%016d" % (at * 90), b"w" * _VALUE_BYTES) for at in range(1_000)])
+            topic.roll()
+            begun = time.perf_counter()
+            receipts = topic.clean()
+            seconds.append(time.perf_counter() - begun)
+            assert [one.records_after for one in receipts] == [100_000, 100_000]  # noqa: S101
+    text = f"{statistics.median(seconds):.3f} s [{min(seconds):.3f}–{max(seconds):.3f}]"
+    report("(g) a round over 2 partitions, 1,000 dirty and 100,000 clean records each, no JVM", [[text, "≤ 0.3 s"]], ["round", "bound"])
+
+
+def _value(block: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(block) - _VALUE_BYTES)
+    return block[at : at + _VALUE_BYTES]
+
+
+def _cleaned_by_kafka(broker: KafkaBroker, name: str, records: Sequence[tuple[bytes, bytes]]) -> tuple[int, float]:
+    """Produce records to a topic that is not compacted yet, let it be, and return how many were cleaned in how many seconds."""
+    broker.create_topic(name, config={"cleanup.policy": "delete", "segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.01"})
+    for first in range(0, len(records), 100_000):
+        broker.produce(name, ((0, *record) for record in records[first : first + 100_000]))
+    broker.alter_topic(name, "cleanup.policy", "compact")
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        mine = [one for one in broker.cleanings() if one[0] == name]
+        if mine:
+            _, first, end, seconds = mine[0]
+            return end - first, seconds
+        time.sleep(0.2)
+    message = f"Kafka has not cleaned {name} in 120 s"
+    raise RuntimeError(message)
+
+
+def _cleaned_here(logs: LogDir, name: str, records: Sequence[tuple[bytes, bytes]]) -> float:
+    """Append records to one partition, and return in how many seconds a round has cleaned them."""
+    topic = logs.create_topic(name, config=_COMPACT)
+    step = -(-len(records) // _APPENDS)
+    for first in range(0, len(records), step):
+        _append(topic, records[first : first + step], partitions=1)
+        topic.roll()
+    begun = time.perf_counter()
+    [receipt] = topic.clean(force=True)
+    assert receipt.records_before == len(records)  # noqa: S101
+    return time.perf_counter() - begun
+
+
+def _append(topic: Topic, records: Sequence[tuple[bytes, bytes]], *, partitions: int = 2) -> None:
+    """Append records to each partition, as an append does: a file each, in one commit."""
+    snapshot = topic.log.snapshot()
+    ends = snapshot.log_end_offsets(topic.log.decisions().partitions)
+    files = [_file(topic.log.paths.log, partition, ends[partition], records) for partition in range(partitions)]
+    topic.log.commit(snapshot, family=APPEND_APP_ID, metadata=CommitMetadata(token=new_token(), kind="append"), adds=files)
+
+
+def _file(location: str, partition: int, first: int, records: Sequence[tuple[bytes, bytes]]) -> DataFile:
+    times = pa.array([clock.now_ms() * 1000] * len(records), pa.int64()).cast(pa.timestamp("us", "UTC"))
+    rows = pa.table(
+        {
+            "offset": pa.array(range(first, first + len(records)), pa.int64()),
+            "key": pa.array([key for key, _ in records], pa.binary()),
+            "value": pa.array([value for _, value in records], pa.binary()),
+            "timestamp": times,
+            "appended_at": times,
+        }
+    )
+    writer = SliceWriter(location, {}, partition=partition, segment=first, slice_=first, codec="zstd")
+    writer.write(complete(rows))
+    return writer.close()
