@@ -154,9 +154,15 @@ class KafkaBroker:
         return str(described.topic_id)
 
     def produce(
-        self, topic: str, records: Iterable[Record | tuple[object, ...]], *, transactional_id: str | None = None, abort: bool = False
+        self,
+        topic: str,
+        records: Iterable[Record | tuple[object, ...]],
+        *,
+        transactional_id: str | None = None,
+        abort: bool = False,
+        compression: str = "none",
     ) -> list[int]:
-        """Send records in order and return their offsets, in order; tuples are read as `Record`s.
+        """Send records in order and return their offsets, in order; tuples are read as `Record`s. `compression` is the producer's.
 
         With a `transactional_id` they are one transaction, ended by COMMIT, or by ABORT when `abort` says so.
         """
@@ -164,6 +170,7 @@ class KafkaBroker:
             message = "abort=True needs a transactional_id"
             raise ValueError(message)
         config: dict[str, str | int | bool] = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 1, "log_level": 0}
+        config["compression.type"] = compression
         if transactional_id is not None:
             config["transactional.id"] = transactional_id
         producer = Producer(config)
