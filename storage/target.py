@@ -164,7 +164,7 @@ class Target:
         rows = target.toDF().alias("target").join(F.broadcast(gone.alias("gone")), F.expr(same)).count()
         if rows:
             target.alias("target").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
-        features = target.detail().select("tableFeatures").collect()[0]["tableFeatures"]
+        features = DeltaTable(self.location, storage_options=self._options).protocol().writer_features
         if "deletionVectors" in (features or ()):  # a deleted row is in its file still
             spark.sql(f"REORG TABLE delta.`{self.location.replace('`', '``')}` APPLY (PURGE)")
         return rows

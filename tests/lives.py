@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pytest
 
@@ -52,6 +52,9 @@ def _crashing(at: CrashPoint | None) -> Iterator[None]:
 
 class Lives(ABC):
     """A topic and its model, living through the same history; a cleaning has one of some map budgets: `slots`."""
+
+    #: The steps after which everything is compared.
+    compared: ClassVar[frozenset[str]] = frozenset({"append", "clean", "retain", "purge", "merge"})
 
     def __init__(self, logs: LogDir, chance: random.Random, name: str, partitions: int, *, slots: Sequence[int] = (10_000,)) -> None:
         """Create the topic, and begin at `T0`."""
@@ -244,5 +247,5 @@ class Lives(ABC):
             step = self.chance.choices(list(weighted), list(weighted.values()))[0]
             self.done.append(step)
             getattr(self, step)()
-            if step in {"append", "clean", "retain", "purge", "merge"}:
+            if step in self.compared:
                 self.compare()
