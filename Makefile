@@ -27,8 +27,8 @@ demo: java .jars/.spark ## the airports of the world as a compacted changelog
 
 # The rules' coverage is measured in one process, the other tests run in two; JAVA_HOME leads nowhere, so that a test which needs a JVM
 # without saying so fails.
-quick: lint types layers ## what to run before each commit: style, types, layers, and all tests that need no JVM; under a minute
-	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal -m 'not jvm and not torture'
+quick: lint types layers ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
+	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal -m 'not jvm and not long and not torture'
 
 test: java ## every check: style, types, layers, coverage, all tests (not the torture)
 	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers coverage .jars/.broker \

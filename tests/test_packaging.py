@@ -80,6 +80,7 @@ def test_the_wheel_has_one_import_root_and_every_file_once(wheel: Path) -> None:
     assert {"lastword/spark/jars.lock", "lastword/py.typed", "pyspark_lastword/py.typed"} <= set(files)
 
 
+@pytest.mark.long
 def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
     """Whoever builds from the sdist gets what the checkout gives; a folder that is linked twice is easily packed in one place only."""
     sdist = build(ROOT, "sdist", tmp_path)
@@ -123,6 +124,7 @@ def _made_up(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_pip_installs_it_beside_a_distribution_that_owns_the_names_of_our_rooms(wheel: Path, tmp_path: Path) -> None:
     """In a fresh environment, in either order: neither overwrites a file of the other, both work, and to remove ours leaves the other."""
     home = tmp_path / "environment"

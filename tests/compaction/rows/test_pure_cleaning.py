@@ -490,6 +490,7 @@ def _live(examples: int, steps: int) -> None:
 
 
 @pytest.mark.hypothesis
+@pytest.mark.long
 def test_random_histories_leave_what_the_model_says() -> None:
     """Five hundred short ones."""
     _live(500, 30)

@@ -328,6 +328,7 @@ def test_a_format_that_there_is_not_is_a_mistake_like_others(lastword: Shell, lo
     assert "'json', 'csv', 'parquet'" in message
 
 
+@pytest.mark.long
 def test_the_process_ends_with_1_and_its_message_on_standard_error(tmp_path: Path) -> None:
     """No stack trace, nothing on standard output; and with 0 when all is well."""
     made = _process("topics", "create", "fruit", "--config", "cleanup.policy=compact", folder=tmp_path)

@@ -265,6 +265,7 @@ def test_a_micro_batch_is_recognised_after_its_commit_is_gone(log: DiskLog) -> N
     assert offsets(log) == list(range(9))
 
 
+@pytest.mark.long
 def test_several_processes_commit_to_one_table_and_every_offset_is_given_once(tmp_path: Path) -> None:
     """Put if absent is what keeps them apart: no lock is held."""
     storm(DiskLog.create(tmp_path / "log"), writers=3, commits=8)

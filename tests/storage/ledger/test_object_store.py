@@ -97,6 +97,7 @@ def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, 
         assert stream.read() == b"{}"
 
 
+@pytest.mark.long
 def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
     """A conditional put is what keeps them apart."""
     storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=2, commits=3)
