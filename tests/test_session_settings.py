@@ -93,18 +93,28 @@ def _shown(rows: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(bytes(one) if isinstance(one, bytearray) else one for one in row) for row in rows.collect())
 
 
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Return the records and the last words of a topic that lived in a session without such settings."""
+    topic = _lived(spark, LogDir(spark, str(tmp_path_factory.mktemp("plain"))), "plain")
+    return _shown(topic.records()), _shown(topic.latest())
+
+
 @pytest.mark.parametrize("settings", _HOSTILE.values(), ids=list(_HOSTILE))
-def test_what_is_written_and_read_is_the_same_in_every_session(spark: SparkSession, logs: LogDir, settings: Mapping[str, str]) -> None:
+def test_what_is_written_and_read_is_the_same_in_every_session(
+    spark: SparkSession,
+    logs: LogDir,
+    plain: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]],
+    settings: Mapping[str, str],
+) -> None:
     """Offsets, rows, files in ascending order with statistics, and what readers see, with Spark and without."""
-    plain = _lived(spark, logs, "plain")
     with _session(spark, settings):
         topic = _lived(spark, logs, "hostile")
         records, latest = _shown(topic.records()), _shown(topic.latest())
-    assert records == _shown(plain.records())
-    assert latest == _shown(plain.latest())
+    assert (records, latest) == plain
     words = arrow.latest(topic.log.paths.root)
     assert sorted(zip(words["partition"].to_pylist(), words["offset"].to_pylist(), strict=True)) == [row[:2] for row in latest]
-    assert topic.log.log_end_offsets() == plain.log.log_end_offsets() == [225, 225]
+    assert topic.log.log_end_offsets() == [225, 225]
     files = topic.log.snapshot().files
     assert (files.record_count > 0).all()
     assert topic.verify().ok

@@ -442,35 +442,30 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"spark.databricks.delta.properties.defaults.columnMapping.mode": "name"},
-        {"spark.databricks.delta.properties.defaults.enableDeletionVectors": "true"},
-    ],
+    ("defaults", "history"),
+    [(("columnMapping.mode", "name"), False), (("enableDeletionVectors", "true"), True)],
     ids=["column mapping", "deletion vectors"],
 )
-@pytest.mark.parametrize("history", [False, True])
 def test_a_key_goes_from_tables_whose_files_do_not_say_what_the_table_says(
     spark: SparkSession,
     logs: LogDir,
     tmp_path: Path,
-    settings: dict[str, str],
+    defaults: tuple[str, str],
     history: bool,  # noqa: FBT001  a table of cases
 ) -> None:
     """Files may call the columns by other names, and hold rows that the table has deleted: the receipt is about the files."""
     topic = logs.create_topic("fruit", config=_EAGER)
     topic.append(rows(spark, "kiwi=1 lime=1 fig=1 date=1 plum=1"))
     target = str(tmp_path / "target")
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    setting = f"spark.databricks.delta.properties.defaults.{defaults[0]}"
+    spark.conf.set(setting, defaults[1])
     try:
         topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
         topic.append(rows(spark, "kiwi=2"))
         topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
         receipt = topic.purge("kiwi")
     finally:
-        for name in settings:
-            spark.conf.unset(name)
+        spark.conf.unset(setting)
     assert receipt.target_rows_removed == {target: 2 if history else 1}
     assert holders(target, key=b"kiwi") == []
     assert sorted(bytes(row["key"]) for row in spark.read.format("delta").load(target).collect()) == [b"date", b"fig", b"lime", b"plum"]
