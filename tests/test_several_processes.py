@@ -34,6 +34,8 @@ class _Process:
     def __init__(self, name: str, lives_seconds: float, folder: Path, draw: random.Random) -> None:
         self.name, self._lives_seconds, self._folder, self._draw = name, lives_seconds, folder, draw
         self._starts = 0
+        #: Whether it has done something since the storm began.
+        self.worked = False
         self._start()
 
     def _start(self) -> None:
@@ -55,16 +57,12 @@ class _Process:
     def _end(self) -> float:
         return time.monotonic() + self._lives_seconds * self._draw.uniform(0.5, 1.5)
 
-    @property
-    def works(self) -> bool:
-        """Whether it has done something."""
-        return self.dies_at is not None
-
     def look(self) -> None:
         """Raise what ended it by itself; kill it when it is its time, and start it again."""
         if self.process.poll() is not None:
             self._output.seek(0)
             pytest.fail(f"{self.name} ended with {self.process.returncode}:\n{self._output.read()}")
+        self.worked |= self.dies_at is not None
         if self.dies_at is None:
             self.dies_at = self._end() if self.acknowledged.exists() and self.acknowledged.stat().st_size else None
         elif time.monotonic() >= self.dies_at:
@@ -90,12 +88,13 @@ def _storm(spark: SparkSession, folder: Path, parties: Mapping[str, float], seco
         while time.monotonic() < ends:
             for one in processes:
                 one.look()
-            if not begun and all(one.works for one in processes):
+            if not begun and all(one.worked for one in processes):
                 begun, ends = True, time.monotonic() + seconds
             time.sleep(0.1)
     finally:
         for one in processes:
             one.kill()
+    assert begun, "not all of them have begun to work in two minutes"
     _check(topic.log.paths.log, logs, folder)
 
 
