@@ -19,7 +19,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.key_search import PARTITION, KeySearch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from lastword.storage.key_search import FoundIn, WantedKey
     from lastword.storage.log.topic_log import TopicLog
@@ -76,7 +76,7 @@ def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: byt
     files, location, options = snapshot.files, log.paths.log, log.storage_options
     mine = np.flatnonzero(files.partition == partition)
     mine = mine[np.argsort(files.first_offset[mine], kind="stable")]
-    found, aborted = list[pa.Table](), set[tuple[int, int]]()
+    found, aborted = list[tuple[str, pa.Table]](), set[tuple[int, int]]()
     for path in files.path[mine]:
         for group in row_groups(location, options, path, _PLACE_COLUMNS):
             rows = group.read()
@@ -85,20 +85,28 @@ def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: byt
             same = pc.and_(pc.is_null(rows.column("control")), pc.fill_null(pc.equal(rows.column("key"), pa.scalar(key)), False))  # noqa: FBT003
             mentions = rows.filter(same).drop_columns(["key", "control"])
             if len(mentions):
-                found.append(mentions.append_column("path", pa.array([path] * len(mentions), pa.string())))
+                found.append((path, mentions))
     if not found:
         return None
-    rows = pa.concat_tables(found)
-    decided = [one for one in rows.to_pylist() if (one["producer_id"], one["txn_first_offset"]) not in aborted]
-    newest = max(decided, key=lambda one: one["offset"]) if decided else None
+    newest = _newest(found, aborted)
     return KeyRows(
         partition=partition,
-        rows=len(rows),
-        last_offset=int(pc.max(rows.column("offset")).as_py()),
-        newest_offset=None if newest is None else newest["offset"],
-        newest_is_tombstone=newest is not None and _is_tombstone(location, options, newest["path"], newest["offset"]),
-        newest_ms=0 if newest is None else int((newest["timestamp"] or _EPOCH).timestamp() * 1000),
+        rows=sum(len(rows) for _, rows in found),
+        last_offset=found[-1][1].column("offset")[-1].as_py(),
+        newest_offset=None if newest is None else newest[1]["offset"],
+        newest_is_tombstone=newest is not None and _is_tombstone(location, options, newest[0], newest[1]["offset"]),
+        newest_ms=0 if newest is None else int((newest[1]["timestamp"] or _EPOCH).timestamp() * 1000),
     )
+
+
+def _newest(found: Sequence[tuple[str, pa.Table]], aborted: Container[tuple[int, int]]) -> tuple[str, dict[str, Any]] | None:
+    """Return the last row that was not aborted, and its file, of rows by file in offset order; None when all were."""
+    for path, rows in reversed(found):
+        for at in range(len(rows) - 1, -1, -1):
+            (row,) = rows.slice(at, 1).to_pylist()
+            if (row["producer_id"], row["txn_first_offset"]) not in aborted:
+                return path, row
+    return None
 
 
 def _is_tombstone(location: str, storage_options: Mapping[str, str], path: str, offset: int) -> bool:

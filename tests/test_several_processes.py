@@ -140,6 +140,7 @@ def test_a_storm_of_processes_loses_and_doubles_nothing(spark: SparkSession, tmp
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1_200)
 def test_a_storm_of_five_minutes(spark: SparkSession, tmp_path: Path) -> None:
     """With two applications."""
     _storm(spark, tmp_path, _MANY, seconds=300, seed=11)

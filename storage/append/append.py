@@ -109,6 +109,8 @@ class AppendStats:
     #: The most that any partition got.
     last_bytes: int | None = None
     last_partition_records: int = 0
+    #: The micro-batch that an attempt wrote dead letters of.
+    put_aside: tuple[str, int] | None = None
 
     def found_uneven(self) -> None:
         """Remember that rows could not be counted."""
@@ -157,11 +159,8 @@ class Append:
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
         self._check_stamp()
-        if self.micro_batch is not None and self.stats.last_record_count is None:  # the first since a start: it may be a replay
-            batch = self.micro_batch
-            dead_letters.replace_dead_letters(
-                self.log.paths.dead_letters, self.log.storage_options, [], query_id=batch.query_id, batch_id=batch.batch_id
-            )
+        if self.stats.last_record_count is None:  # the first since a start: it may be a replay
+            self._take_back()
         rows = checked(
             self.rows,
             topic=self.log.name,
@@ -250,6 +249,8 @@ class Append:
             if counts:
                 refused = held.where(~F.col(REASON).isin(known))
                 self._put_aside(refused)
+            else:
+                self._take_back()
             self.stats.careful_appends_left = (
                 _CAREFUL_AFTER_REFUSAL if counts or duplicates else max(0, self.stats.careful_appends_left - 1)
             )
@@ -258,9 +259,21 @@ class Append:
             held.unpersist()
         return replace(result, refused=counts, duplicates=duplicates)
 
+    def _take_back(self) -> None:
+        """Remove the dead letters that an earlier attempt of the micro-batch wrote: this one refuses no row."""
+        batch = self.micro_batch
+        if batch is None or (self.stats.last_record_count is not None and self.stats.put_aside != (batch.query_id, batch.batch_id)):
+            return
+        location, options = self.log.paths.dead_letters, self.log.storage_options
+        dead_letters.replace_dead_letters(location, options, [], query_id=batch.query_id, batch_id=batch.batch_id)
+
     def _put_aside(self, refused: DataFrame) -> None:
         if self.micro_batch is None or self.micro_batch.fail_on_invalid:
             raise dead_letters.refusal(refused, topic=self.log.name)
+        if self.log.committed_micro_batch(self.micro_batch.query_id) >= self.micro_batch.batch_id:
+            message = f"topic {self.log.name}: another process has committed micro-batch {self.micro_batch.batch_id}"
+            raise CommitConflict(message)  # the next attempt finds it replayed; its dead letters are those of the other process
+        self.stats.put_aside = self.micro_batch.query_id, self.micro_batch.batch_id
         dead_letters.write_dead_letters(
             refused,
             self.log.paths.dead_letters,

@@ -100,9 +100,10 @@ def replace_dead_letters(
         table = DeltaTable(location, storage_options=dict(storage_options))
         earlier = [one for one in current_files(table) if one.path.startswith(prefix)]
         if files or earlier:
-            commit_rows(_following(table), files, kind="dead letters", removes=earlier, time_column="refused_at")
+            version = table.version()
+            commit_rows(_following(table), files, kind="dead letters", removes=earlier, planned_version=version, time_column="refused_at")
 
-    retry_on_conflict(once)
+    retry_on_conflict(once, attempts=50)
 
 
 def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, before_ms: int) -> int:
@@ -112,19 +113,35 @@ def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, be
         found: NDArray[np.bool_] = _millis(rows.column("refused_at")) < before_ms
         return found
 
-    return delete_dead_letters(location, storage_options, gone)
+    def whole(file: RowFile) -> bool | None:
+        """Tell from its newest one whether a file goes; the dead letters of a file are of one moment."""
+        return None if file.time_ms is None else file.time_ms < before_ms
+
+    return delete_dead_letters(location, storage_options, gone, whole=whole)
 
 
-def delete_dead_letters(location: str, storage_options: Mapping[str, str], gone: Callable[[pa.Table], NDArray[np.bool_]]) -> int:
+def delete_dead_letters(
+    location: str,
+    storage_options: Mapping[str, str],
+    gone: Callable[[pa.Table], NDArray[np.bool_]],
+    *,
+    whole: Callable[[RowFile], bool | None] = lambda _: None,
+) -> int:
     """Take the dead letters that `gone` tells out of the table, in one commit, and return how many; tried again when others come first.
 
-    Their files stay until VACUUM, as older table versions need them.
+    `whole` tells of a file that need not be read whether all of it goes or stays; None for one that must be. Files stay until VACUUM, as
+    older table versions need them.
     """
 
     def once() -> int:
         table = DeltaTable(location, storage_options=dict(storage_options))
         written, removed, count = list[RowFile](), list[RowFile](), 0
         for file in current_files(table, "refused_at"):
+            known = whole(file)
+            if known is not None:
+                removed += [file] if known else []
+                count += file.record_count if known else 0
+                continue
             rows = complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema())
             going = gone(rows)
             if not going.any():

@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake.exceptions import CommitFailedError
@@ -228,3 +229,16 @@ def flush_commit(location: str, version: int) -> int:
         message = f"{location}: the commit is written as table version {version}, but could not be flushed to the disk: {error}"
         raise CommitStateUnknown(message) from error
     return version
+
+
+def flush_delta_log(location: str, *, since_version: int) -> None:
+    """Flush to a local disk what deltalake writes into a Delta log by itself, commits of VACUUM and checkpoints, from a version on."""
+    folder = local_path(location)
+    if folder is None:
+        return
+    log = folder / "_delta_log"
+    for one in log.iterdir():
+        if one.name == "_last_checkpoint" or (one.name[:20].isdigit() and int(one.name[:20]) >= since_version):
+            with suppress(FileNotFoundError), one.open("rb") as stream:  # another process may clean up
+                os.fsync(stream.fileno())
+    sync_folder(log)

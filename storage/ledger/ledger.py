@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic, first_line
+from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.history import check_commits
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files import schema
 from lastword.storage.files.data_reader import is_damage
+from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.files.row_files import read_row_file, write_row_file
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
 
@@ -50,6 +53,7 @@ class Ledger:
         self._opened: tuple[int, int] | None = None
         self._rows: dict[str, list[Decision]] = {}
         self._decisions: Decisions | None = None
+        self._topic_id: str | None = None
 
     def create(self, decisions: list[Decision]) -> None:
         """Make the ledger with its first decisions in one commit; raise `TopicExists` when it is there already."""
@@ -70,11 +74,16 @@ class Ledger:
             raise
 
     def read(self) -> Decisions:
-        """Return today's decisions; raise `UnknownTopic` when the ledger is gone."""
+        """Return today's decisions; raise `UnknownTopic` when the ledger is gone, also if another topic took its name since."""
         with self._lock:
             self._refresh()
             if self._decisions is None:
                 self._decisions = fold(row for rows in self._rows.values() for row in rows)
+            if self._topic_id is None:
+                self._topic_id = self._decisions.topic_id
+            elif self._decisions.topic_id != self._topic_id:
+                message = f"topic {self._topic} was deleted and another one created under its name; open it again"
+                raise UnknownTopic(message)
             return self._decisions
 
     def rows(self) -> list[Decision]:
@@ -127,7 +136,9 @@ class Ledger:
                 )
             except CommitConflict:
                 return 0  # somebody decided something: next time
-            self._newest_table().vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False, full=True)
+            newest = self._newest_table()
+            newest.vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False, full=True)
+            flush_delta_log(self._uri, since_version=newest.version() - 2)
             return len(rows) - len(kept)
 
     def _append_once(self, decisions: list[Decision], today: Decisions) -> None:
@@ -197,10 +208,12 @@ class Ledger:
         return LedgerUnreadable(message)
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return what tells a ledger from another at the same local path; None on an object store.
+        """Return what tells a ledger from another at the same place; None when it is not there.
 
         The folder's inode may be given to the next folder of that name, so the time of the first commit counts too.
         """
+        if local_path(self._uri) is None:
+            return self._stored_identity()
         try:
             inode = Path(self._uri).stat().st_ino
         except OSError:
@@ -209,6 +222,13 @@ class Ledger:
             return inode, Path(self._uri, _FIRST_COMMIT).stat().st_mtime_ns
         except OSError:
             return inode, 0
+
+    def _stored_identity(self) -> tuple[int, int] | None:
+        """Return when the first commit that is left was written: that of a topic which took the name is another object."""
+        files = filesystem_of(self._uri, self._options).get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
+        commits = sorted((one.base_name, one.mtime_ns or 0, one.size) for one in files if one.base_name.endswith(".json"))
+        commits = [one for one in commits if one[0][:20].isdigit()]
+        return (commits[0][1], commits[0][2]) if commits else None
 
 
 def _to_arrow(numbered: list[tuple[int, Decision]]) -> pa.Table:

@@ -56,7 +56,12 @@ class ReaderPositions:
         """Keep where a reader is; it is registered in the ledger, or its registration renewed, if that is due."""
         today = ledger.read()
         registered = today.readers.get(reader.name)
-        if registered is None or registered.expiration_ms != reader.expiration_ms or registered.is_due(reader.seen_ms):
+        if (
+            registered is None
+            or registered.expiration_ms != reader.expiration_ms
+            or registered.is_due(reader.seen_ms)
+            or self._goes_back(reader, registered, today.topic_id)
+        ):
             row = Decision(kind=Kind.READER, time_ms=reader.seen_ms, name=reader.name, details=reader.to_details())
             today = ledger.append([row])
             if registered is None:
@@ -64,6 +69,11 @@ class ReaderPositions:
             registered = today.readers.get(reader.name)
         if registered is not None:
             self._write(replace(reader, registration=registered.registration), today.topic_id)
+
+    def _goes_back(self, reader: Reader, registered: Reader, topic_id: str) -> bool:
+        """Tell whether a reader is behind where it was: a file that cannot be replaced then would count, and let tombstones go."""
+        known = self._read(registered, topic_id).position.offsets
+        return any(map(int.__lt__, reader.position.offsets, known))
 
     def drop(self, name: str) -> None:
         """Delete the position of a reader that is dropped."""

@@ -16,7 +16,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_topic_config
-from lastword.compaction.errors import UnknownTopic, UserError
+from lastword.compaction.errors import UserError
 from lastword.compaction.log.segments import is_closed
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.bounds import PartitionLog
@@ -84,7 +84,6 @@ class TopicLog:
         self._transactions: dict[str, int] = {}
         self._filesystem: fs.FileSystem | None = None
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
-        self._topic_id: str | None = None
         self._producers = ProducerLog(
             paths.log, self._storage_options, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
         )
@@ -101,13 +100,7 @@ class TopicLog:
 
     def decisions(self) -> Decisions:
         """Return today's decisions; raise `UnknownTopic` when the topic was deleted, also if another took its name since."""
-        decisions = self.ledger.read()
-        if self._topic_id is None:
-            self._topic_id = decisions.topic_id
-        elif decisions.topic_id != self._topic_id:
-            message = f"topic {self.name} was deleted and another one created under its name; open it again"
-            raise UnknownTopic(message)
-        return decisions
+        return self.ledger.read()
 
     def readers(self, decisions: Decisions | None = None) -> dict[str, Reader]:
         """Return the registered readers by name, each where it was when it was seen last."""

@@ -25,6 +25,7 @@ from deltalake import DeltaTable
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
+from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
         hours = -(-min(retention_ms, _LONGEST_FILE_RETENTION_MS) // HOUR_MS)
         table = DeltaTable(location, storage_options=dict(log.storage_options))
         table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
+        flush_delta_log(location, since_version=table.version() - 2)
 
 
 def checkpoint(log: TopicLog) -> int:
@@ -64,6 +66,7 @@ def checkpoint(log: TopicLog) -> int:
     if table.version() - newest < CHECKPOINT_COMMITS:
         return newest
     table.create_checkpoint()
+    flush_delta_log(log.paths.log, since_version=table.version())
     table.cleanup_metadata()
     return table.version()
 

@@ -227,7 +227,10 @@ class Cleaner:
                 return self._run(log, spark, plan, snapshot, pacing)
             except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
-            except Exception as error:  # noqa: BLE001  one poisoned partition must not hold the others
+            except Exception as error:
+                if log.snapshot().maintenance_txn != snapshot.maintenance_txn:  # a purge of another process may have deleted old files
+                    message = f"topic {log.name}: the files of the plan may be gone, as another process has replaced files: {error}"
+                    raise CommitConflict(message) from error
                 if len(plan.chosen) == 1:
                     record_failure(
                         log,
@@ -322,7 +325,7 @@ class Cleaner:
                     return 0
                 snapshot = log.snapshot()
                 logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
-                failures = log.decisions().cleaning_failures()
+                failures = log.decisions().cleaning_failures() if log.config().compacted else {}
                 logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     pace = self._pace(log, pacing)

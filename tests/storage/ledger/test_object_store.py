@@ -107,3 +107,17 @@ def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str,
 def test_seven_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
     """The same, for longer."""
     storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=7, commits=20)
+
+
+def test_a_topic_that_was_deleted_is_noticed_on_an_object_store_too(options: dict[str, str]) -> None:
+    """Whether another one took its name or not; nothing is decided for the new one."""
+    logs = LogDir(None, f"s3a://bucket/{uuid.uuid4().hex}", storage_options=options)
+    old = logs.create_topic("fruit")
+    old.alter_config({"segment.bytes": "4MiB"})
+    logs.delete_topic("fruit")
+    with pytest.raises(UnknownTopic, match="does not exist"):
+        old.log.decisions()
+    new = logs.create_topic("fruit")
+    with pytest.raises(UnknownTopic, match="another one created under its name"):
+        old.alter_config({"segment.bytes": "8MiB"})
+    assert new.log.decisions().overrides == {}

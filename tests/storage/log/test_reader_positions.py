@@ -170,3 +170,11 @@ def test_a_compacted_ledger_keeps_a_reader_that_its_file_still_names(topic: _Top
     topic.ledger.append([Decision(kind=Kind.PAUSE, time_ms=0, partition=0, details={"count": 1})])
     assert topic.ledger.compact(before_ms=DAY_MS + DAY_MS // 2, least_files=1) == 1
     assert topic.readers() == {}
+
+
+def test_a_reader_that_goes_back_is_registered_again(topic: _Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be replaced would say that it has read on, and tombstones would go that it needs."""
+    topic.tell("cache", 90, 0)
+    monkeypatch.setattr(ReaderPositions, "_write", lambda *_: None)  # no space left
+    topic.tell("cache", 4, 1)
+    assert (topic.offsets(), topic.registrations()) == ({"cache": 4}, 2)

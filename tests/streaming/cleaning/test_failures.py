@@ -14,6 +14,7 @@ from lastword.compaction.config.topic_config import parse_service_config
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.rows import fates
 from lastword.storage.cleaning import task
+from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner
@@ -275,3 +276,23 @@ def test_small_files_of_the_other_partitions_are_merged(process: Process) -> Non
     details = {"failures": 1, "reason": "poisoned", "retry_ms": None}
     process.log.ledger.append([Decision(kind=Kind.FAILURE, time_ms=T0, partition=0, table_version=1, details=details)])
     assert merged() == 0
+
+
+def test_a_plan_that_another_process_has_overtaken_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It deleted the old files, as a purge does: what is missing then is no damage, and the next plan goes on from the newest version."""
+    one, other = Process(tmp_path), Process(tmp_path)
+    one.append()
+    assert other.log.snapshot().version == one.log.snapshot().version
+    run = Cleaning.run
+
+    def overtaken(cleaning: Cleaning) -> list[CleaningReceipt]:
+        monkeypatch.setattr(Cleaning, "run", run)
+        planned = cleaning.snapshot.files.path.tolist()
+        assert other.clean(force=True) == [0, 1]
+        for path in set(planned) - set(other.log.snapshot().files.path.tolist()):
+            Path(other.log.paths.log, path).unlink()
+        return run(cleaning)
+
+    monkeypatch.setattr(Cleaning, "run", overtaken)
+    one.clean(force=True)
+    assert one.log.decisions().cleaning_failures() == {}
