@@ -143,6 +143,7 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
     while True:
         found = search.look()
         table = DeltaTable(location, storage_options=dict(storage_options))  # after the look: what was in flight then is in it
+        snapshot = LogSnapshot.of(table) if is_log else None
         current = set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
         named = set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
         left = []
@@ -152,7 +153,11 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
                 left.append((one, f"cannot be decoded: {one.why}" if one.rows is None else "is in the newest table version"))
             elif one.rows is None and one.path in named:
                 left.append((one, f"cannot be decoded: {one.why}; older table versions name it"))
-            elif one.path in named or one.written_ms < now_ms - DAY_MS or (is_log and _is_behind(one, table, location, storage_options)):
+            elif (
+                one.path in named
+                or one.written_ms < now_ms - DAY_MS
+                or (snapshot is not None and _is_behind(one, snapshot, location, storage_options))
+            ):
                 going.append(one.path)
             else:
                 left.append((one, "no commit names it, and a commit in flight may be about to: purge again a day after it was written"))
@@ -163,15 +168,15 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
         removed.update(going)
 
 
-def _is_behind(one: FoundIn, table: DeltaTable, location: str, storage_options: Mapping[str, str]) -> bool:
+def _is_behind(one: FoundIn, snapshot: LogSnapshot, location: str, storage_options: Mapping[str, str]) -> bool:
     """Tell whether the rows of a file lie below the log end of their partition, where no append puts any more."""
     place = PARTITION.search(one.path)
     if place is None or one.rows is None:
         return False
     partition = int(place.group(1))
-    ends = LogSnapshot.of(table).log_end_offsets(partition + 1)
+    end = int(snapshot.files.last_offset[snapshot.files.partition == partition].max(initial=-1)) + 1
     offsets = read_columns(location, storage_options, one.path, ["offset"]).column("offset").to_numpy()
-    return bool(offsets[0] < ends[partition])
+    return bool(offsets[0] < end)
 
 
 def _delete(location: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> None:
