@@ -159,8 +159,8 @@ class Append:
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
         self._check_stamp()
-        if self.stats.last_record_count is None:  # the first since a start: it may be a replay
-            self._take_back()
+        if self.micro_batch is not None and self.stats.last_record_count is None:  # the first since a start: it may be a replay
+            self._take_back(self.micro_batch)
         rows = checked(
             self.rows,
             topic=self.log.name,
@@ -249,8 +249,8 @@ class Append:
             if counts:
                 refused = held.where(~F.col(REASON).isin(known))
                 self._put_aside(refused)
-            else:
-                self._take_back()
+            elif self.micro_batch is not None and self.stats.put_aside == (self.micro_batch.query_id, self.micro_batch.batch_id):
+                self._take_back(self.micro_batch)
             self.stats.careful_appends_left = (
                 _CAREFUL_AFTER_REFUSAL if counts or duplicates else max(0, self.stats.careful_appends_left - 1)
             )
@@ -259,11 +259,8 @@ class Append:
             held.unpersist()
         return replace(result, refused=counts, duplicates=duplicates)
 
-    def _take_back(self) -> None:
-        """Remove the dead letters that an earlier attempt of the micro-batch wrote: this one refuses no row."""
-        batch = self.micro_batch
-        if batch is None or (self.stats.last_record_count is not None and self.stats.put_aside != (batch.query_id, batch.batch_id)):
-            return
+    def _take_back(self, batch: MicroBatch) -> None:
+        """Remove the dead letters that an earlier attempt of the micro-batch wrote."""
         location, options = self.log.paths.dead_letters, self.log.storage_options
         dead_letters.replace_dead_letters(location, options, [], query_id=batch.query_id, batch_id=batch.batch_id)
 

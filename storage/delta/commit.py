@@ -86,7 +86,7 @@ def put_commit(
     *,
     metadata: CommitMetadata,
     transactions: Mapping[str, int],
-    planned_version: int,
+    planned_version: int = -1,
 ) -> int:
     """Put one commit into a table, whichever table of ours it is, and return its version: exactly there, or nowhere.
 

@@ -89,7 +89,6 @@ def commit_rows(
         [*removed, *(_added(one, time_column) for one in adds)],
         metadata=CommitMetadata(token=new_token(), kind=kind),
         transactions={} if version is None else {version.app_id: version.next},
-        planned_version=refreshed().version(),
     )
 
 
