@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 
 from benchmarks.measure import headline, in_turns, report
 from lastword import LogDir, clock, spark_session
+from lastword.compaction.rows.validation import ORDER_PREFIX
 from lastword.storage.append.append import AppendStats, append_rows
-from lastword.storage.append.partitioners import with_hash
-from lastword.storage.append.validation import ORDER_PREFIX
 from lastword.storage.files.schema import HEADERS_TYPE, LOG_COLUMNS
+from lastword.streaming.append.dataframes import DataFrameRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +61,8 @@ def plain_append(spark: SparkSession, rows: Callable[[], DataFrame], location: s
     nothing |= {"control": "string", "delete_horizon": "timestamp"}
 
     def columns(given: DataFrame) -> DataFrame:
-        given, partition = with_hash(given, "key", "value", partitions=_PARTITIONS, partitioner="lastword")
         return given.select(
-            F.expr(partition).alias("partition"),
+            F.pmod(F.xxhash64("key"), F.lit(_PARTITIONS)).cast("int").alias("partition"),
             F.lit(0).cast("bigint").alias("segment"),
             F.lit(0).cast("bigint").alias("slice"),
             F.monotonically_increasing_id().alias("offset"),
@@ -100,7 +99,7 @@ def _sizes(spark: SparkSession, folder: Path) -> None:
         stats = AppendStats()
 
         def lastword() -> None:
-            append_rows(topic.log, rows(), now_ms=clock.now_ms(), stats=stats)  # noqa: B023  called in this turn of the loop
+            append_rows(topic.log, DataFrameRows(rows(), stats), now_ms=clock.now_ms(), stats=stats)  # noqa: B023  called in this turn of the loop
 
         timings = in_turns({"plain": plain_append(spark, rows, str(folder / f"plain-{size}")), "lastword": lastword}, warm_up=5, rounds=11)
         plain, ours = timings["plain"].median, timings["lastword"].median
@@ -118,7 +117,7 @@ def _many(spark: SparkSession, folder: Path) -> None:
     for _ in range(210):
         begun = time.perf_counter()
         rows = spark.read.parquet(source).withColumn(f"{ORDER_PREFIX}1", F.lit(0))
-        append_rows(topic.log, rows, now_ms=clock.now_ms(), stats=stats)
+        append_rows(topic.log, DataFrameRows(rows, stats), now_ms=clock.now_ms(), stats=stats)
         seconds.append(time.perf_counter() - begun)
     first, last = statistics.median(seconds[10:20]), statistics.median(seconds[-10:])
     line = [f"{first:.3f} s", f"{last:.3f} s", f"{last / first:.2f}×", "≤ 1.2"]

@@ -49,7 +49,7 @@ from lastword.compaction.config.topic_config import parse_service_config, parse_
 from lastword.compaction.planning.planner import plan_cleaning
 from lastword.storage.delta.snapshot import Files, LogSnapshot
 from lastword.storage.ledger.decisions import Decision, Kind, fold
-from lastword.storage.log.topic_log import partition_logs
+from lastword.storage.log.partition_logs import partition_logs
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.pacing import Pacing
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler

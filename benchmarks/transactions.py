@@ -22,6 +22,7 @@ from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, append_rows
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.log.producer_states import read_states
+from lastword.streaming.append.dataframes import DataFrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,11 +49,11 @@ def _append(spark: SparkSession, folder: Path) -> None:
     source = str(folder / "source")
     records(spark, 200_000).repartition(2).write.parquet(source)
     plain, ours = (logs.create_topic(name, partitions=_PARTITIONS, config={"cleanup.policy": "compact"}) for name in ("plain", "txn"))
-    stamp = transactions.begin(ours.log, spark, "loader", now_ms=clock.now_ms(), timeout_ms=None)
+    stamp = transactions.begin(ours.log, "loader", now_ms=clock.now_ms(), timeout_ms=None)
     stats = {"plain": AppendStats(), "txn": AppendStats()}
 
     def append(topic: Topic, stamp: ProducerStamp | None) -> None:
-        rows, now_ms = spark.read.parquet(source), clock.now_ms()
+        rows, now_ms = DataFrameRows(spark.read.parquet(source), stats[topic.name]), clock.now_ms()
         if stamp is None:
             append_rows(topic.log, rows, now_ms=now_ms, stats=stats[topic.name])
         else:
@@ -77,7 +78,7 @@ def _rebuild(spark: SparkSession, folder: Path) -> None:
                 F.row_number().over(Window.orderBy("key")).cast("int").alias("sequence"),
                 F.lit(0).alias("partition"),
             )
-        append_rows(topic.log, rows, now_ms=clock.now_ms(), stats=stats)
+        append_rows(topic.log, DataFrameRows(rows, stats), now_ms=clock.now_ms(), stats=stats)
     snapshot = topic.log.snapshot()
     needed = int((snapshot.files.producer_rows > 0).sum())
 

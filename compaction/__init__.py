@@ -3,7 +3,7 @@
 ```
  planning/        which partitions are cleaned, how far, in which order; groups, retention, receipts
  readers          registered readers and what is kept for them
- rows/            what becomes of a record
+ rows/            rules over records: validate, partition, check producers, number; what becomes of them in a cleaning
  read_positions   where a reader is and what it missed        producers    producers and transactions
  log/             segments; table versions after RESTOREs
  config/          settings: Kafka's names, defaults, ranges

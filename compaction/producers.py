@@ -8,7 +8,7 @@
 ```
 
 A producer's state in a partition is a function of the log (docs/semantics.md#1.10): its newest epoch, the sequence of its newest data
-record in that epoch, and the first offset of the transaction that it has open. `lastword.storage.append.producer_rows` decides for whole
+record in that epoch, and the first offset of the transaction that it has open. `lastword.compaction.rows.producer_checks` decides for whole
 micro-batches what becomes of a row that brings its own producer (ADR 0008).
 """
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import InvalidRecords, UserError
-from lastword.storage.append.validation import ORDER_PREFIX
+from lastword.compaction.rows.validation import ORDER_PREFIX
 
 if TYPE_CHECKING:
     from lastword.log_dir import LogDir

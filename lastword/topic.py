@@ -30,6 +30,7 @@ from lastword.storage.reading.dataframes import data_records, latest_records, lo
 from lastword.storage.reading.decoding import decoded
 from lastword.storage.reading.time_travel import version_at, view_at, witnesses
 from lastword.storage.verify import VerifyReport, verify
+from lastword.streaming.append.dataframes import append_input
 from lastword.streaming.append.query import Grouping, start_append_query
 from lastword.streaming.reading.jvm_source import streaming_frame
 from lastword.streaming.reading.materialize import Shape
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction
     from lastword.handle import Handle
+    from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.dataframes import View
@@ -78,7 +80,7 @@ class Topic:
         """Belong to `log_dir`; `log` is the storage below."""
         self._log_dir = log_dir
         self._log = log
-        self._habits = AppendStats()
+        self._stats = AppendStats()
 
     def __repr__(self) -> str:
         """Return the name and place, for people."""
@@ -130,17 +132,25 @@ class Topic:
         self._log.ledger.decide(altered)
         return self.config
 
-    def append(self, rows: DataFrame, *, now_ms: int | None = None) -> AppendResult:
+    def append(self, rows: DataFrame | ArrowInput, *, idempotency_key: str | None = None, now_ms: int | None = None) -> AppendResult:
         """Append rows in one Delta commit, all of them or none.
 
-        `rows` has the columns key and value (binary, or string as UTF-8; a null value is a tombstone) and may have headers
-        (array<struct<key string, value binary>>), timestamp (timestamp, or bigint ms), partition (int) and offset (bigint, ascending).
-        Rows of a partition keep the DataFrame's order. `now_ms` is the time of the append in milliseconds (default: the clock).
+        Rows of a partition keep the order of the input. Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise
+        (LogValidator).
 
-        Raises `InvalidRecords` naming each reason with its count and an example when the log refuses a row: nothing is written then.
-        Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise (LogValidator).
+        Args:
+            rows: A Spark DataFrame; or an Arrow table, a Polars or pandas DataFrame, or a list of dicts, which need no Spark. Columns: key
+                and value (binary, or string as UTF-8; a null value is a tombstone), and if wanted headers (array<struct<key string, value
+                binary>>), timestamp (timestamp, or bigint ms; one without a time zone is UTC), partition (int) and offset (bigint,
+                ascending).
+            idempotency_key: A text that names this append for ever. The same key again appends nothing, and the result is `replayed`.
+            now_ms: The time of the append in milliseconds (default: the clock).
+
+        Raises:
+            InvalidRecords: The log refuses a row; the message has each reason with its count and an example. Nothing is written.
         """
-        return append_rows(self._log, rows, now_ms=clock.or_now(now_ms), stats=self._habits)
+        given = append_input(rows, self._stats, topic=self.name)
+        return append_rows(self._log, given, now_ms=clock.or_now(now_ms), stats=self._stats, idempotency_key=idempotency_key)
 
     def append_stream(
         self,
@@ -201,9 +211,8 @@ class Topic:
         `timeout_ms` (default: the topic's transaction.timeout.ms) is aborted by the service. Rule: KIP-98. Raises `UserError` for the id
         of a streaming query, whose micro-batches would be lost.
         """
-        spark = self._log_dir.spark
-        stamp = transactions.begin(self._log, spark, transactional_id, now_ms=clock.or_now(now_ms), timeout_ms=timeout_ms)
-        return Transaction(self._log, spark, stamp)
+        stamp = transactions.begin(self._log, transactional_id, now_ms=clock.or_now(now_ms), timeout_ms=timeout_ms)
+        return Transaction(self._log, stamp)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Return the transactions that are open, oldest first: producer, partitions with first offsets, since when, timeout."""
@@ -216,7 +225,7 @@ class Topic:
             known = ", ".join(str(one) for one in found) or "none"
             message = f"topic {self.name}: producer {producer_id} has no open transaction; open ones are of producers: {known}"
             raise UserError(message)
-        return transactions.end_for_others(self._log, self._log_dir.spark, found[producer_id], now_ms=clock.or_now(now_ms))
+        return transactions.end_for_others(self._log, found[producer_id], now_ms=clock.or_now(now_ms))
 
     def end_hanging_transactions(self, *, now_ms: int | None = None) -> list[OpenTransaction]:
         """End the transactions that have been open for longer than their timeout, as the service does; return them. None of a mirror."""
@@ -225,7 +234,7 @@ class Topic:
             return []
         hanging = [one for one in self.open_transactions() if one.hangs(moment)]
         for one in hanging:
-            transactions.end_for_others(self._log, self._log_dir.spark, one, now_ms=moment)
+            transactions.end_for_others(self._log, one, now_ms=moment)
         return hanging
 
     def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:

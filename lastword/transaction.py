@@ -17,24 +17,25 @@ from lastword.compaction.errors import InvalidTransactionState
 from lastword.compaction.producers import Control, ProducerStamp
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendResult, AppendStats
+from lastword.streaming.append.dataframes import append_input
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
+    from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.log.topic_log import TopicLog
 
 
 class Transaction:
     """One transaction of one transactional.id; made by `Topic.transaction`."""
 
-    def __init__(self, log: TopicLog, spark: SparkSession, stamp: ProducerStamp) -> None:
+    def __init__(self, log: TopicLog, stamp: ProducerStamp) -> None:
         """Belong to a begun identity."""
         self._log = log
-        self._spark = spark
         self._stamp = stamp
-        self._habits = AppendStats()
+        self._stats = AppendStats()
         self._versions: list[int] = []
         self._ended: Control | None = None
 
@@ -48,14 +49,15 @@ class Transaction:
         """The epoch that its records carry."""
         return self._stamp.epoch
 
-    def append(self, rows: DataFrame, *, now_ms: int | None = None) -> AppendResult:
+    def append(self, rows: DataFrame | ArrowInput, *, now_ms: int | None = None) -> AppendResult:
         """Append rows as part of the transaction, in one Delta commit; columns as `Topic.append` takes them, without producer or offset.
 
         Raises `InvalidRecords` (nothing of the call is written; the transaction is still open), `ProducerFenced` when another instance has
         taken over, `InvalidTransactionState` after the end, and when a RESTORE took back what was appended before.
         """
         self._check_open("append to")
-        result = transactions.append(self._log, rows, self._stamp, now_ms=clock.or_now(now_ms), stats=self._habits, versions=self._versions)
+        given = append_input(rows, self._stats, topic=self._log.name)
+        result = transactions.append(self._log, given, self._stamp, now_ms=clock.or_now(now_ms), stats=self._stats, versions=self._versions)
         if result.table_version is not None:
             self._versions.append(result.table_version)
         return result
@@ -82,7 +84,7 @@ class Transaction:
 
     def _end(self, control: Control, now_ms: int | None) -> AppendResult:
         self._check_open(control.name.lower())
-        result = transactions.end(self._log, self._spark, self._stamp, control, now_ms=clock.or_now(now_ms), versions=self._versions)
+        result = transactions.end(self._log, self._stamp, control, now_ms=clock.or_now(now_ms), versions=self._versions)
         self._ended = control
         return result
 

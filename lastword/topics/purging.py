@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import functions as F
 
 from lastword import clock
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
 from lastword.storage.append.append import AppendStats, append_rows
+from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.crash_points import CrashPoint
@@ -195,10 +195,9 @@ class Purge:
         tombstones = {one.partition: one.newest_offset for one in going if one.newest_is_tombstone and one.newest_offset is not None}
         living = [one.partition for one in going if not one.newest_is_tombstone]
         if living:
-            columns = {"partition": pa.array(living, pa.int32()), "key": pa.array([self._key] * len(living), pa.binary())}
-            rows = self._spark.createDataFrame(pa.table(columns)).withColumn("value", F.lit(None).cast("binary"))
-            rows = rows.withColumn("timestamp", F.lit(self._now_ms).cast("bigint"))
-            result = append_rows(self._log, rows, now_ms=self._now_ms, stats=AppendStats())
+            columns = {"partition": living, "key": [self._key] * len(living), "timestamp": [self._now_ms] * len(living)}
+            rows = pa.table({**columns, "value": pa.nulls(len(living))})
+            result = append_rows(self._log, ArrowRows(rows), now_ms=self._now_ms, stats=AppendStats())
             tombstones |= {partition: one.last_offset for partition, one in result.ranges.items()}
         crash_points.reached(CrashPoint.PURGE_TOMBSTONE_WRITTEN)
         version, today = self._log.snapshot().version, self._log.decisions()

@@ -1,7 +1,7 @@
-"""Appending rows to a log: validate, partition, number, commit.
+"""Appending rows to a log: validate, number, write, commit. No Spark.
 
 ```
- validation ──► partitioners ──► producer_rows ──► offsets ──► append (one Delta commit)
-      └────────► dead_letters                                  transactions: begin, append, end
+ inputs ──► writing (the rules of compaction/rows, then files) ──► append (one Delta commit)
+               └────────► dead_letters            transactions: begin, append, end
 ```
 """

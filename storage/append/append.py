@@ -1,59 +1,58 @@
 """One append: what it promises, and one attempt of it against one snapshot.
 
 ```
-   check     what is wrong with each row (lastword.storage.append.validation)             expressions
-   judge     rows that bring their own producer (lastword.storage.append.producer_rows) expressions
-   number    offset, segment, slice (lastword.storage.append.offsets)                 expressions, one shuffle
-   commit    compare-and-set, one Delta commit (lastword.storage.delta.commit)         the one Spark job
+   plan      log ends, active segments, producers, settings          one snapshot, no data
+   write     validate, number, write (lastword.storage.append.writing)   in this process or in Spark's tasks: files in no commit
+   letters   dead letters of refused rows                             one Delta commit, before the rows
+   commit    compare-and-set (lastword.storage.delta.commit)          one Delta commit
 ```
 
-The common append is written in one pass over its input, with guards. It is done *with care* (the input held, refused rows put aside,
-segments split) when a guard fired, when the last ones had refused rows, and for rows that bring their own producer.
+A crash before the commit leaves files that no commit names; VACUUM removes them. An append that another one overtook is planned and
+numbered again: the input is not read again for it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
-
-from pyspark import StorageLevel
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lastword.compaction.errors import CommitConflict, InvalidRecords, ProducerFenced, UserError
 from lastword.compaction.log.segments import ActiveSegment, next_append
-from lastword.compaction.producers import Verdict
-from lastword.storage.append import dead_letters
-from lastword.storage.append.offsets import SMALL_ROWS, Guard, Numbering, Stamped
-from lastword.storage.append.producer_rows import judged
-from lastword.storage.append.validation import REASON, Reason, checked, shape_of
+from lastword.compaction.rows.numbering import SegmentLimits
+from lastword.compaction.rows.validation import InputRules, refusal, shape_of
+from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
+from lastword.storage.append.writing import AppendPlan, Stamped
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID
-from lastword.storage.delta.spark_rows import write_rows
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
     from lastword.compaction.producers import ProducerStamp
-    from lastword.storage.append.validation import Shape
+    from lastword.compaction.rows.validation import Column, Shape
+    from lastword.storage.append.writing import Written
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
-#: After a micro-batch with refused rows, the next ones are likely to hold some too: take them with care at once.
-_CAREFUL_AFTER_REFUSAL: Final = 20
-#: After a micro-batch of more or larger rows than those before, the next ones may be so too: add up what they take, each time for longer.
-_ADDED_UP_AFTER_UNEVEN: Final = 20
-_LONGEST_ADDED_UP: Final = 10_000
-#: Rows are counted instead where a record may take so many times what the last ones took.
-_LEAST_ROOM: Final = 8
-#: Then each partition has a task of its own, where that is no more tasks than these.
-_TASKS_PER_CORE: Final = 2
+
+#: The application id of an idempotency key begins with this.
+_IDEMPOTENCY: Final = "lastword-idempotency-key/"
+
+
+class Rows(Protocol):
+    """The input of an append, wherever its rows are: an Arrow table (`ArrowRows`), or a DataFrame of Spark."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns."""
+
+    def write(self, plan: AppendPlan) -> Written:
+        """Write the rows as files that are in no commit; called again with another plan when the first was overtaken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,8 @@ class AppendedRange:
 class AppendResult:
     """What one append did: the table version that shows it, and the offsets of every partition that it touched.
 
-    `table_version` is None when nothing was committed: an empty input, or a micro-batch that had been committed before (`replayed`).
+    `table_version` is None when nothing was committed: an empty input, or a micro-batch or an idempotency key that had been committed
+    before (`replayed`).
     `refused` counts dead letters by reason, `duplicates` the rows that were in the log already: of a mirror, below the log end; of a
     producer, by their sequence.
     """
@@ -100,31 +100,36 @@ class MicroBatch:
 
 @dataclass(slots=True)
 class AppendStats:
-    """What an appender remembers of its last appends; wrong memories cost time, never correctness."""
+    """What the appends of one query, or of one object, remember of each other."""
 
-    careful_appends_left: int = 0
-    added_up_appends_left: int = 0
-    added_up_next_time: int = _ADDED_UP_AFTER_UNEVEN
-    last_record_count: int | None = None
-    #: The most that any partition got.
-    last_bytes: int | None = None
-    last_partition_records: int = 0
-    #: The micro-batch that an attempt wrote dead letters of.
+    #: Whether one of them was tried: the first may be a replay of a micro-batch, of which an earlier process wrote dead letters.
+    is_first: bool = True
+    #: The micro-batch that the last attempt wrote dead letters of.
     put_aside: tuple[str, int] | None = None
-
-    def found_uneven(self) -> None:
-        """Remember that rows could not be counted."""
-        self.added_up_appends_left = self.added_up_next_time
-        self.added_up_next_time = min(2 * self.added_up_next_time, _LONGEST_ADDED_UP)
+    #: Whether the last DataFrame was too large to come to this process.
+    is_large: bool = False
 
 
-def append_rows(log: TopicLog, rows: DataFrame, *, now_ms: int, stats: AppendStats, micro_batch: MicroBatch | None = None) -> AppendResult:
+def append_rows(
+    log: TopicLog,
+    rows: Rows,
+    *,
+    now_ms: int,
+    stats: AppendStats,
+    micro_batch: MicroBatch | None = None,
+    idempotency_key: str | None = None,
+) -> AppendResult:
     """Append rows to a topic's log in one commit; try again from a fresh snapshot while other appenders commit first.
 
     A batch call (`micro_batch` None) raises `InvalidRecords` if the log rejects one of the rows, and nothing is written. A micro-batch
-    writes rejected rows to the dead letters; one that was committed before does nothing.
+    writes rejected rows to the dead letters; one that was committed before does nothing, nor does a batch call whose `idempotency_key`
+    was committed before.
     """
-    return log.attempts(lambda: Append(log, rows, now_ms=now_ms, stats=stats, micro_batch=micro_batch).run())
+
+    def once() -> AppendResult:
+        return Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, idempotency_key=idempotency_key).run(rows)
+
+    return log.attempts(once)
 
 
 class Append:
@@ -133,58 +138,86 @@ class Append:
     def __init__(
         self,
         log: TopicLog,
-        rows: DataFrame,
         *,
         now_ms: int,
         stats: AppendStats,
         micro_batch: MicroBatch | None = None,
         stamp: ProducerStamp | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         """Take the snapshot that this attempt plans with."""
-        self.log, self.rows, self.now_ms, self.stats, self.micro_batch = log, rows, now_ms, stats, micro_batch
+        self.log, self.now_ms, self.stats, self.micro_batch = log, now_ms, stats, micro_batch
         log.decisions()  # raises when the topic is gone, and its table with it
         self.snapshot = log.snapshot()
         self.decisions = log.decisions()  # of no earlier moment: they know each query whose micro-batches the snapshot has
         self.config = log.config(self.decisions)
         self.log_ends = self.snapshot.log_end_offsets(self.decisions.partitions)
         self.last_segments = self.snapshot.last_segments()
-        self.actives = [self._active(partition) for partition in range(self.decisions.partitions)]
         self.stamp = stamp
-        self.shape: Shape | None = None
+        #: What Delta keeps for ever of this append: the query's micro-batch, or the key of a batch call, as application id and version.
+        self.identity: dict[str, int] = {}
+        if micro_batch is not None:
+            self.identity = {micro_batch.query_id: micro_batch.batch_id}
+        elif idempotency_key is not None:
+            self.identity = {f"{_IDEMPOTENCY}{idempotency_key}": 0}
 
-    def run(self) -> AppendResult:
+    def run(self, rows: Rows) -> AppendResult:
         """Append, or find that there is nothing to do."""
-        self.shape = shape_of(self.rows.schema, topic=self.log.name)
-        if self.micro_batch and self.log.committed_micro_batch(self.micro_batch.query_id) >= self.micro_batch.batch_id:
+        shape = shape_of(rows.columns, topic=self.log.name)
+        if any(self.log.committed_micro_batch(app_id) >= number for app_id, number in self.identity.items()):
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
-        self._check_stamp()
-        if self.micro_batch is not None and self.stats.last_record_count is None:  # the first since a start: it may be a replay
+        self._check_stamp(shape)
+        written = rows.write(self.plan(shape))
+        self.log.discard(written.replaced)
+        if written.refused:
+            self._put_aside(written)
+        elif self.micro_batch is not None:
             self._take_back(self.micro_batch)
-        rows = checked(
-            self.rows,
-            topic=self.log.name,
-            config=self.config,
-            partitions=self.decisions.partitions,
-            log_end_offsets=self.log_ends,
-            now_ms=self.now_ms,
+        self.stats.is_first = False
+        result = self.commit(written.files, keeps_files=written.is_numbered_again)
+        return replace(result, refused=written.refused, duplicates=written.duplicates)
+
+    def plan(self, shape: Shape) -> AppendPlan:
+        """Return what the writing of this append needs to know."""
+        states = self.log.known_producers(self.snapshot, now_ms=self.now_ms) if shape.has_producers else {}
+        return AppendPlan(
+            location=self.log.paths.log,
+            storage_options=dict(self.log.storage_options),
+            codec=self.config.compression_type,
+            rules=InputRules(
+                topic=self.log.name,
+                shape=shape,
+                is_compacted=self.config.compacted,
+                partitioner=self.config.partitioner,
+                max_message_bytes=self.config.max_message_bytes,
+                log_end_offsets=tuple(self.log_ends),
+                now_ms=self.now_ms,
+            ),
+            actives=tuple(self._active(partition) for partition in range(self.decisions.partitions)),
+            limits=SegmentLimits(segment_bytes=self.config.segment_bytes, max_segment_ms=self.config.max_segment_ms),
+            compression=self.log.compression(self.snapshot),
+            states=tuple(states.values()),
+            stamped=self._stamped(),
+            is_mirror=self.decisions.mirror is not None,
+            letters=self._letters(),
         )
-        if self.shape.has_producers:
-            states = self.log.known_producers(self.snapshot, now_ms=self.now_ms)
-            return self._with_care(judged(rows, states.values()))
-        if self.stats.careful_appends_left == 0:
-            try:
-                return self._commit_in_one_pass(rows)
-            except Exception as error:
-                guard = Guard.of(error)
-                if guard is None:
-                    raise
-                if guard is Guard.DOUBLE:
-                    message = f"topic {self.log.name}: two rows carry the same partition and offset; nothing was appended"
-                    raise InvalidRecords(message) from None
-                if guard is Guard.INVALID and self.micro_batch is None:
-                    raise dead_letters.refusal(rows, topic=self.log.name) from None
-        return self._with_care(rows)
+
+    def commit(self, files: Sequence[DataFile], *, keeps_files: bool = False) -> AppendResult:
+        """Commit files that this attempt wrote; with `keeps_files` they stay if the commit is refused, for the next attempt."""
+        crash_points.reached(CrashPoint.APPEND_PLANNED)
+        if not files:
+            return AppendResult(table_version=None)
+        version = self.log.commit(
+            self.snapshot,
+            family=APPEND_APP_ID,
+            metadata=CommitMetadata(token=new_token(), kind="append"),
+            adds=files,
+            transactions=self.identity,
+            keeps_files=keeps_files,
+        )
+        crash_points.reached(CrashPoint.APPEND_COMMITTED)
+        return AppendResult(table_version=version, ranges=_ranges(files))
 
     def _active(self, partition: int) -> ActiveSegment:
         return next_append(
@@ -194,6 +227,18 @@ class Append:
             log_end_offset=self.log_ends[partition],
             rolled_offset=self.decisions.closed_offset(partition, self.log_ends[partition]),
             now_ms=self.now_ms,
+        )
+
+    def _letters(self) -> LetterOrigin | None:
+        if self.micro_batch is None or self.micro_batch.fail_on_invalid:
+            return None
+        return LetterOrigin(
+            location=self.log.paths.dead_letters,
+            storage_options=dict(self.log.storage_options),
+            source=self.micro_batch.query_name,
+            query_id=self.micro_batch.query_id,
+            batch_id=self.micro_batch.batch_id,
+            refused_ms=self.now_ms,
         )
 
     def _check_mirror(self) -> None:
@@ -206,11 +251,11 @@ class Append:
         )
         raise UserError(message)
 
-    def _check_stamp(self) -> None:
+    def _check_stamp(self, shape: Shape) -> None:
         if self.stamp is None:
             return
         check_not_fenced(self.stamp, self.log.decisions(), self.log.name)  # as it is after the snapshot was taken
-        if self.shape is not None and (self.shape.has_producers or self.shape.has_offsets):
+        if shape.has_producers or shape.has_offsets:
             message = f"topic {self.log.name}: rows of a transaction get their producer and offsets from it; leave those columns out"
             raise InvalidRecords(message)
 
@@ -233,123 +278,26 @@ class Append:
                 firsts[partition] = state.open_first_offset
         return Stamped(stamp=self.stamp, next_sequences=sequences, first_offsets=firsts)
 
-    def _expects_split(self) -> bool:
-        """Tell whether this append may fill a segment: as much again as the last one brought would, or nobody knows."""
-        if self.stats.last_bytes is None:
-            return True
-        return any(active.size_bytes + 2 * self.stats.last_bytes > self.config.segment_bytes for active in self.actives)
-
-    def _with_care(self, rows: DataFrame) -> AppendResult:
-        """Append the good rows and put the others aside; the input is held so that it is computed once."""
-        held = rows.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            counts = dead_letters.count_refused(held)
-            known = [Verdict.DUPLICATE.value, *([Reason.BELOW_LOG_END.value] if self.decisions.mirror else [])]
-            duplicates = sum(counts.pop(reason, 0) for reason in known)
-            if counts:
-                refused = held.where(~F.col(REASON).isin(known))
-                self._put_aside(refused)
-            elif self.micro_batch is not None and self.stats.put_aside == (self.micro_batch.query_id, self.micro_batch.batch_id):
-                self._take_back(self.micro_batch)
-            self.stats.careful_appends_left = (
-                _CAREFUL_AFTER_REFUSAL if counts or duplicates else max(0, self.stats.careful_appends_left - 1)
-            )
-            result = self._commit(held.where(F.col(REASON).isNull()), split=True)
-        finally:
-            held.unpersist()
-        return replace(result, refused=counts, duplicates=duplicates)
-
-    def _take_back(self, batch: MicroBatch) -> None:
-        """Remove the dead letters that an earlier attempt of the micro-batch wrote."""
-        location, options = self.log.paths.dead_letters, self.log.storage_options
-        dead_letters.replace_dead_letters(location, options, [], query_id=batch.query_id, batch_id=batch.batch_id)
-
-    def _put_aside(self, refused: DataFrame) -> None:
-        if self.micro_batch is None or self.micro_batch.fail_on_invalid:
-            raise dead_letters.refusal(refused, topic=self.log.name)
-        if self.log.committed_micro_batch(self.micro_batch.query_id) >= self.micro_batch.batch_id:
-            message = f"topic {self.log.name}: another process has committed micro-batch {self.micro_batch.batch_id}"
+    def _put_aside(self, written: Written) -> None:
+        """Commit the dead letters that were written, in the place of those that an earlier attempt of the micro-batch wrote."""
+        batch = self.micro_batch
+        if batch is None or batch.fail_on_invalid:
+            self.log.discard(written.files)
+            raise refusal(self.log.name, written.refused, written.examples)
+        if self.log.committed_micro_batch(batch.query_id) >= batch.batch_id:
+            message = f"topic {self.log.name}: another process has committed micro-batch {batch.batch_id}"
             raise CommitConflict(message)  # the next attempt finds it replayed; its dead letters are those of the other process
-        self.stats.put_aside = self.micro_batch.query_id, self.micro_batch.batch_id
-        dead_letters.write_dead_letters(
-            refused,
-            self.log.paths.dead_letters,
-            self.log.storage_options,
-            source=self.micro_batch.query_name,
-            query_id=self.micro_batch.query_id,
-            batch_id=self.micro_batch.batch_id,
-            now_ms=self.now_ms,
+        self.stats.put_aside = batch.query_id, batch.batch_id
+        replace_dead_letters(
+            self.log.paths.dead_letters, self.log.storage_options, written.letters, query_id=batch.query_id, batch_id=batch.batch_id
         )
         crash_points.reached(CrashPoint.DEAD_LETTERS_WRITTEN)
 
-    def append_markers(self) -> AppendResult:
-        """Append markers in the shape of judged rows; they need no check."""
-        return self._commit(self.rows, split=True)
-
-    def _commit(self, rows: DataFrame, *, split: bool) -> AppendResult:
-        numbering = Numbering(
-            actives=self.actives,
-            config=self.config,
-            now_ms=self.now_ms,
-            compression=self.log.compression(self.snapshot),
-            given=self.shape.columns if self.shape is not None else (),
-            stamped=self._stamped(),
-        )
-        most_bytes = None if split or not numbering.counts() else self._most_record_bytes(rows)
-        if most_bytes is None:
-            log_rows = numbering.added_up(rows, split=split, spark_partitions=self._spark_partitions(rows))
-        else:
-            log_rows = numbering.counted(rows, most_bytes=most_bytes)
-        crash_points.reached(CrashPoint.APPEND_PLANNED)
-        location, codec = self.log.paths.log, self.config.compression_type
-        files = write_rows(log_rows, location, self.log.storage_options, codec=codec)
-        if not files:
-            return AppendResult(table_version=None)
-        version = self.log.commit(
-            self.snapshot,
-            family=APPEND_APP_ID,
-            metadata=CommitMetadata(token=new_token(), kind="append"),
-            adds=files,
-            transactions={self.micro_batch.query_id: self.micro_batch.batch_id} if self.micro_batch else {},
-        )
-        crash_points.reached(CrashPoint.APPEND_COMMITTED)
-        result = AppendResult(table_version=version, ranges=_ranges(files))
-        self.stats.last_record_count = result.record_count
-        self.stats.last_bytes = max((one.size_bytes for one in result.ranges.values()), default=0)
-        self.stats.last_partition_records = max((one.record_count for one in result.ranges.values()), default=0)
-        return result
-
-    def _commit_in_one_pass(self, rows: DataFrame) -> AppendResult:
-        """Append in one pass; in a second one, with sizes added up, where rows could not be counted."""
-        split = self._expects_split()
-        try:
-            return self._commit(rows, split=split)
-        except Exception as error:
-            if Guard.of(error) is not Guard.UNEVEN:
-                raise
-            self.stats.found_uneven()
-            return self._commit(rows, split=split)
-
-    def _most_record_bytes(self, rows: DataFrame) -> float | None:
-        """Return what a record may take so that rows need only be counted; None where their sizes are to be added up."""
-        stats = self.stats
-        if stats.added_up_appends_left:
-            stats.added_up_appends_left -= 1
-            return None
-        most_tasks = 1 if self._is_small() else _TASKS_PER_CORE * rows.sparkSession.sparkContext.defaultParallelism
-        if not stats.last_bytes or self.decisions.partitions > most_tasks:
-            return None
-        room = min(self.config.segment_bytes - one.size_bytes for one in self.actives)
-        most = room / max(2 * stats.last_partition_records, SMALL_ROWS)
-        return most if most >= _LEAST_ROOM * stats.last_bytes / stats.last_partition_records else None
-
-    def _is_small(self) -> bool:
-        return self.stats.last_record_count is not None and self.stats.last_record_count <= SMALL_ROWS
-
-    def _spark_partitions(self, rows: DataFrame) -> int:
-        if self._is_small() or self.decisions.partitions == 1:
-            return 1
-        return min(self.decisions.partitions, max(2, rows.sparkSession.sparkContext.defaultParallelism))
+    def _take_back(self, batch: MicroBatch) -> None:
+        """Remove the dead letters of an earlier attempt of a micro-batch of which nothing is refused now."""
+        if self.stats.is_first or self.stats.put_aside == (batch.query_id, batch.batch_id):
+            location, options = self.log.paths.dead_letters, self.log.storage_options
+            replace_dead_letters(location, options, [], query_id=batch.query_id, batch_id=batch.batch_id)
 
 
 def _ranges(files: Sequence[DataFile]) -> dict[int, AppendedRange]:

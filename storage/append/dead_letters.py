@@ -9,7 +9,7 @@ is written anywhere.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -17,74 +17,53 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
-from pyspark.sql import functions as F
 
-from lastword.compaction.errors import InvalidRecords
-from lastword.storage.append.validation import DETAIL, RAW, REASON
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.small_tables import commit_rows, current_files
 from lastword.storage.files.data_files import complete
 from lastword.storage.files.row_files import RowFile, read_row_file, write_row_file
-from lastword.storage.files.schema import DEAD_LETTER_COLUMNS, dead_letter_arrow_schema
+from lastword.storage.files.schema import dead_letter_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
-    from pyspark.sql import DataFrame
 
-_REASONS_NAMED: Final = 10
-_FILE_SCHEMA: Final = pa.schema([(one.name, pa.string() if one.name == "path" else pa.int64()) for one in fields(RowFile)])
-_FILE_DDL: Final = ", ".join(f"{one.name} {'string' if one.type == pa.string() else 'bigint'}" for one in _FILE_SCHEMA)
 _SHOWN: Final = ("refused_at", "source", "reason", "detail", "partition", "offset", "key")
 
 
-def count_refused(rows: DataFrame) -> dict[str, int]:
-    """Return the number of refused rows by reason; runs one job over checked rows."""
-    counted = rows.where(F.col(REASON).isNotNull()).groupBy(REASON).count().collect()
-    return {row[REASON]: row["count"] for row in counted}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterOrigin:
+    """Whose refused rows these are: a streaming query's micro-batch (`source` is the query's name); and where its dead letters lie."""
+
+    location: str
+    storage_options: Mapping[str, str]
+    source: str
+    query_id: str
+    batch_id: int
+    refused_ms: int
 
 
-def write_dead_letters(
-    rows: DataFrame,
-    location: str,
-    storage_options: Mapping[str, str],
-    *,
-    source: str,
-    query_id: str,
-    batch_id: int,
-    now_ms: int,
-) -> None:
-    """Commit the refused ones among checked rows to the dead letters, as `replace_dead_letters` does.
+def dead_letters_of(rows: pa.RecordBatch, reasons: Sequence[str], details: Sequence[str], origin: LetterOrigin) -> pa.Table:
+    """Return refused rows, as they were validated, as rows of the dead letters."""
+    count = len(rows)
+    columns = {
+        "refused_at": pa.array([origin.refused_ms * 1000] * count, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "source": pa.array([origin.source] * count),
+        "query_id": pa.array([origin.query_id] * count),
+        "batch_id": pa.array([origin.batch_id] * count),
+        "reason": pa.array(reasons),
+        "detail": pa.array(details),
+        **{name: rows.column(name) for name in ("partition", "offset", "timestamp", "key", "value", "headers", "raw")},
+    }
+    return pa.table(columns)
 
-    Spark's tasks write the files: no row comes to the driver. Runs one job.
-    """
-    refused = rows.where(F.col(REASON).isNotNull()).select(
-        F.timestamp_millis(F.lit(now_ms)).alias("refused_at"),
-        F.lit(source).alias("source"),
-        F.lit(query_id).alias("query_id"),
-        F.lit(batch_id).cast("bigint").alias("batch_id"),
-        F.col(REASON).alias("reason"),
-        F.col(DETAIL).alias("detail"),
-        "partition",
-        "offset",
-        "timestamp",
-        "key",
-        "value",
-        "headers",
-        F.col(RAW).alias("raw"),
-    )
-    options, name = dict(storage_options), _micro_batch_name(query_id, batch_id)
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = (pa.Table.from_batches([one]) for one in batches)
-        file = write_row_file(location, options, tables, dead_letter_arrow_schema(), name=name, time_ms=now_ms)
-        if file is not None:
-            yield pa.RecordBatch.from_pylist([asdict(file)], schema=_FILE_SCHEMA)
-
-    found = refused.select(*DEAD_LETTER_COLUMNS).mapInArrow(write, _FILE_DDL).collect()
-    replace_dead_letters(location, storage_options, [RowFile(**row.asDict()) for row in found], query_id=query_id, batch_id=batch_id)
+def write_dead_letters(rows: Iterable[pa.Table], origin: LetterOrigin) -> RowFile | None:
+    """Write dead letters as one file, which is in no commit yet, and return it; None, and no file, when there are none."""
+    name = _micro_batch_name(origin.query_id, origin.batch_id)
+    return write_row_file(origin.location, origin.storage_options, rows, dead_letter_arrow_schema(), name=name, time_ms=origin.refused_ms)
 
 
 def replace_dead_letters(
@@ -98,10 +77,12 @@ def replace_dead_letters(
 
     def once() -> None:
         table = DeltaTable(location, storage_options=dict(storage_options))
-        earlier = [one for one in current_files(table) if one.path.startswith(prefix)]
-        if files or earlier:
+        there = {one.path: one for one in current_files(table) if one.path.startswith(prefix)}
+        written = [one for one in files if one.path not in there]  # an attempt that was overtaken may have committed the same files
+        removed = [there[path] for path in there.keys() - {one.path for one in files}]
+        if written or removed:
             version = table.version()
-            commit_rows(_following(table), files, kind="dead letters", removes=earlier, planned_version=version, time_column="refused_at")
+            commit_rows(_following(table), written, kind="dead letters", removes=removed, planned_version=version, time_column="refused_at")
 
     retry_on_conflict(once, attempts=50)
 
@@ -178,21 +159,6 @@ def _following(table: DeltaTable) -> Callable[[], DeltaTable]:
 def _millis(times: pa.ChunkedArray) -> NDArray[np.int64]:
     found: NDArray[np.int64] = times.cast(pa.int64()).fill_null(0).to_numpy() // 1000
     return found
-
-
-def refusal(rows: DataFrame, *, topic: str) -> InvalidRecords:
-    """Return the error of a batch call: every reason with its count and one example; runs one job over checked rows."""
-    found = (
-        rows.where(F.col(REASON).isNotNull())
-        .groupBy(REASON)
-        .agg(F.count("*").alias("rows"), F.first(DETAIL).alias("example"))
-        .orderBy(F.desc("rows"), REASON)
-        .limit(_REASONS_NAMED)
-        .collect()
-    )
-    lines = [f"  {row['rows']} × {row[REASON]}: {row['example']}" for row in found]
-    message = f"topic {topic} cannot take these rows; nothing was appended:\n" + "\n".join(lines)
-    return InvalidRecords(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

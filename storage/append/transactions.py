@@ -15,37 +15,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
 from lastword.compaction.errors import CommitConflict, InvalidTransactionState, UserError
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
+from lastword.compaction.rows.validation import Shape
 from lastword.storage.append.append import Append, AppendResult, AppendStats, check_not_fenced
-from lastword.storage.append.producer_rows import OPEN_FIRST
-from lastword.storage.append.validation import DETAIL, ORDER_PREFIX, RAW, REASON
+from lastword.storage.append.writing import write_markers
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Sequence
 
     from lastword.compaction.producers import OpenTransaction
-    from lastword.storage.append.append import MicroBatch
+    from lastword.storage.append.append import MicroBatch, Rows
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decisions, Producer
     from lastword.storage.log.producer_states import States
     from lastword.storage.log.topic_log import TopicLog
 
 
-def begin(
-    log: TopicLog, spark: SparkSession, transactional_id: str, *, now_ms: int, timeout_ms: int | None, query: str | None = None
-) -> ProducerStamp:
+def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int | None, query: str | None = None) -> ProducerStamp:
     """Become the newest instance of a transactional.id and return its identity; abort what the instance before left open.
 
     A streaming query (`query`) that comes back goes on under its old identity instead: its micro-batches are done for Spark and would not
@@ -82,10 +74,10 @@ def begin(
         log.ledger.decide(registered)
         stamp = chosen[-1]
         crash_points.reached(CrashPoint.PRODUCER_REGISTERED)
-        _abort_older(log, spark, stamp, now_ms=now_ms)
+        _abort_older(log, stamp, now_ms=now_ms)
         for one in before.values():
             if one.producer_id != stamp.producer_id:  # its epochs were used up
-                _write_markers(log, spark, log.snapshot(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
+                _write_markers(log, log.snapshot(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
         return stamp
 
     return log.attempts(once)
@@ -93,7 +85,7 @@ def begin(
 
 def append(
     log: TopicLog,
-    rows: DataFrame,
+    rows: Rows,
     stamp: ProducerStamp,
     *,
     now_ms: int,
@@ -108,16 +100,14 @@ def append(
     """
 
     def once() -> AppendResult:
-        _abort_older(log, rows.sparkSession, stamp, now_ms=now_ms)
+        _abort_older(log, stamp, now_ms=now_ms)
         _check_whole(log, stamp, versions)
-        return Append(log, rows, now_ms=now_ms, stats=stats, micro_batch=micro_batch, stamp=stamp).run()
+        return Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, stamp=stamp).run(rows)
 
     return log.attempts(once)
 
 
-def end(
-    log: TopicLog, spark: SparkSession, stamp: ProducerStamp, control: Control, *, now_ms: int, versions: Sequence[int] = ()
-) -> AppendResult:
+def end(log: TopicLog, stamp: ProducerStamp, control: Control, *, now_ms: int, versions: Sequence[int] = ()) -> AppendResult:
     """Write the markers of the open transaction of `stamp`; `versions` are the table versions of its appends.
 
     Raises `ProducerFenced` when another instance has taken over; `InvalidTransactionState` when a RESTORE took back one of its appends: it
@@ -126,13 +116,13 @@ def end(
     """
 
     def once() -> AppendResult:
-        _abort_older(log, spark, stamp, now_ms=now_ms)
+        _abort_older(log, stamp, now_ms=now_ms)
         snapshot = log.snapshot()
         check_not_fenced(stamp, log.decisions(), log.name)
         if control is Control.COMMIT and not _is_whole(log.decisions_seen(snapshot), versions):
-            _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+            _write_markers(log, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
             _check_whole(log, stamp, versions)
-        return _write_markers(log, spark, snapshot, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+        return _write_markers(log, snapshot, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 
     return log.attempts(once)
 
@@ -150,7 +140,7 @@ def _check_whole(log: TopicLog, stamp: ProducerStamp, versions: Sequence[int]) -
         raise InvalidTransactionState(message)
 
 
-def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransaction, *, now_ms: int) -> AppendResult:
+def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) -> AppendResult:
     """End a transaction whose producer does not do it: abort it, with a new epoch that fences the producer.
 
     That of a streaming query is committed instead: its micro-batches are whole, and Spark would never bring them again. What an older
@@ -190,7 +180,7 @@ def end_for_others(log: TopicLog, spark: SparkSession, transaction: OpenTransact
         log.ledger.decide(fenced)
         control, epoch = chosen[-1]
         states = log.readable_states(snapshot)[0] if control is Control.ABORT else None
-        return _write_markers(log, spark, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
+        return _write_markers(log, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
 
     return log.attempts(once)
 
@@ -204,18 +194,17 @@ def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, 
     return Decision(kind=Kind.PRODUCER, time_ms=now_ms, name=stamp.transactional_id, details=details)
 
 
-def _abort_older(log: TopicLog, spark: SparkSession, stamp: ProducerStamp, *, now_ms: int) -> None:
+def _abort_older(log: TopicLog, stamp: ProducerStamp, *, now_ms: int) -> None:
     """Abort what an older instance of `stamp` has open: it may have looked into the ledger before the newest began, and committed after."""
     snapshot = log.snapshot()
     states = states_of(stamp.producer_id, log.producer_states(snapshot))
     if any(state.is_left_open_before(stamp.epoch) for state in states.values()):
         check_not_fenced(stamp, log.decisions(), log.name)
-        _write_markers(log, spark, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+        _write_markers(log, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 
 
 def _write_markers(
     log: TopicLog,
-    spark: SparkSession,
     snapshot: LogSnapshot,
     control: Control,
     *,
@@ -233,30 +222,11 @@ def _write_markers(
     if not firsts:
         return AppendResult(table_version=None)
     crash_points.reached(CrashPoint.MARKERS_PLANNED)
-    attempt = Append(log, _markers(spark, firsts, producer_id, epoch, control, now_ms=now_ms), now_ms=now_ms, stats=AppendStats())
+    attempt = Append(log, now_ms=now_ms, stats=AppendStats())
     if attempt.snapshot.version != snapshot.version:
         message = f"{log.paths.log}: something was committed after table version {snapshot.version}; no marker was written"
         raise CommitConflict(message)
-    result = attempt.append_markers()
+    plan = attempt.plan(Shape(columns=frozenset(), order=()))
+    result = attempt.commit(write_markers(plan, firsts, control, producer_id=producer_id, epoch=epoch))
     crash_points.reached(CrashPoint.MARKERS_COMMITTED)
     return result
-
-
-_MARKER_TYPE = T.StructType([T.StructField("partition", T.IntegerType()), T.StructField(OPEN_FIRST, T.LongType())])
-
-
-def _markers(spark: SparkSession, firsts: Mapping[int, int], producer_id: int, epoch: int, control: Control, *, now_ms: int) -> DataFrame:
-    """Return markers in the shape of judged rows."""
-    rows = spark.createDataFrame(sorted(firsts.items()), _MARKER_TYPE)
-    nothing = {"offset": "bigint", "key": "binary", "value": "binary", "headers": HEADERS_TYPE, "sequence": "int"}
-    nothing |= {REASON: "string", DETAIL: "string", RAW: "string"}
-    return rows.select(
-        "*",
-        F.timestamp_millis(F.lit(now_ms)).alias("timestamp"),
-        F.lit(producer_id).cast("bigint").alias("producer_id"),
-        F.lit(epoch).cast("int").alias("producer_epoch"),
-        F.lit(True).alias("transactional"),
-        F.lit(control.value).alias("control"),
-        F.lit(0).alias(f"{ORDER_PREFIX}1"),
-        *(F.lit(None).cast(kind).alias(name) for name, kind in nothing.items()),
-    )

@@ -15,18 +15,17 @@ A crash before the swap leaves files that VACUUM removes; one between swap and r
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastword.compaction.errors import CleaningAborted, CommitConflict, CorruptLog, PartitionUncleanable, UnknownTopic
+from lastword.compaction.errors import CleaningAborted, CorruptLog, PartitionUncleanable, UnknownTopic
 from lastword.compaction.planning.receipt import CleaningReceipt, estimated_bytes
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.compaction.producers import known
 from lastword.compaction.rows.removal import Removal
-from lastword.storage.append.validation import LAST_TIMESTAMP_MS
+from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.runner import run_tasks
 from lastword.storage.cleaning.slices import MAX_SLICE_BYTES
 from lastword.storage.cleaning.task import Cleaned, CleanTask, SourceFile
@@ -35,7 +34,6 @@ from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID
-from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
     from lastword.compaction.planning.throttle import Pace
     from lastword.storage.delta.snapshot import LogSnapshot
-    from lastword.storage.files.data_files import DataFile
     from lastword.storage.log.topic_log import TopicLog
 
 _CHECK_SECONDS = 1.0
@@ -87,30 +84,18 @@ class Cleaning:
             return []
         self._check_still_wanted()
         removes = self._replaced(cleaned)
-        written = [file for one in cleaned for file in one.written]
-        try:
-            version = self.log.commit(
-                self.snapshot,
-                family=MAINTENANCE_APP_ID,
-                metadata=CommitMetadata(token=new_token(), kind="clean", receipts=tuple(one.to_details() for one in receipts)),
-                adds=written,
-                removes=removes,
-            )
-        except CommitConflict:
-            self._discard(written)
-            raise
+        version = self.log.commit(
+            self.snapshot,
+            family=MAINTENANCE_APP_ID,
+            metadata=CommitMetadata(token=new_token(), kind="clean", receipts=tuple(one.to_details() for one in receipts)),
+            adds=[file for one in cleaned for file in one.written],
+            removes=removes,
+        )
         crash_points.reached(CrashPoint.SWAP_COMMITTED)
         done = [replace(one, total_ms=_elapsed_ms(started), table_version=version) for one in receipts]
         write_receipts(self.log, done)
         crash_points.reached(CrashPoint.RECEIPT_WRITTEN)
         return done
-
-    def _discard(self, written: Sequence[DataFile]) -> None:
-        """Delete the files of a swap that was refused: they may hold a key that a purge has erased meanwhile."""
-        files = filesystem_of(self.log.paths.log, self.log.storage_options)
-        for one in written:
-            with suppress(OSError):  # VACUUM takes what is left
-                files.delete_file(one.path)
 
     def preview(self) -> list[CleaningReceipt]:
         """Return the receipts that `run` would write, without writing anything; sizes and times after the cleaning are unknown."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +11,8 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
+from lastword.compaction.rows.numbering import Compression
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
 
 _LEAST_RECORDS: Final = 30
 _LENGTH_BYTES: Final = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compression:
-    """What a record takes in a file: `key` and `rest` (value and headers) are stored bytes a raw byte, `overhead` is bytes a record."""
-
-    key: float = 1.0
-    rest: float = 1.0
-    overhead: float = 16.0
 
 
 def read_compression(location: str, snapshot: LogSnapshot, storage_options: Mapping[str, str]) -> Compression | None:

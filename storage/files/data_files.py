@@ -17,7 +17,7 @@ import json
 import os
 import uuid
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,7 @@ from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.files.schema import DATA_SCHEMA, PLACE_COLUMNS, STATISTICS_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 #: A row group ends at so many bytes in memory, or so many rows, whichever comes first: what a reader or a cleaning holds at a time.
@@ -59,24 +59,6 @@ class DataFile:
     first_offset: int
     last_offset: int
     stats: str
-
-
-#: Data files as rows of Arrow and of Spark, in which tasks return them.
-FILE_SCHEMA: Final = pa.schema(
-    [(one.name, pa.string() if one.name in {"path", "stats"} else pa.int64()) for one in fields(DataFile)]  # all of them are JSON's types
-)
-FILE_DDL: Final = ", ".join(f"{one.name} {'string' if one.type == pa.string() else 'bigint'}" for one in FILE_SCHEMA)
-
-
-def to_batch(files: Sequence[DataFile]) -> pa.RecordBatch:
-    """Return data files as a batch of `FILE_SCHEMA`."""
-    columns = zip(*map(astuple, files), strict=True) if files else [()] * len(FILE_SCHEMA)
-    return pa.record_batch([pa.array(column, one.type) for column, one in zip(columns, FILE_SCHEMA, strict=True)], schema=FILE_SCHEMA)
-
-
-def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the data files that rows of `FILE_SCHEMA` hold."""
-    return [DataFile(**dict(row)) for row in rows]
 
 
 class SliceWriter:
@@ -139,38 +121,6 @@ class SliceWriter:
         self._held = []
         most = max(1, min(ROW_GROUP_ROWS, count * ROW_GROUP_BYTES // max(1, size)))
         self._writer.write_table(rows, row_group_size=most)
-
-
-def write_slices(batches: Iterable[pa.RecordBatch], location: str, storage_options: Mapping[str, str], *, codec: str) -> Iterator[DataFile]:
-    """Write rows of the log table as data files, one for each run of equal (partition, segment, slice), and return them.
-
-    The rows of a run are in offset order; `ValueError` when they are not. A column that they lack is null.
-    """
-    writer: SliceWriter | None = None
-    open_place: tuple[int, ...] | None = None
-    try:
-        for batch in batches:
-            rows = pa.Table.from_batches([batch])
-            places = np.stack([rows.column(name).to_numpy() for name in PLACE_COLUMNS], axis=1)
-            cuts = np.flatnonzero((places[1:] != places[:-1]).any(axis=1)) + 1
-            data = complete(rows)
-            for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(rows)], strict=True):
-                if begin == end:
-                    continue
-                place = tuple(int(value) for value in places[begin])
-                if place != open_place:
-                    if writer is not None:
-                        yield writer.close()
-                    writer = SliceWriter(location, storage_options, partition=place[0], segment=place[1], slice_=place[2], codec=codec)
-                    open_place = place
-                assert writer is not None  # noqa: S101  opened above
-                writer.write(data.slice(begin, end - begin))
-        if writer is not None:
-            yield writer.close()
-            writer = None
-    finally:
-        if writer is not None:
-            writer.abandon()
 
 
 def complete(rows: pa.Table, schema: pa.Schema = DATA_SCHEMA) -> pa.Table:

@@ -19,6 +19,8 @@ import pyarrow as pa
 from deltalake import Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType, StructType
 
+from lastword.compaction.rows.validation import HEADERS, LAST_OFFSET, TIMESTAMP
+
 _LONG = PrimitiveType("long")
 _INT = PrimitiveType("integer")
 _STRING = PrimitiveType("string")
@@ -30,7 +32,7 @@ _HEADERS = ArrayType(StructType([Field("key", _STRING), Field("value", _BINARY)]
 PLACE_COLUMNS: Final = ("partition", "segment", "slice")
 
 #: `partition << OFFSET_BITS | offset` identifies a row of a topic in one long.
-OFFSET_BITS: Final = 48
+OFFSET_BITS: Final = LAST_OFFSET.bit_length() + 1
 
 #: What names a transaction of a partition: its marker carries them as its records do.
 TRANSACTION: Final = ("partition", "producer_id", "txn_first_offset")
@@ -59,17 +61,17 @@ LOG_COLUMNS: Final = tuple(field.name for field in LOG_FIELDS)
 DATA_SCHEMA: Final = pa.schema(
     [
         ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp", TIMESTAMP),
         ("key", pa.binary()),
         ("value", pa.binary()),
-        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+        ("headers", HEADERS),
         ("producer_id", pa.int64()),
         ("producer_epoch", pa.int32()),
         ("sequence", pa.int32()),
         ("txn_first_offset", pa.int64()),
         ("control", pa.string()),
-        ("appended_at", pa.timestamp("us", "UTC")),
-        ("delete_horizon", pa.timestamp("us", "UTC")),
+        ("appended_at", TIMESTAMP),
+        ("delete_horizon", TIMESTAMP),
     ]
 )
 #: What the Delta log says of each data file: all that the control plane asks for; never of key or value, which do not belong there.

@@ -7,7 +7,7 @@ a micro-batch that was committed is recognised by its query's id and its number 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,21 +16,20 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_topic_config
-from lastword.compaction.errors import UserError
-from lastword.compaction.log.segments import is_closed
+from lastword.compaction.errors import CommitConflict, UserError
 from lastword.compaction.moments import instant
-from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
-from lastword.compaction.readers import unread_offsets
+from lastword.compaction.rows.numbering import Compression
 from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.following import follow
-from lastword.storage.delta.footers import Compression, read_compression
+from lastword.storage.delta.footers import read_compression
 from lastword.storage.delta.history import commits_since, telling
 from lastword.storage.delta.snapshot import LogSnapshot, txn_version
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.partition_logs import partition_logs
 from lastword.storage.log.producer_states import ProducerLog
 from lastword.storage.log.reader_positions import ReaderPositions
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lastword.compaction.log.segments import Segment
+    from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.producers import ProducerState
     from lastword.compaction.readers import Reader
     from lastword.storage.delta.history import Commit, CommitMetadata
@@ -136,16 +135,29 @@ class TopicLog:
         adds: Sequence[DataFile],
         removes: NDArray[np.bool_] | None = None,
         transactions: Mapping[str, int] | None = None,
+        keeps_files: bool = False,
     ) -> int:
         """Commit files to the log, as `lastword.storage.delta.commit.commit_files` says, and return the table version.
 
-        Raises `UnknownTopic` if the topic was deleted since the files were planned.
+        Raises `UnknownTopic` if the topic was deleted since the files were planned. When the commit is refused, because another one came
+        first, its files are deleted, unless `keeps_files`: they may hold a key that a purge has erased meanwhile.
         """
         self.decisions()
-        with self._lock:
-            return commit_files(
-                self._refreshed, snapshot, family=family, metadata=metadata, adds=adds, removes=removes, transactions=transactions
-            )
+        try:
+            with self._lock:
+                return commit_files(
+                    self._refreshed, snapshot, family=family, metadata=metadata, adds=adds, removes=removes, transactions=transactions
+                )
+        except CommitConflict:
+            if not keeps_files:
+                self.discard(adds)
+            raise
+
+    def discard(self, files: Sequence[DataFile]) -> None:
+        """Delete data files that no commit names; VACUUM removes what cannot be deleted."""
+        for file in files:
+            with suppress(OSError):
+                self._files().delete_file(file.path)
 
     def committed_micro_batch(self, query_id: str) -> int:
         """Return the number of the last micro-batch that a streaming query has committed to the log; -1 when it has none."""
@@ -429,55 +441,6 @@ class TopicLog:
                 return once()
 
         return retry_on_conflict(in_turn, attempts=_ATTEMPTS)
-
-
-def partition_logs(
-    topic: str,
-    config: TopicConfig,
-    snapshot: LogSnapshot,
-    decisions: Decisions,
-    stable: Sequence[int],
-    *,
-    holders: Mapping[tuple[int, int], str],
-    unreadable: Mapping[int, str],
-    now_ms: int,
-) -> list[PartitionLog]:
-    """Return what planning knows of every partition of a topic, from loaded metadata alone.
-
-    `stable` are the last stable offsets by partition, `holders` who holds them, by (partition, offset); `unreadable` says why the producers
-    of a partition are not known.
-    """
-    ends = snapshot.log_end_offsets(decisions.partitions)
-    unread = unread_offsets(decisions.readers.values(), decisions.partitions, now_ms)
-    segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
-    for segment in snapshot.segments():
-        segments[segment.partition].append(segment)
-
-    def active_base(partition: int) -> int:
-        mine, end = segments[partition], ends[partition]
-        closed = decisions.closed_offset(partition, end)
-        if not mine or is_closed(mine[-1], config, log_end_offset=end, rolled_offset=closed, now_ms=now_ms):
-            return end
-        return mine[-1].base_offset
-
-    return [
-        PartitionLog(
-            topic=topic,
-            partition=partition,
-            config=config,
-            segments=tuple(segments[partition]),
-            active_base_offset=active_base(partition),
-            log_start_offset=decisions.log_start_offset(partition),
-            log_end_offset=ends[partition],
-            last_stable_offset=stable[partition],
-            checkpoint=decisions.cleaner_checkpoint(partition),
-            rounds_left=decisions.rounds_left(partition),
-            stable_holder=holders.get((partition, stable[partition])),
-            unread_offset=unread[partition],
-            unreadable=unreadable.get(partition),
-        )
-        for partition in range(decisions.partitions)
-    ]
 
 
 def _recovered(receipt: Mapping[str, Any], version: int, checkpoint: int) -> Decision:

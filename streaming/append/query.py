@@ -23,23 +23,24 @@ from pyspark.errors import StreamingQueryException
 from lastword.checkpoints.queries import check_query, check_query_name, stored_query_id
 from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
 from lastword.compaction.producers import Control
+from lastword.compaction.rows.validation import shape_of
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.storage.append.validation import shape_of
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming import metrics
+from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lastword.compaction.producers import ProducerStamp
+    from lastword.compaction.rows.validation import Shape
     from lastword.storage.append.append import AppendResult
-    from lastword.storage.append.validation import Shape
     from lastword.storage.log.topic_log import TopicLog
 
 _BIND_SECONDS: Final = 60
@@ -103,7 +104,7 @@ def start_append_query(
         writer = writer.trigger(**trigger)
     query = writer.option("checkpointLocation", location).start()
     try:
-        appender.bind(query.id, rows.sparkSession)
+        appender.bind(query.id)
     except BaseException:
         query.stop()
         raise
@@ -124,7 +125,7 @@ def _checked_start(
     if not rows.isStreaming:
         message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
         raise UserError(message)
-    shape = shape_of(rows.schema, topic=log.name)
+    shape = shape_of(dataframe_columns(rows.schema), topic=log.name)
     if grouping is not None and (shape.has_offsets or shape.has_producers):
         message = f"query {name}: rows of a transactional stream get their producer and offsets from it; leave those columns out"
         raise UserError(message)
@@ -183,13 +184,12 @@ class Appender:
         self._fail_on_invalid = fail_on_invalid
         self._mirror = mirror
         self._clock_ms = clock_ms
-        self._habits = AppendStats()
+        self._stats = AppendStats()
         self._query_id: str | None = None
         self._bound = threading.Event()
         self._in_hand = threading.Lock()
         self._grouping = grouping
         self._stamp: ProducerStamp | None = None
-        self._spark: SparkSession | None = None
         self._finishing = False
 
     @property
@@ -207,12 +207,11 @@ class Appender:
         """The topic's folder."""
         return self._log.paths.root
 
-    def bind(self, query_id: str, spark: SparkSession) -> None:
+    def bind(self, query_id: str) -> None:
         """Learn the query's id and make it known to the ledger, with its transactional.id; micro-batches wait for this."""
         if self._grouping is not None:
-            self._spark = spark
             self._stamp = transactions.begin(
-                self._log, spark, self._grouping.transactional_id, now_ms=self._clock_ms(), timeout_ms=None, query=self._name
+                self._log, self._grouping.transactional_id, now_ms=self._clock_ms(), timeout_ms=None, query=self._name
             )
         if self._log.decisions().queries.get(self._name) != query_id:
             decision = Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details={"query_id": query_id})
@@ -247,14 +246,15 @@ class Appender:
             self._report(batch_id, result)
 
     def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
+        rows = DataFrameRows(batch, self._stats)
         if self._stamp is None:
-            return append_rows(self._log, batch, now_ms=self._clock_ms(), stats=self._habits, micro_batch=micro_batch)
-        return transactions.append(self._log, batch, self._stamp, now_ms=self._clock_ms(), stats=self._habits, micro_batch=micro_batch)
+            return append_rows(self._log, rows, now_ms=self._clock_ms(), stats=self._stats, micro_batch=micro_batch)
+        return transactions.append(self._log, rows, self._stamp, now_ms=self._clock_ms(), stats=self._stats, micro_batch=micro_batch)
 
     def end_transaction(self) -> None:
         """Commit the transaction in hand, if there is one."""
-        if self._stamp is not None and self._spark is not None:
-            transactions.end(self._log, self._spark, self._stamp, Control.COMMIT, now_ms=self._clock_ms())
+        if self._stamp is not None:
+            transactions.end(self._log, self._stamp, Control.COMMIT, now_ms=self._clock_ms())
 
     def finish(self) -> None:
         """Wait for the micro-batch in hand and let no other begin."""

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
-from lastword.storage.append.validation import MALFORMED, ORDER_PREFIX
+from lastword.compaction.rows.validation import MALFORMED, ORDER_PREFIX
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.kafka_topics import KafkaTopics
 from lastword.streaming.append.query import Mirror

@@ -203,7 +203,7 @@ class MaintenanceScheduler:
             return  # a mirror's transactions are ended by the markers of its source
         for one in log.seen_transactions():
             if one.hangs(now_ms):
-                transactions.end_for_others(log, self.spark, one, now_ms=now_ms)
+                transactions.end_for_others(log, one, now_ms=now_ms)
                 metrics.HANGING_ENDED.labels(log.name).inc()
                 _LOG.warning(
                     "hanging transaction ended",

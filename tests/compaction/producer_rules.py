@@ -1,6 +1,6 @@
 """What a log does with one row of a producer, and what it knows afterwards: the specification, one row at a time (KIP-98, KIP-360).
 
-Production applies the same rules to whole micro-batches (`lastword.storage.append.producer_rows`) and to whole logs
+Production applies the same rules to whole micro-batches (`lastword.compaction.rows.producer_checks`) and to whole logs
 (`lastword.storage.log.producer_states`); tests compare them.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,17 +9,15 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
-from lastword.storage.append import append
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.storage.delta.spark_rows import write_rows
+from lastword.streaming.append.dataframes import DataFrameRows
 from tests.commits import commit_append
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lastword import LogDir
-    from lastword.storage.files.data_files import DataFile
 
 _COMPACT = {"cleanup.policy": "compact"}
 
@@ -166,9 +163,9 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
     query = MicroBatch(query_id="q1", query_name="files", batch_id=0)
     topic.log.ledger.append([_query_decision("files", "q1")])
     batch = rows(spark, "grape=1 lime=1")
-    assert append_rows(topic.log, batch, now_ms=1, stats=AppendStats(), micro_batch=query).record_count == 2
+    assert append_rows(topic.log, DataFrameRows(batch, AppendStats()), now_ms=1, stats=AppendStats(), micro_batch=query).record_count == 2
     topic.append(rows(spark, "kiwi=1"))
-    again = append_rows(topic.log, batch, now_ms=2, stats=AppendStats(), micro_batch=query)
+    again = append_rows(topic.log, DataFrameRows(batch, AppendStats()), now_ms=2, stats=AppendStats(), micro_batch=query)
     assert again.replayed
     assert again.table_version is None
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 kiwi=1"]
@@ -202,38 +199,3 @@ def _query_decision(name: str, query_id: str) -> Any:
     from lastword.storage.ledger.decisions import Decision, Kind  # noqa: PLC0415
 
     return Decision(kind=Kind.QUERY, time_ms=0, name=name, details={"query_id": query_id})
-
-
-@pytest.mark.parametrize(
-    ("partitions", "named", "counted"),
-    [(1, False, True), (1, False, False), (3, False, False), (3, False, True), (3, True, False), (3, True, True)],
-)
-def test_an_append_is_numbered_in_the_order_that_delta_writes_in(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch, partitions: int, *, named: bool, counted: bool
-) -> None:
-    """Delta sorts by partition, segment and slice again what is not sorted by them, and keeps no order among equals where that spills."""
-    written: list[DataFrame] = []
-
-    def write(rows: DataFrame, *given: Any, **more: Any) -> list[DataFile]:
-        written.append(rows)
-        return write_rows(rows, *given, **more)
-
-    monkeypatch.setattr(append, "write_rows", write)
-    monkeypatch.setattr(append, "SMALL_ROWS", 0 if counted else 20_000)
-    monkeypatch.setattr(append, "_LEAST_ROOM", 8 if counted else float("inf"))
-    topic = logs.create_topic(f"sorted-{partitions}-{named}-{counted}", partitions=partitions)
-    for _ in range(2):  # with care, then without
-        changes = spark.range(9).select(F.col("id").cast("string").alias("key"), F.lit("1").alias("value"))
-        topic.append(changes.withColumn("partition", F.lit(0)) if named else changes)
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # an adaptive plan says nothing of its order before it runs
-    try:
-        plans = [rows.select("*")._jdf.queryExecution().executedPlan() for rows in written]  # noqa: SLF001  what was written has its plan
-        orders = [plan.outputOrdering().mkString(" ") for plan in plans]
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
-    for order in orders:
-        assert re.match(r"partition#\d+ ASC NULLS FIRST segment#\d+L ASC NULLS FIRST slice#\d+L ASC NULLS FIRST", order), order
-    assert "offset#" in orders[0], "the split way"
-    assert "offset#" not in orders[-1], "the common way: ordered by what numbers it"
-    assert ("Window" in plans[-1].toString(), "monotonically_increasing_id() +" in plans[-1].toString()) == (not counted, counted)
-    assert plans[-1].toString().count("Sort [") == 1

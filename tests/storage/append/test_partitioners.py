@@ -7,9 +7,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
 
-from lastword.storage.append.partitioners import murmur2
+from lastword.compaction.rows.partitioners import murmur2, xxhash64
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,16 +38,18 @@ def test_murmur2_is_that_of_the_java_client_for_keys_of_every_length(spark: Spar
     """568 keys in one call; Java's int is signed, ours is not."""
     keys = _keys(seed=1)
     java = _kafka(spark).common.utils.Utils
-    lengths = np.array([len(key) for key in keys], dtype=np.int64)
-    ours = murmur2(np.frombuffer(b"".join(keys), dtype=np.uint8), lengths)
+    ours = murmur2(pa.array(keys, pa.binary()))
     expected = [java.murmur2(bytearray(key)) for key in keys]
     assert expected == ours.view(np.int32).tolist()
     assert min(expected) < 0 < max(expected)
 
 
-def test_murmur2_of_no_keys_is_nothing() -> None:
-    """An empty Arrow batch."""
-    assert murmur2(np.array([], dtype=np.uint8), np.array([], dtype=np.int64)).tolist() == []
+def test_xxhash64_is_that_of_spark_for_keys_of_every_length(spark: SparkSession) -> None:
+    """568 keys and a null in one call; topics that Spark has filled keep the partition of each key."""
+    keys = [*_keys(seed=3), None]
+    frame = spark.createDataFrame([(None if key is None else bytearray(key),) for key in keys], "key binary").coalesce(1)
+    expected = [row[0] for row in frame.select(F.xxhash64("key")).collect()]
+    assert xxhash64(pa.array(keys, pa.binary())).view(np.int64).tolist() == expected
 
 
 def test_a_topic_with_kafka_s_partitioner_puts_every_key_where_kafka_s_default_partitioner_would(spark: SparkSession, logs: LogDir) -> None:

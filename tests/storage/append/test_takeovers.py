@@ -16,6 +16,7 @@ from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.topic_log import TopicLog
+from lastword.streaming.append.dataframes import DataFrameRows
 from tests.pictures import latest, rows
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class _CrashedError(Exception):
 
 def _begin(topic: Topic, spark: SparkSession, query: str | None = "q") -> ProducerStamp:
     """Begin as a streaming query does."""
-    return transactions.begin(topic.log, spark, "loader", now_ms=5_000, timeout_ms=None, query=query)
+    return transactions.begin(topic.log, "loader", now_ms=5_000, timeout_ms=None, query=query)
 
 
 def _rows_and_markers(topic: Topic) -> list[str]:
@@ -69,7 +70,7 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
     assert len(topic.end_hanging_transactions(now_ms=_LATE_MS)) == 1
     assert _rows_and_markers(topic) == ["zombie", "ABORT"]
 
-    transactions.append(topic.log, rows(spark, "kiwi=new"), stream, now_ms=_LATE_MS, stats=AppendStats())
+    transactions.append(topic.log, DataFrameRows(rows(spark, "kiwi=new"), AppendStats()), stream, now_ms=_LATE_MS, stats=AppendStats())
     assert len(topic.end_hanging_transactions(now_ms=2 * _LATE_MS)) == 1
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
@@ -92,9 +93,9 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
     stamp = _begin(topic, spark)
     assert stamp.epoch == 1
     assert _rows_and_markers(topic) == ["abandoned", "ABORT"]
-    transactions.append(topic.log, rows(spark, "kiwi=1"), stamp, now_ms=5_000, stats=AppendStats())
+    transactions.append(topic.log, DataFrameRows(rows(spark, "kiwi=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
     assert _begin(topic, spark) == stamp
-    transactions.end(topic.log, spark, stamp, Control.COMMIT, now_ms=5_000)
+    transactions.end(topic.log, stamp, Control.COMMIT, now_ms=5_000)
     assert latest(topic) == {"kiwi": "1"}, "what is its own is not aborted"
 
 
@@ -102,11 +103,11 @@ def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession
     """Spark would never bring the micro-batches again that a takeover aborts."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     stamp = _begin(topic, spark)
-    transactions.append(topic.log, rows(spark, "lime=1"), stamp, now_ms=5_000, stats=AppendStats())
+    transactions.append(topic.log, DataFrameRows(rows(spark, "lime=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
     for query in (None, "copy"):
         with pytest.raises(UserError, match=r"loader belongs to the streaming query q, .*give this one an id of its own"):
             _begin(topic, spark, query)
-    transactions.end(topic.log, spark, stamp, Control.COMMIT, now_ms=5_000)
+    transactions.end(topic.log, stamp, Control.COMMIT, now_ms=5_000)
     assert latest(topic) == {"lime": "1"}
 
 
@@ -119,7 +120,7 @@ def test_a_transaction_that_is_over_is_not_ended_again_nor_the_next_one_in_its_p
     slow.commit()
     healthy = topic.transaction("loader")
     healthy.append(rows(spark, "kiwi=1"))
-    assert transactions.end_for_others(topic.log, spark, seen, now_ms=_LATE_MS).table_version is None
+    assert transactions.end_for_others(topic.log, seen, now_ms=_LATE_MS).table_version is None
     healthy.append(rows(spark, "fig=1"))
     healthy.commit()
     assert latest(topic) == {"lime": "1", "kiwi": "1", "fig": "1"}
@@ -196,12 +197,12 @@ def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when
     def looked() -> LogSnapshot:
         monkeypatch.setattr(topic.log, "snapshot", look)
         beside.log.ledger.append([Decision(kind=Kind.QUERY, time_ms=0, name="q", details={"query_id": "id"})])
-        append_rows(beside.log, rows(spark, "lime=1"), **batch)
+        append_rows(beside.log, DataFrameRows(rows(spark, "lime=1"), AppendStats()), **batch)
         return look()
 
     monkeypatch.setattr(topic.log, "snapshot", looked)
     topic.append(rows(spark, "kiwi=1"))
-    assert append_rows(beside.log, rows(spark, "lime=1"), **batch).replayed
+    assert append_rows(beside.log, DataFrameRows(rows(spark, "lime=1"), AppendStats()), **batch).replayed
     assert _rows_and_markers(topic) == ["1", "1"]
 
 

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 from lastword import LogDir, Topic
 from lastword.compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword.storage.append import transactions
-from lastword.storage.append.append import append_rows, check_not_fenced
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows, check_not_fenced
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.log.upkeep import compact_ledger
+from lastword.streaming.append.dataframes import DataFrameRows
 from tests.model import ModelTopic
 from tests.pictures import latest, rows, text
 
@@ -254,7 +255,7 @@ def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
     def abort(now: CrashPoint) -> None:
         if now is CrashPoint.MARKERS_PLANNED:
             monkeypatch.undo()
-            transactions.end_for_others(other.log, spark, other.open_transactions()[0], now_ms=6_000)
+            transactions.end_for_others(other.log, other.open_transactions()[0], now_ms=6_000)
 
     monkeypatch.setattr(crash_points, "reached", abort)
     with pytest.raises(ProducerFenced):
@@ -433,11 +434,8 @@ def _random_row(draw: random.Random, model: ModelTopic, partition: int) -> tuple
 
 
 def _append_as_micro_batch(topic: Topic, frame: DataFrame, number: int) -> Any:
-    from lastword.storage.append.append import AppendStats, MicroBatch  # noqa: PLC0415
-
-    return append_rows(
-        topic.log, frame, now_ms=number, stats=AppendStats(), micro_batch=MicroBatch(query_id=f"q{number}", query_name="q", batch_id=0)
-    )
+    stats, micro_batch = AppendStats(), MicroBatch(query_id=f"q{number}", query_name="q", batch_id=0)
+    return append_rows(topic.log, DataFrameRows(frame, stats), now_ms=number, stats=stats, micro_batch=micro_batch)
 
 
 def _compare(topic: Topic, model: ModelTopic) -> None:

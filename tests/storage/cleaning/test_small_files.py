@@ -18,7 +18,7 @@ from lastword.storage.files import data_files
 from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA
-from lastword.storage.log.topic_log import partition_logs
+from lastword.storage.log.partition_logs import partition_logs
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 

@@ -12,42 +12,37 @@ import pytest
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.files import data_files
-from lastword.storage.files.data_files import DataFile, SliceWriter, complete, from_rows, to_batch, write_slices
+from lastword.storage.files.data_files import DataFile, SliceWriter, complete
 from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import _NumbersErrors
 from lastword.storage.files.schema import DATA_SCHEMA
 from tests.compaction.logs import arrow_rows, rows
 
 
-def _batch(places: list[tuple[int, int, int, int]]) -> pa.RecordBatch:
-    """Return rows (partition, segment, slice, offset)."""
-    names = ("partition", "segment", "slice", "offset")
-    return pa.record_batch([pa.array(column, pa.int64()) for column in zip(*places, strict=True)], names=list(names))
+def _offsets(*offsets: int) -> pa.Table:
+    return complete(pa.table({"offset": pa.array(offsets, pa.int64())}))
 
 
-def test_a_file_is_written_for_each_run_of_a_slice_whatever_the_batches(tmp_path: Path) -> None:
-    """A slice may end inside of a batch, and go on in the next."""
-    batches = [_batch([(0, 0, 0, 0), (0, 0, 0, 1), (0, 2, 2, 2)]), _batch([(0, 2, 2, 3)]), _batch([(1, 0, 0, 0)])]
-    found = list(write_slices(batches, str(tmp_path), {}, codec="zstd"))
-
-    assert [(one.partition, one.segment, one.slice, one.first_offset, one.last_offset, one.record_count) for one in found] == [
-        (0, 0, 0, 0, 1, 2),
-        (0, 2, 2, 2, 3, 2),
-        (1, 0, 0, 0, 0, 1),
-    ]
-    for one in found:
-        assert one.path.startswith(f"partition={one.partition}/segment={one.segment}/slice={one.slice}/part-")
-        assert Path(tmp_path, one.path).stat().st_size == one.size_bytes
-        assert pq.read_schema(Path(tmp_path, one.path)).remove_metadata() == DATA_SCHEMA
-    assert from_rows(to_batch(found).to_pylist()) == found
-    assert from_rows(to_batch([]).to_pylist()) == []
+def test_a_slice_is_a_file_in_the_folder_of_its_place(tmp_path: Path) -> None:
+    """Whatever the batches; the file says what it holds."""
+    writer = SliceWriter(str(tmp_path), {}, partition=1, segment=2, slice_=2, codec="zstd")
+    writer.write(_offsets(2, 3))
+    writer.write(_offsets(7))
+    file = writer.close()
+    assert (file.partition, file.segment, file.slice, file.first_offset, file.last_offset, file.record_count) == (1, 2, 2, 2, 7, 3)
+    assert file.path.startswith("partition=1/segment=2/slice=2/part-")
+    assert Path(tmp_path, file.path).stat().st_size == file.size_bytes
+    assert pq.read_schema(Path(tmp_path, file.path)).remove_metadata() == DATA_SCHEMA
 
 
 def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
     """Within a batch, or from one to the next: readers rely on ascending offsets."""
-    for batches in ([_batch([(0, 0, 0, 1), (0, 0, 0, 1)])], [_batch([(0, 0, 0, 5)]), _batch([(0, 0, 0, 4)])]):
+    for batches in ([_offsets(1, 1)], [_offsets(5), _offsets(4)]):
+        writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
         with pytest.raises(ValueError, match="not in offset order after offset"):
-            list(write_slices(batches, str(tmp_path), {}, codec="zstd"))
+            for batch in batches:
+                writer.write(batch)
+        writer.abandon()
 
 
 def test_statistics_say_least_greatest_and_nulls_and_nothing_of_keys_and_values(tmp_path: Path) -> None:

@@ -1,0 +1,468 @@
+"""Input rows and what is wrong with them: Arrow batches in, one shape out, no row lost.
+
+```
+ input row       key, value [, headers, timestamp, partition, offset, producer…]   what people send
+     │ shape_of: are these columns, with these types?                              an error before a row is read
+     ▼
+ validated row   partition, offset, timestamp, key, value, headers, producer…      what the log takes
+                 __order_*                                                         the source's order, where it has one
+                 reason, detail                                                    null, or why the log does not take the row
+                 raw                                                               the text of a row that could not be parsed
+```
+
+A row is refused for the first reason that applies. Rules: docs/semantics.md#A.14, docs/semantics.md#A.15; Kafka's LogValidator refuses the
+whole record batch, as a batch call does here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.rows.partitioners import partitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    Mask = NDArray[np.bool_]
+
+#: A source puts its own order here, as many columns as it needs, compared from left to right.
+ORDER_PREFIX: Final = "__order_"
+#: A source puts the text of a row that it could not parse here.
+MALFORMED: Final = "__malformed"
+#: Columns of Spark's Kafka source that say nothing about the record.
+IGNORED_COLUMNS: Final = ("topic", "timestampType")
+#: delta-rs' statistics overflow beyond this instant, so a later timestamp would make the table unreadable for it.
+LAST_TIMESTAMP_MS: Final = 9_223_372_036_854
+#: The last offset that a row may bring: partition and offset share one long, with room for as many offsets after it.
+LAST_OFFSET: Final = 2**47 - 1
+#: Epochs are 16-bit in Kafka.
+MAX_EPOCH: Final = 32_767
+#: The type of `headers`.
+HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+_MAX_INT: Final = 2**31 - 1
+_SHOWN_CHARACTERS: Final = 80
+
+
+class Reason(str, Enum):
+    """Why a row is refused; the value stands in `dead_letters.reason`."""
+
+    MALFORMED = "malformed"
+    KEYLESS = "keyless"
+    UNKNOWN_PARTITION = "unknown_partition"
+    NO_OFFSET = "no_offset"
+    BELOW_LOG_END = "below_log_end"
+    INVALID_PRODUCER = "invalid_producer"
+    OVERSIZED = "oversized"
+    NEGATIVE_TIMESTAMP = "negative_timestamp"
+    TIMESTAMP_OUT_OF_RANGE = "timestamp_out_of_range"
+
+
+class ColumnKind(Enum):
+    """What a column of an input holds, whichever engine it comes from."""
+
+    BYTES = "bytes"
+    TEXT = "text"
+    WHOLE = "whole number"
+    TIME = "time"
+    FLAG = "boolean"
+    HEADERS = "headers"
+    NULL = "null"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The type of an input column: what it holds, and its name in the input's engine."""
+
+    kind: ColumnKind
+    type_name: str
+
+
+_BYTES: Final = (ColumnKind.BYTES, ColumnKind.TEXT)
+_ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
+    "key": (_BYTES, "binary or string (UTF-8)"),
+    "value": (_BYTES, "binary or string (UTF-8); null is a tombstone"),
+    "headers": ((ColumnKind.HEADERS,), "array<struct<key:string,value:binary>>"),
+    "timestamp": ((ColumnKind.TIME, ColumnKind.WHOLE), "timestamp, or bigint milliseconds since the epoch"),
+    "partition": ((ColumnKind.WHOLE,), "int"),
+    "offset": ((ColumnKind.WHOLE,), "bigint"),
+    "producer_id": ((ColumnKind.WHOLE,), "bigint"),
+    "producer_epoch": ((ColumnKind.WHOLE,), "int"),
+    "sequence": ((ColumnKind.WHOLE,), "int"),
+    "transactional": ((ColumnKind.FLAG,), "boolean"),
+    "control": ((ColumnKind.TEXT,), "string: COMMIT or ABORT; null for data"),
+}
+_PRODUCER: Final = {
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int32(),
+    "sequence": pa.int32(),
+    "transactional": pa.bool_(),
+    "control": pa.string(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Which of the columns of a record an input has, and the names of its order columns."""
+
+    columns: frozenset[str]
+    order: tuple[str, ...]
+
+    @property
+    def has_producers(self) -> bool:
+        """Whether the rows may carry their producer (idempotent, or transactional)."""
+        return "producer_id" in self.columns
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the rows bring their own offsets (a mirror, or a log restored from elsewhere)."""
+        return "offset" in self.columns
+
+
+def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
+    """Return the shape of an input; raise `InvalidRecords` that names each column that is missing, unknown or of a wrong type."""
+    wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
+    order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
+    for name, column in columns.items():
+        if name in order or name == MALFORMED or name in IGNORED_COLUMNS:
+            continue
+        if name not in _ALLOWED:
+            wrong.append(f"column {name} is unknown: allowed are {', '.join(_ALLOWED)}")
+        elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
+            wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
+    if "offset" in columns and "partition" not in columns:
+        wrong.append("column offset needs a column partition beside it: an offset is a position in a partition")
+    lone = sorted(set(columns) & {"producer_epoch", "sequence", "transactional", "control"})
+    if lone and "producer_id" not in columns:
+        wrong.append(f"column {lone[0]} needs a column producer_id beside it: it belongs to a producer")
+    if "producer_id" in columns and "producer_epoch" not in columns:
+        wrong.append("column producer_id needs a column producer_epoch beside it")
+    if wrong:
+        message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
+        raise InvalidRecords(message)
+    return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order)
+
+
+def columns_of(schema: pa.Schema) -> dict[str, Column]:
+    """Return the columns of an Arrow schema."""
+    return {field.name: Column(_kind(field.type), str(field.type)) for field in schema}
+
+
+def _kind(data_type: pa.DataType) -> ColumnKind:
+    if pt.is_dictionary(data_type):
+        data_type = data_type.value_type
+    checks: tuple[tuple[Callable[[pa.DataType], bool], ColumnKind], ...] = (
+        (pt.is_null, ColumnKind.NULL),
+        (pt.is_integer, ColumnKind.WHOLE),
+        (pt.is_timestamp, ColumnKind.TIME),
+        (pt.is_boolean, ColumnKind.FLAG),
+        (_is_text, ColumnKind.TEXT),
+        (_is_bytes, ColumnKind.BYTES),
+        (_is_headers, ColumnKind.HEADERS),
+    )
+    return next((kind for holds, kind in checks if holds(data_type)), ColumnKind.OTHER)
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type))
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return bool(
+        pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_binary_view(data_type) or pt.is_fixed_size_binary(data_type)
+    )
+
+
+def _is_headers(data_type: pa.DataType) -> bool:
+    if not (pt.is_list(data_type) or pt.is_large_list(data_type)):
+        return False
+    item = data_type.value_type
+    if pt.is_null(item):
+        return True
+    if not pt.is_struct(item) or [item.field(number).name for number in range(item.num_fields)] != ["key", "value"]:
+        return False
+    key, value = item.field(0).type, item.field(1).type
+    return (_is_text(key) or pt.is_null(key)) and (_is_text(value) or _is_bytes(value) or pt.is_null(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRules:
+    """What a topic takes at the moment of an append: its settings, its partitions, and where their logs end."""
+
+    topic: str
+    shape: Shape
+    is_compacted: bool
+    partitioner: str
+    max_message_bytes: int
+    log_end_offsets: tuple[int, ...]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A batch of validated rows: `code` is 0 for a row that the log takes, else that of its `Reason`; `details` are by row number.
+
+    Columns of `rows`: partition int32, offset int64 (null: to be given), timestamp (`now_ms` where the source has none), key and value
+    binary, headers, the producer's columns if the input has them, the order columns, and raw string.
+    """
+
+    rows: pa.RecordBatch
+    code: NDArray[np.int8]
+    details: Mapping[int, str]
+
+    def reason(self, row: int) -> Reason:
+        """Return why a refused row is refused."""
+        return _REASONS[int(self.code[row]) - 1]
+
+
+_REASONS: Final = tuple(Reason)
+_CODES: Final = {reason: number + 1 for number, reason in enumerate(_REASONS)}
+
+
+def validate(batch: pa.RecordBatch, rules: InputRules) -> Validated:
+    """Return a batch of the shape `rules.shape` as validated rows, in the order of the batch."""
+    return _Validation(batch, rules).run()
+
+
+class _Validation:
+    """The validation of one batch."""
+
+    def __init__(self, batch: pa.RecordBatch, rules: InputRules) -> None:
+        self.batch, self.rules, self.shape = batch, rules, rules.shape
+        self.code = np.zeros(len(batch), dtype=np.int8)
+        self.details: dict[int, str] = {}
+        self.key, self.value = self._binary("key"), self._binary("value")
+        self.headers = _cast(self._column("headers", HEADERS), HEADERS)
+
+    def run(self) -> Validated:
+        raw = _cast(self._column(MALFORMED, pa.string()), pa.string())
+        self._refuse(Reason.MALFORMED, _valid(raw), lambda _: "the row could not be parsed with the schema of its source")
+        producers = self._producers() if self.shape.has_producers else {}
+        if self.rules.is_compacted:
+            keyless = _null(self.key) & (_null(producers["control"]) if producers else True)
+            self._refuse(Reason.KEYLESS, keyless, lambda _: f"key is null, and {self.rules.topic} is compacted: each record needs a key")
+        partition, chosen = self._partition()
+        offset = self._offset(chosen)
+        if producers:
+            self._check_producers(producers)
+        self._check_sizes()
+        columns = {
+            "partition": partition,
+            "offset": offset,
+            "timestamp": self._timestamp(),
+            "key": self.key,
+            "value": self.value,
+            "headers": self.headers,
+            **producers,
+            **{name: self.batch.column(name) for name in self.shape.order},
+            "raw": raw,
+        }
+        return Validated(pa.record_batch(columns), self.code, self.details)
+
+    def _column(self, name: str, otherwise: pa.DataType) -> pa.Array:
+        names = self.batch.schema.names
+        return self.batch.column(name) if name in names else pa.nulls(len(self.batch), otherwise)
+
+    def _binary(self, name: str) -> pa.Array:
+        return _cast(self.batch.column(name), pa.binary())
+
+    def _refuse(self, reason: Reason, which: Mask, detail: Callable[[int], str]) -> None:
+        """Refuse some rows that are not refused yet."""
+        fresh = np.flatnonzero(which & (self.code == 0))
+        self.code[fresh] = _CODES[reason]
+        self.details.update((row, detail(row)) for row in fresh.tolist())
+
+    def _numbers(self, name: str) -> tuple[NDArray[np.int64], Mask]:
+        """Return a column of whole numbers, and where it holds one; a number past 63 bits is as good as none."""
+        column = self.batch.column(name)
+        if pt.is_uint64(column.type):
+            column = pc.if_else(pc.less_equal(column, pa.scalar(2**63 - 1, pa.uint64())), column, None)
+        column = _cast(column, pa.int64())
+        return column.fill_null(-1).to_numpy(zero_copy_only=False), _valid(column)
+
+    def _shown(self, name: str, row: int) -> str:
+        found = self.batch.column(name)[row].as_py()
+        return "null" if found is None else str(found)[:_SHOWN_CHARACTERS]
+
+    def _partition(self) -> tuple[pa.Array, NDArray[np.int32]]:
+        """Return the partition of each row, the one that it names or the partitioner's, and refuse rows that name one that is not there.
+
+        The second is the same with 0 in the place of those.
+        """
+        count = len(self.rules.log_end_offsets)
+        if "partition" not in self.shape.columns:
+            chosen = self._partitioned(np.arange(len(self.batch)))
+            return pa.array(chosen, pa.int32()), chosen
+        given, is_given = self._numbers("partition")
+        free = np.zeros(len(self.batch), dtype=np.bool_) if self.shape.has_offsets else _null(self.batch.column("partition"))
+        known = is_given & (given >= 0) & (given < count)
+        self._refuse(
+            Reason.UNKNOWN_PARTITION,
+            ~known & ~free,
+            lambda row: f"partition {self._shown('partition', row)}: allowed is 0 to {count - 1}",
+        )
+        chosen = np.where(known, given, 0).astype(np.int32)
+        chosen[free] = self._partitioned(np.flatnonzero(free))
+        fits = is_given & (np.abs(given) <= _MAX_INT)
+        return pa.array(np.where(free, chosen, given), pa.int64(), mask=~fits & ~free).cast(pa.int32()), chosen
+
+    def _partitioned(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        at = pa.array(rows)
+        keys, values = (self.key, self.value) if len(rows) == len(self.batch) else (self.key.take(at), self.value.take(at))
+        return partitions_of(keys, values, partitions=len(self.rules.log_end_offsets), partitioner=self.rules.partitioner)
+
+    def _offset(self, partition: NDArray[np.int32]) -> pa.Array:
+        if not self.shape.has_offsets:
+            return pa.nulls(len(self.batch), pa.int64())
+        offset, is_given = self._numbers("offset")
+        self._refuse(
+            Reason.NO_OFFSET,
+            ~is_given | (offset < 0) | (offset > LAST_OFFSET),
+            lambda row: f"offset {self._shown('offset', row)}: all rows or none carry an offset of 0 to {LAST_OFFSET}",
+        )
+        log_end = np.asarray(self.rules.log_end_offsets, dtype=np.int64)[partition]
+        self._refuse(
+            Reason.BELOW_LOG_END,
+            offset < log_end,
+            lambda row: f"offset {offset[row]}: the log of the partition ends at {log_end[row]}, and offsets ascend",
+        )
+        return pa.array(offset, mask=~is_given)
+
+    def _producers(self) -> dict[str, pa.Array]:
+        """Return the producer's columns; a number that its type does not hold is null."""
+        found: dict[str, pa.Array] = {}
+        for name, data_type in _PRODUCER.items():
+            if name not in self.shape.columns:
+                found[name] = pa.nulls(len(self.batch), data_type)
+            elif pa.types.is_integer(data_type):
+                numbers, is_given = self._numbers(name)
+                limit = _MAX_INT if data_type == pa.int32() else 2**63 - 1
+                found[name] = pa.array(numbers, mask=~is_given | (numbers > limit) | (numbers < -limit)).cast(data_type)
+            else:
+                found[name] = _cast(self.batch.column(name), data_type)
+        found["transactional"] = pc.coalesce(found["transactional"], pc.is_valid(found["control"]))
+        return found
+
+    def _check_producers(self, columns: Mapping[str, pa.Array]) -> None:
+        """Refuse rows whose producer's columns are not whole or out of range; a marker is nothing but a marker."""
+        producer, epoch, sequence = (columns[name].fill_null(-1).to_numpy() for name in ("producer_id", "producer_epoch", "sequence"))
+        has = {name: _valid(column) for name, column in columns.items()}
+        transactional = columns["transactional"].to_numpy(zero_copy_only=False).astype(np.bool_)
+        alone = ~has["producer_id"] & (has["producer_epoch"] | has["sequence"] | has["control"] | transactional)
+        wrong = (producer < 0) | ~has["producer_epoch"] | (epoch < 0) | (epoch > MAX_EPOCH)
+        is_marker = pc.is_in(columns["control"], pa.array(["COMMIT", "ABORT"])).to_numpy(zero_copy_only=False)
+        placed = _valid(self.batch.column("partition")) if "partition" in self.shape.columns else np.zeros(len(self.batch), dtype=np.bool_)
+        no_marker = has["control"] & ~(is_marker & ~has["sequence"] & _null(self.key) & _null(self.value) & placed)
+        unnumbered = ~has["control"] & (~has["sequence"] | (sequence < 0))
+        names = ("producer_id", "producer_epoch", "sequence", "control")
+        allowed = (
+            f"allowed are all null, or an id of 0 or more with an epoch of 0 to {MAX_EPOCH} and, for data, a sequence of 0 or more, for a "
+            "marker COMMIT or ABORT with a partition and no sequence, key or value"
+        )
+        self._refuse(
+            Reason.INVALID_PRODUCER,
+            alone | (has["producer_id"] & (wrong | no_marker | unnumbered)),
+            lambda row: ", ".join(f"{name} {_text(columns[name][row])}" for name in names) + f": {allowed}",
+        )
+
+    def _check_sizes(self) -> None:
+        size = record_bytes(self.key, self.value, self.headers)
+        limit = self.rules.max_message_bytes
+        self._refuse(
+            Reason.OVERSIZED,
+            size > limit,
+            lambda row: f"{size[row]} bytes of key, value and headers: allowed are {limit} (max.message.bytes)",
+        )
+
+    def _timestamp(self) -> pa.Array:
+        """Return the time of each record, that of the append where it has none, and refuse times that the log does not take."""
+        now_ms = self.rules.now_ms
+        if "timestamp" not in self.shape.columns:
+            return pa.array(np.full(len(self.batch), now_ms * 1000)).cast(TIMESTAMP)
+        column = self.batch.column("timestamp")
+        if pt.is_timestamp(column.type):
+            in_unit = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+            given_ms = _milliseconds(in_unit, column.type.unit)
+            is_given = _valid(column)
+        else:
+            given_ms, is_given = self._numbers("timestamp")
+        time_ms = np.where(is_given, given_ms, now_ms)
+        self._refuse(
+            Reason.NEGATIVE_TIMESTAMP,
+            is_given & (time_ms < 0),
+            lambda row: f"timestamp {time_ms[row]} ms: allowed is 0 (1970-01-01) or later",
+        )
+        self._refuse(
+            Reason.TIMESTAMP_OUT_OF_RANGE,
+            is_given & (time_ms > LAST_TIMESTAMP_MS),
+            lambda row: f"timestamp {time_ms[row]} ms: allowed is up to {LAST_TIMESTAMP_MS} (the year 2262)",
+        )
+        return pa.array(np.clip(time_ms, -1, LAST_TIMESTAMP_MS) * 1000).cast(TIMESTAMP)  # what is refused may not fit
+
+
+def record_bytes(key: pa.Array, value: pa.Array, headers: pa.Array) -> NDArray[np.int64]:
+    """Return the size of each record as `max.message.bytes` and the split of segments count it: key, value and headers, uncompressed."""
+    return _lengths(key) + rest_bytes(value, headers)
+
+
+def rest_bytes(value: pa.Array, headers: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of the value and the headers of each record."""
+    size = _lengths(value)
+    if headers.null_count < len(headers):
+        items = pc.list_flatten(headers)
+        of_items = _lengths(pc.struct_field(items, "key")) + _lengths(pc.struct_field(items, "value"))
+        owners = pc.list_parent_indices(headers).to_numpy()
+        size += np.bincount(owners, weights=of_items, minlength=len(headers)).astype(np.int64)
+    return size
+
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+def _milliseconds(times: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
+    """Return times in a unit as milliseconds, rounded down; seconds past what a long holds become the latest time."""
+    if unit == "s":
+        limit = (2**63 - 1) // 1000
+        return np.clip(times, -limit, limit) * 1000
+    return times // {"ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
+
+
+def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if pt.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column if column.type == data_type else column.cast(data_type)
+
+
+def _valid(column: pa.Array) -> Mask:
+    if not column.null_count:
+        return np.ones(len(column), dtype=np.bool_)
+    mask: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _null(column: pa.Array) -> Mask:
+    return ~_valid(column)
+
+
+def _text(value: Any) -> str:
+    return "null" if value.as_py() is None else str(value.as_py())
+
+
+def refusal(topic: str, counts: Mapping[str, int], examples: Mapping[str, str]) -> InvalidRecords:
+    """Return the error of a batch call: each reason with its count and an example, the most frequent first."""
+    lines = [f"  {counts[reason]} × {reason}: {examples[reason]}" for reason in sorted(counts, key=lambda one: (-counts[one], one))]
+    message = f"topic {topic} cannot take these rows; nothing was appended:\n" + "\n".join(lines)
+    return InvalidRecords(message)

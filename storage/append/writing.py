@@ -1,0 +1,371 @@
+"""What an append writes: the rows of each partition as slices, and the refused rows of streams as dead letters. Commits nothing.
+
+```
+ batches ──► validate ──► by partition ──► producer checks ──► number ──► a file a slice
+                │                                │
+                └──────── refused rows ──────────┴───► a file of dead letters, or an error
+```
+
+An `AppendPlan` is a picklable value, so the same functions write in this process and in the tasks of a Spark job
+(`lastword.streaming.append.dataframes`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.compaction.producers import SEQUENCES, Verdict
+from lastword.compaction.rows.numbering import Numbering
+from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
+from lastword.compaction.rows.validation import HEADERS, TIMESTAMP, Reason, columns_of, refusal, validate
+from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
+from lastword.storage.files.data_files import SliceWriter, complete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lastword.compaction.log.segments import ActiveSegment
+    from lastword.compaction.producers import Control, ProducerStamp, ProducerState
+    from lastword.compaction.rows.numbering import Compression, SegmentLimits, SlicePart
+    from lastword.compaction.rows.validation import Column, InputRules
+    from lastword.storage.append.dead_letters import LetterOrigin
+    from lastword.storage.files.data_files import DataFile
+    from lastword.storage.files.row_files import RowFile
+
+#: So many rows are validated at a time.
+_BATCH_ROWS: Final = 2**17
+#: From so many bytes on, a table of many chunks is not copied into one.
+_MAX_COMBINED_BYTES: Final = 2**30
+_PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """One producer for all rows of an append: where its sequences and its transaction stand in every partition."""
+
+    stamp: ProducerStamp
+    next_sequences: Sequence[int]
+    first_offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendPlan:
+    """What the writing of one append needs to know, from one snapshot of the log.
+
+    `letters` says whose dead letters refused rows become; without it they are an error. Rows that are in the log already are no dead
+    letters: those of a producer, and, if `is_mirror`, those below the log end.
+    """
+
+    location: str
+    storage_options: Mapping[str, str]
+    codec: str
+    rules: InputRules
+    actives: Sequence[ActiveSegment]
+    limits: SegmentLimits
+    compression: Compression
+    states: Sequence[ProducerState] = ()
+    stamped: Stamped | None = None
+    is_mirror: bool = False
+    letters: LetterOrigin | None = None
+
+    @property
+    def duplicate_reasons(self) -> frozenset[str]:
+        """The reasons of rows that are in the log already."""
+        return frozenset({Verdict.DUPLICATE.value, *([Reason.BELOW_LOG_END.value] if self.is_mirror else [])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written and is in no commit yet: data files, dead letters, and what was refused, by reason with an example."""
+
+    files: tuple[DataFile, ...] = ()
+    letters: tuple[RowFile, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+    duplicates: int = 0
+    #: Whether the input numbers these very files again when the commit is overtaken, and so needs them.
+    is_numbered_again: bool = False
+    #: Files of an attempt that was overtaken, which are not needed any more.
+    replaced: tuple[DataFile, ...] = ()
+
+    @staticmethod
+    def together(parts: Iterable[Written]) -> Written:
+        """Return what several tasks wrote as one."""
+        listed = list(parts)
+        return Written(
+            files=tuple(file for part in listed for file in part.files),
+            letters=tuple(file for part in listed for file in part.letters),
+            refused=dict(sum((Counter(part.refused) for part in listed), Counter())),
+            examples={reason: text for part in reversed(listed) for reason, text in part.examples.items()},
+            duplicates=sum(part.duplicates for part in listed),
+        )
+
+
+class Refusals:
+    """The refused rows of an append or of one of its tasks: counted, with an example of each reason, and kept as dead letters."""
+
+    def __init__(self, plan: AppendPlan) -> None:
+        """Begin with none."""
+        self._plan = plan
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self.duplicates = 0
+        self.rows: list[pa.Table] = []
+
+    def add(self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str]) -> None:
+        """Add the rows of a validated batch at `numbers`."""
+        known = self._plan.duplicate_reasons
+        kept = [at for at, reason in enumerate(reasons) if reason not in known]
+        self.duplicates += len(reasons) - len(kept)
+        for at in kept:
+            self.counts[reasons[at]] += 1
+            self.examples.setdefault(reasons[at], details[at])
+        if kept and self._plan.letters is not None:
+            which = rows.take(pa.array(numbers[kept]))
+            self.rows.append(dead_letters_of(which, [reasons[at] for at in kept], [details[at] for at in kept], self._plan.letters))
+
+    def check(self) -> None:
+        """Raise `InvalidRecords` for refused rows that cannot become dead letters."""
+        if self.counts and self._plan.letters is None:
+            raise refusal(self._plan.rules.topic, self.counts, self.examples)
+
+    def written(self, files: Sequence[DataFile]) -> Written:
+        """Write the dead letters, and return them with the data files that were written."""
+        letters = write_dead_letters(self.rows, self._plan.letters) if self._plan.letters is not None else None
+        return Written(
+            files=tuple(files),
+            letters=() if letters is None else (letters,),
+            refused=dict(self.counts),
+            examples=dict(self.examples),
+            duplicates=self.duplicates,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRows:
+    """Rows of one slice, in the columns of a data file."""
+
+    segment: int
+    slice: int
+    rows: pa.Table
+
+
+class PartitionAppend:
+    """The rows that an append brings to one partition: checked, numbered, and as rows of the log; `take` their batches in order."""
+
+    def __init__(self, plan: AppendPlan, partition: int, refusals: Refusals) -> None:
+        """Begin at the end of the partition's log."""
+        self._plan, self._refusals = plan, refusals
+        self._active = plan.actives[partition]
+        self._numbering = Numbering(self._active, plan.limits, plan.compression, plan.rules.topic)
+        self._checks = None
+        if plan.rules.shape.has_producers:
+            self._checks = ProducerChecks(state for state in plan.states if state.partition == partition)
+
+    def take(self, rows: pa.RecordBatch) -> list[SliceRows]:
+        """Return validated rows of the partition that are not refused, as rows of the log, slice by slice."""
+        checks, firsts = self._checks, None
+        if checks is None:
+            offsets, parts = self._number(rows)
+        else:
+            verdicts, details = checks.check(rows)
+            refused = np.flatnonzero(verdicts)
+            if len(refused):
+                texts = [verdict_of(int(code)).value for code in verdicts[refused]]
+                self._refusals.add(rows, refused, texts, [details[row] for row in refused.tolist()])
+            accepted = np.flatnonzero(verdicts == 0)
+            every = np.full(len(rows), -1)
+            rows = rows if len(accepted) == len(rows) else rows.take(pa.array(accepted))
+            offsets, parts = self._number(rows)
+            every[accepted] = offsets
+            firsts = checks.first_offsets(every)[accepted]
+        table = self._log_rows(rows, offsets, firsts)
+        return [SliceRows(part.segment, part.slice, table.slice(part.start, part.end - part.start)) for part in parts]
+
+    def _number(self, rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[SlicePart]]:
+        return self._numbering.number(rows, has_offsets=self._plan.rules.shape.has_offsets)
+
+    def _log_rows(self, rows: pa.RecordBatch, offsets: NDArray[np.int64], firsts: NDArray[np.int64] | None) -> pa.Table:
+        count = len(rows)
+        columns = {
+            "offset": pa.array(offsets),
+            **{name: rows.column(name) for name in ("timestamp", "key", "value", "headers")},
+            "appended_at": pa.array(np.full(count, self._plan.rules.now_ms * 1000)).cast(TIMESTAMP),
+        }
+        stamped, partition = self._plan.stamped, self._active.partition
+        if firsts is not None:
+            columns |= {name: rows.column(name) for name in _PRODUCER_COLUMNS}
+            columns["txn_first_offset"] = pa.array(firsts, mask=firsts < 0)
+        elif stamped is not None:
+            sequences = (stamped.next_sequences[partition] + offsets - self._active.log_end_offset) % SEQUENCES
+            columns |= {
+                "producer_id": pa.array(np.full(count, stamped.stamp.producer_id)),
+                "producer_epoch": pa.array(np.full(count, stamped.stamp.epoch, dtype=np.int32)),
+                "sequence": pa.array(sequences.astype(np.int32)),
+                "txn_first_offset": pa.array(np.full(count, stamped.first_offsets[partition])),
+            }
+        return complete(pa.table(columns))
+
+
+class SliceFiles:
+    """Writes the slices of one partition, one after the other, a file each."""
+
+    def __init__(self, plan: AppendPlan, partition: int) -> None:
+        """Begin with no file."""
+        self._plan, self._partition = plan, partition
+        self._writer: SliceWriter | None = None
+        self._place: tuple[int, int] | None = None
+        self._files: list[DataFile] = []
+
+    def write(self, part: SliceRows) -> None:
+        """Add rows to their slice; the slice before it is finished when another one begins."""
+        if self._place != (part.segment, part.slice):
+            self._finish()
+            self._place = part.segment, part.slice
+        if self._writer is None:
+            self._writer = SliceWriter(
+                self._plan.location,
+                self._plan.storage_options,
+                partition=self._partition,
+                segment=part.segment,
+                slice_=part.slice,
+                codec=self._plan.codec,
+            )
+        self._writer.write(part.rows)
+
+    def close(self) -> list[DataFile]:
+        """Finish the last slice and return all files."""
+        self._finish()
+        return self._files
+
+    def abandon(self) -> None:
+        """Close the file in hand as it is; nobody commits it."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._files.append(self._writer.close())
+            self._writer = None
+
+
+def write_parts(plan: AppendPlan, partition: int, parts: Iterable[SliceRows]) -> list[DataFile]:
+    """Write the slices of one partition and return their files."""
+    files = SliceFiles(plan, partition)
+    try:
+        for part in parts:
+            files.write(part)
+        return files.close()
+    except BaseException:
+        files.abandon()
+        raise
+
+
+class ArrowRows:
+    """Rows of an Arrow table as the input of an append: written in this process."""
+
+    def __init__(self, table: pa.Table) -> None:
+        """Take a table with the columns of `Topic.append`."""
+        self._table = table
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns."""
+        return columns_of(self._table.schema)
+
+    def write(self, plan: AppendPlan) -> Written:
+        """Write the rows, and dead letters for refused ones; raises `InvalidRecords` before anything is written where there are none."""
+        refusals = Refusals(plan)
+        appends: dict[int, PartitionAppend] = {}
+        parts: dict[int, list[SliceRows]] = {}
+        for batch in self._batches(plan):
+            validated = validate(batch, plan.rules)
+            rows, refused = validated.rows, np.flatnonzero(validated.code)
+            if len(refused):
+                listed = refused.tolist()
+                reasons = [validated.reason(row).value for row in listed]
+                refusals.add(rows, refused, reasons, [validated.details[row] for row in listed])
+            for partition, mine in by_partition(rows, validated.code == 0):
+                append = appends.setdefault(partition, PartitionAppend(plan, partition, refusals))
+                parts.setdefault(partition, []).extend(append.take(mine))
+        refusals.check()
+        return refusals.written(_write_all(plan, parts))
+
+    def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
+        """Return the rows in the order in which they are appended."""
+        table, shape = self._table, plan.rules.shape
+        if table.nbytes < _MAX_COMBINED_BYTES:
+            table = table.combine_chunks()
+        order = ("offset",) if shape.has_offsets else shape.order
+        if order and len(table):
+            at = _ascending(table, order)
+            if (np.diff(at.to_numpy().astype(np.int64)) < 0).any():
+                table = table.take(at)
+        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_BATCH_ROWS)
+        return batches
+
+
+def _ascending(table: pa.Table, order: Sequence[str]) -> pa.Array:
+    """Return the row numbers in ascending order of some columns, null before all; rows that are equal keep their order."""
+    columns = {}
+    for name in order:
+        columns[f"is {name}"] = pc.is_valid(table.column(name)).cast(pa.int8())
+        columns[name] = table.column(name)
+    return pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
+
+
+def by_partition(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> list[tuple[int, pa.RecordBatch]]:
+    """Return some rows of a validated batch by partition, in their order."""
+    at = np.flatnonzero(which)
+    if not len(at):
+        return []
+    partition = rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False)[at]
+    order = np.argsort(partition, kind="stable")
+    ascending = partition[order]
+    cuts = np.flatnonzero(np.diff(ascending)) + 1
+    sorted_rows = rows if len(at) == len(rows) and not len(cuts) else rows.take(pa.array(at[order]))
+    bounds = [0, *cuts.tolist(), len(at)]
+    return [(int(ascending[start]), sorted_rows.slice(start, end - start)) for start, end in pairwise(bounds)]
+
+
+def _write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:
+    """Write the slices of several partitions, a thread a partition: each flushes its own files."""
+    there = sorted((partition, mine) for partition, mine in parts.items() if mine)
+    if len(there) <= 1:
+        return [file for partition, mine in there for file in write_parts(plan, partition, mine)]
+    with ThreadPoolExecutor(min(len(there), 2 * (os.cpu_count() or 1)), "append") as threads:
+        return [file for files in threads.map(lambda one: write_parts(plan, *one), there) for file in files]
+
+
+def write_markers(plan: AppendPlan, first_offsets: Mapping[int, int], control: Control, *, producer_id: int, epoch: int) -> list[DataFile]:
+    """Write one marker into each partition in which a transaction is open; `first_offsets` are the transaction's, by partition."""
+    parts: dict[int, list[SliceRows]] = {}
+    for partition, first in first_offsets.items():
+        numbering = Numbering(plan.actives[partition], plan.limits, plan.compression, plan.rules.topic)
+        now = pa.array([plan.rules.now_ms * 1000]).cast(TIMESTAMP)
+        row = pa.record_batch(
+            {"timestamp": now, "key": pa.nulls(1, pa.binary()), "value": pa.nulls(1, pa.binary()), "headers": pa.nulls(1, HEADERS)}
+        )
+        offsets, (part,) = numbering.number(row, has_offsets=False)
+        columns = {
+            "offset": pa.array(offsets),
+            "timestamp": now,
+            "producer_id": pa.array([producer_id]),
+            "producer_epoch": pa.array([epoch], pa.int32()),
+            "txn_first_offset": pa.array([first]),
+            "control": pa.array([control.value]),
+            "appended_at": now,
+        }
+        parts[partition] = [SliceRows(part.segment, part.slice, complete(pa.table(columns)))]
+    return _write_all(plan, parts)

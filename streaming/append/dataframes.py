@@ -1,0 +1,280 @@
+"""A DataFrame as the input of an append: small ones come to this process, large ones are written by Spark's tasks.
+
+```
+ small   tasks hand over their rows as Arrow, 64 MiB in all     ──► lastword.storage.append.writing, here          one Spark job
+ large   validate ──► a shuffle by partition, in source order ──► number and write a file a slice, in the tasks    one Spark job
+```
+
+Both use the same functions over Arrow batches. What is small is not known beforehand: a task whose rows exceed its share says so and the
+append goes the large way, as does the next one. When another append commits first, the rows are numbered again from memory, or from
+the files that the tasks have written; the DataFrame is not computed again, unless its rows bring offsets or producers of their own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.rows.validation import IGNORED_COLUMNS, ORDER_PREFIX, Column, ColumnKind, validate
+from lastword.storage.append.inputs import arrow_rows
+from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, Written
+from lastword.storage.files.data_reader import row_groups
+from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lastword.storage.append.append import AppendStats, Rows
+    from lastword.storage.append.inputs import ArrowInput
+    from lastword.storage.append.writing import AppendPlan
+    from lastword.storage.files.data_files import DataFile
+
+    Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+#: So many bytes of rows come to this process; each task may hand over its share.
+_MAX_COLLECTED_BYTES: Final = 64 * 2**20
+#: Files of so many bytes were rows that would have come to this process.
+_SMALL_FILES_BYTES: Final = _MAX_COLLECTED_BYTES // 4
+_POSITION: Final = f"{ORDER_PREFIX}~position"
+#: The partition of a validated row, -1 for a refused one; the Spark partition that it goes to.
+_AT, _TASK, _REASON, _DETAIL = "__at", "__task", "__reason", "__detail"
+_KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], ColumnKind], ...]] = (
+    ((T.NullType,), ColumnKind.NULL),
+    ((T.BinaryType,), ColumnKind.BYTES),
+    ((T.StringType,), ColumnKind.TEXT),
+    ((T.ByteType, T.ShortType, T.IntegerType, T.LongType), ColumnKind.WHOLE),
+    ((T.TimestampType,), ColumnKind.TIME),
+    ((T.BooleanType,), ColumnKind.FLAG),
+)
+_VALIDATED_DDL: Final = {
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "value": "binary",
+    "headers": HEADERS_TYPE,
+}
+_PRODUCER_DDL: Final = {
+    "producer_id": "bigint",
+    "producer_epoch": "int",
+    "sequence": "int",
+    "transactional": "boolean",
+    "control": "string",
+}
+
+
+def dataframe_columns(schema: T.StructType) -> dict[str, Column]:
+    """Return the columns of a DataFrame."""
+    return {field.name: Column(_kind(field.dataType), field.dataType.simpleString()) for field in schema.fields}
+
+
+def _kind(data_type: T.DataType) -> ColumnKind:
+    if isinstance(data_type, T.ArrayType) and data_type.simpleString() == HEADERS_TYPE:
+        return ColumnKind.HEADERS
+    return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
+
+
+def append_input(rows: DataFrame | ArrowInput, stats: AppendStats, *, topic: str) -> Rows:
+    """Return what is to be appended as the input of an append; raises `InvalidRecords` for what is neither a DataFrame nor Arrow."""
+    return DataFrameRows(rows, stats) if isinstance(rows, DataFrame) else arrow_rows(rows, topic=topic)
+
+
+class DataFrameRows:
+    """A batch DataFrame, or a micro-batch, as the input of an append."""
+
+    def __init__(self, rows: DataFrame, stats: AppendStats) -> None:
+        """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large."""
+        self._rows, self._stats = rows, stats
+        self._collected: ArrowRows | None = None
+        self._written: Written | None = None
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns, and the position of a row in the DataFrame as the last order column."""
+        return {**dataframe_columns(self._rows.schema), _POSITION: Column(ColumnKind.WHOLE, "bigint")}
+
+    def write(self, plan: AppendPlan) -> Written:
+        """Write the rows here or in tasks; see `lastword.storage.append.append.Rows`."""
+        if self._written is not None and self._written.is_numbered_again:
+            self._written = self._number_again(plan, self._written)
+            return self._written
+        if self._collected is None and not self._stats.is_large:
+            self._collected = self._collect()
+            self._stats.is_large = self._collected is None
+        if self._collected is not None:
+            return self._collected.write(plan)
+        self._written = self._write_in_tasks(plan)
+        self._stats.is_large = sum(file.size_bytes for file in self._written.files) >= _SMALL_FILES_BYTES
+        return self._written
+
+    def _collect(self) -> ArrowRows | None:
+        """Return the rows, in no order; None when they are too many bytes."""
+        tasks = max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
+        found = self._positioned().coalesce(tasks).mapInArrow(_hand_over(_MAX_COLLECTED_BYTES // tasks), "rows binary").collect()
+        if any(row[0] is None for row in found):
+            return None
+        tables = [pa.ipc.open_stream(pa.py_buffer(row[0])).read_all() for row in found]
+        if not tables:
+            return ArrowRows(pa.table({name: pa.nulls(0) for name in self._names()}))
+        return ArrowRows(pa.concat_tables(tables))
+
+    def _names(self) -> list[str]:
+        return [name for name in self._rows.columns if name not in IGNORED_COLUMNS]
+
+    def _positioned(self) -> DataFrame:
+        names = [f"`{name}`" for name in self._names()]
+        return self._rows.selectExpr(*names, f"monotonically_increasing_id() AS `{_POSITION}`")
+
+    def _write_in_tasks(self, plan: AppendPlan) -> Written:
+        spark_partitions = min(len(plan.actives), max(2, self._rows.sparkSession.sparkContext.defaultParallelism))
+        types = {field.name: field.dataType.simpleString() for field in self._rows.schema.fields} | {_POSITION: "bigint"}
+        shape = plan.rules.shape
+        columns = _VALIDATED_DDL | (_PRODUCER_DDL if shape.has_producers else {})
+        columns |= {name: types[name] for name in shape.order}
+        columns |= {"raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
+        ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
+        validated = self._positioned().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
+        order = ["offset"] if shape.has_offsets else [f"`{name}`" for name in shape.order]
+        spread = validated.repartitionById(spark_partitions, F.col(_TASK)).sortWithinPartitions(_AT, *order)
+        return _together(spread.mapInArrow(_write(plan), "done binary").collect(), plan)
+
+    def _number_again(self, plan: AppendPlan, written: Written) -> Written:
+        """Number rows again that were written by an attempt which another append overtook; a task a partition reads its files."""
+        files = defaultdict[int, list["DataFile"]](list)
+        for file in sorted(written.files, key=lambda file: file.first_offset):
+            files[file.partition].append(file)
+        tasks = [(pickle.dumps((partition, [file.path for file in mine])),) for partition, mine in sorted(files.items())]
+        rows = self._rows.sparkSession.createDataFrame(tasks, "task binary").repartition(max(1, len(tasks)))
+        again = _together(rows.mapInArrow(_rewrite(plan), "done binary").collect(), plan)
+        return replace(
+            again,
+            letters=written.letters,
+            refused=written.refused,
+            examples=written.examples,
+            is_numbered_again=True,
+            replaced=written.files,
+        )
+
+
+def _together(rows: Sequence[Any], plan: AppendPlan) -> Written:
+    """Return what the tasks wrote; raise what one of them found wrong with its rows."""
+    parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  our own, from our tasks
+    for part in parts:
+        if isinstance(part, InvalidRecords):
+            raise part
+    shape = plan.rules.shape
+    return replace(Written.together(parts), is_numbered_again=not (shape.has_producers or shape.has_offsets))
+
+
+def _hand_over(share_bytes: int) -> Task:
+    """Return a task that hands over its rows as one Arrow stream; null when they exceed `share_bytes`."""
+
+    def hand_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sink, writer, size = pa.BufferOutputStream(), None, 0
+        for batch in batches:
+            size += batch.nbytes
+            if size > share_bytes:
+                yield pa.record_batch([pa.nulls(1, pa.binary())], names=["rows"])
+                return
+            if writer is None:
+                writer = pa.ipc.new_stream(sink, batch.schema)
+            writer.write_batch(batch)
+        if writer is not None:
+            writer.close()
+            yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["rows"])
+
+    return hand_over
+
+
+def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str]) -> Task:
+    """Return a task that validates rows and says where each goes."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = validate(batch, plan.rules)
+            refused = np.flatnonzero(found.code).tolist()
+            reasons, details = [None] * len(batch), [None] * len(batch)
+            for row in refused:
+                reasons[row], details[row] = found.reason(row).value, found.details[row]  # type: ignore[call-overload]
+            partition = found.rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False)
+            at = np.where(found.code == 0, partition, -1).astype(np.int32)
+            given = {name: found.rows.column(name) for name in found.rows.schema.names}
+            given |= {_REASON: pa.array(reasons, pa.string()), _DETAIL: pa.array(details, pa.string())}
+            given |= {_AT: pa.array(at), _TASK: pa.array(at % spark_partitions, pa.int32())}
+            yield pa.record_batch([given[name] for name in columns], names=list(columns))
+
+    return run
+
+
+def _write(plan: AppendPlan) -> Task:
+    """Return a task that numbers and writes the rows of its partitions, one after the other, each in order; refused rows come first."""
+
+    def rows_by_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            at = batch.column(_AT).to_numpy()
+            bounds = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), len(at)]
+            yield from ((int(at[start]), batch.slice(start, end - start)) for start, end in pairwise(bounds) if end > start)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _done(lambda: _written_in_order(plan, rows_by_partition(batches)))
+
+    return run
+
+
+def _rewrite(plan: AppendPlan) -> Task:
+    """Return a task that numbers the rows of data files again and writes them to new ones; the files are deleted by the next commit."""
+
+    def rows_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            for text in batch.column("task").to_pylist():
+                partition, paths = pickle.loads(text)  # noqa: S301  our own, from the driver
+                for path in paths:
+                    for group in row_groups(plan.location, plan.storage_options, path, DATA_SCHEMA.names):
+                        yield from ((partition, rows) for rows in group.read().combine_chunks().to_batches())
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield _done(lambda: _written_in_order(plan, rows_of_files(batches)))
+
+    return run
+
+
+def _done(write: Callable[[], Written]) -> pa.RecordBatch:
+    """Return what a task wrote as a row; what is wrong with its rows, too: it is no failure of the job."""
+    try:
+        done: Written | InvalidRecords = write()
+    except InvalidRecords as error:
+        done = error
+    return pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["done"])
+
+
+def _written_in_order(plan: AppendPlan, rows: Iterator[tuple[int, pa.RecordBatch]]) -> Written:
+    """Write validated rows that come partition by partition; -1 is that of refused ones."""
+    refusals, files = Refusals(plan), list["DataFile"]()
+    current, append, slices = -1, None, None
+    try:
+        for partition, batch in rows:
+            if partition < 0:
+                reasons, details = batch.column(_REASON).to_pylist(), batch.column(_DETAIL).to_pylist()
+                refusals.add(batch, np.arange(len(batch)), reasons, details)
+                continue
+            if partition != current or append is None or slices is None:
+                files += slices.close() if slices is not None else []
+                current, append, slices = partition, PartitionAppend(plan, partition, refusals), SliceFiles(plan, partition)
+            for part in append.take(batch):
+                slices.write(part)
+        files += slices.close() if slices is not None else []
+    except BaseException:
+        if slices is not None:
+            slices.abandon()
+        raise
+    return refusals.written(files)

@@ -1,0 +1,158 @@
+"""DataFrames as the input of an append: through this process and through tasks, with the same outcome."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from lastword import arrow
+from lastword.compaction.errors import InvalidRecords
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.writing import ArrowRows
+from lastword.streaming.append import dataframes
+from lastword.streaming.append.dataframes import DataFrameRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lastword import LogDir, Topic
+    from lastword.storage.append.writing import AppendPlan, Written
+
+_DDL = (
+    "key string, value string, headers array<struct<key:string,value:binary>>, partition int, timestamp bigint, "
+    "producer_id bigint, producer_epoch int, sequence int, transactional boolean, control string, __order_at bigint"
+)
+_NAMES = [word.strip().split()[0] for word in _DDL.replace("key:string,value:binary", "").split(",")]
+_CONFIG = {"cleanup.policy": "compact", "segment.bytes": "1KiB", "max.message.bytes": 40, "segment.ms": "1h"}
+
+
+def _random_rows(chance: random.Random, count: int) -> list[tuple[Any, ...]]:
+    """Return rows of which some are refused: keyless, oversized, of unknown partitions, with gaps in their sequences."""
+    rows, sequence = list[tuple[Any, ...]](), 0
+    for number in range(count):
+        key = None if chance.random() < 0.03 else f"k{chance.randrange(20)}"
+        value = chance.choice([None, "v" * chance.randrange(12), "v" * (60 if chance.random() < 0.1 else 3)])
+        headers = [("h", bytearray(b"1"))] if chance.random() < 0.2 else None
+        partition = chance.choice([None, None, 0, 1, 2, 9 if chance.random() < 0.1 else None])
+        at = chance.choice([None, 1_000, 9_000_000])
+        producer: tuple[Any, ...] = (None,) * 5
+        if partition == 1 and chance.random() < 0.5:
+            producer = (7, 0, sequence, chance.random() < 0.02, None)
+            sequence += 2 if chance.random() < 0.02 else 1
+        rows.append((key, value, headers, partition, at, *producer, number))
+    return rows
+
+
+def _content(topic: Topic) -> tuple[list[Any], list[Any]]:
+    """Return the rows of the log with their segments and slices, and the dead letters."""
+    rows = arrow.records(topic.log.paths.root, include_control=True).to_pylist()
+    letters = [row.asDict() | {"detail": row.detail.replace(topic.name, "fruit")} for row in topic.dead_letters().collect()]
+    return [rows, sorted(_slices(topic))], sorted(letters, key=str)
+
+
+def _slices(topic: Topic) -> list[tuple[int, int, int, int, int]]:
+    files = topic.log.snapshot().files
+    columns = (files.partition, files.segment, files.slice, files.first_offset, files.record_count)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _append(topic: Topic, rows: Any, stats: AppendStats, number: int) -> Any:
+    batch = MicroBatch(query_id="q", query_name="files", batch_id=number)
+    return append_rows(topic.log, rows, now_ms=5_000 + number, stats=stats, micro_batch=batch)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, logs: LogDir, seed: int) -> None:
+    """Arrow, a DataFrame that comes here, one that tasks write: rows, offsets, segments, slices, dead letters and counts."""
+    chance = random.Random(seed)
+    topics = [logs.create_topic(name, partitions=3, config=_CONFIG) for name in ("arrow", "small", "large")]
+    stats = [AppendStats() for _ in topics]
+    for number in range(3):
+        rows = _random_rows(chance, 150)
+        frame = spark.createDataFrame(rows, _DDL).repartition(3, "value")  # the source's own order puts them right
+        table = pa.Table.from_pylist([dict(zip(_NAMES, row, strict=True)) for row in rows], schema=frame.toArrow().schema)
+        stats[2].is_large = True
+        inputs = [ArrowRows(table), DataFrameRows(frame, stats[1]), DataFrameRows(frame, stats[2])]
+        results = [_append(topic, given, mine, number) for topic, given, mine in zip(topics, inputs, stats, strict=True)]
+        assert results[0] == results[1]
+        assert (results[0].refused, results[0].duplicates) == (results[2].refused, results[2].duplicates)
+        assert [(one.first_offset, one.last_offset) for one in results[0].ranges.values()] == [
+            (one.first_offset, one.last_offset) for one in results[2].ranges.values()
+        ]
+        assert results[0].refused
+    by_arrow, small, large = (_content(topic) for topic in topics)
+    assert by_arrow == small == large
+
+
+def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_and_so_are_the_next(
+    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until they are small again."""
+    monkeypatch.setattr(dataframes, "_MAX_COLLECTED_BYTES", 40_000)
+    monkeypatch.setattr(dataframes, "_SMALL_FILES_BYTES", 10_000)
+    topic, seen = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"}), list[bool]()
+    for rows in (10, 5_000, 5_000, 10, 10):
+        topic.append(spark.range(rows).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value"))
+        seen.append(topic._stats.is_large)  # noqa: SLF001
+    assert seen == [False, True, True, False, False]
+    assert topic.describe().record_count == 10_030
+
+
+class _Overtaken:
+    """An input that another append overtakes each time that it has been written, `times` times."""
+
+    def __init__(self, rows: DataFrameRows, other: Topic, times: int) -> None:
+        self.rows, self.other, self.left, self.columns = rows, other, times, rows.columns
+
+    def write(self, plan: AppendPlan) -> Written:
+        written = self.rows.write(plan)
+        if self.left:
+            self.left -= 1
+            self.other.append([{"key": "other", "value": "x" * 30, "partition": 0}], now_ms=5_000)
+        return written
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_an_append_that_is_overtaken_is_numbered_again_without_reading_its_source(
+    spark: SparkSession, logs: LogDir, *, is_large: bool
+) -> None:
+    """Twice; its refused rows are dead letters once, and the files of the attempts are gone."""
+    topic = logs.create_topic("fruit", partitions=2, config=_CONFIG)
+    computed = spark.sparkContext.accumulator(0)
+
+    def counting(batches: Any) -> Any:
+        for batch in batches:
+            computed.add(batch.num_rows)
+            yield batch
+
+    drawn = [(f"k{number}", "v" * 20, number % 2) for number in range(30)] + [(None, "1", 0)]
+    frame: DataFrame = spark.createDataFrame(drawn, "key string, value string, partition int").coalesce(1)
+    frame = frame.mapInArrow(counting, frame.schema)
+    stats = AppendStats(is_large=is_large)
+    rows = _Overtaken(DataFrameRows(frame, stats), logs.topic("fruit"), 2)
+    result = append_rows(topic.log, rows, now_ms=5_000, stats=stats, micro_batch=MicroBatch(query_id="q", query_name="files", batch_id=0))
+    assert computed.value == len(drawn)
+    assert {one.partition: (one.first_offset, one.last_offset) for one in result.ranges.values()} == {0: (2, 16), 1: (0, 14)}
+    assert (result.refused, topic.dead_letters().count()) == ({"keyless": 1}, 1)
+    found = arrow.records(topic.log.paths.root).to_pylist()
+    assert [row["key"] for row in found if row["partition"] == 0][2:] == [f"k{number}".encode() for number in range(0, 30, 2)]
+    there = {path.name for path in Path(topic.log.paths.log).rglob("*.parquet")}
+    assert there == {path.rsplit("/", 1)[1] for path in topic.log.snapshot().files.path.tolist()}
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_batch_call_with_a_wrong_row_leaves_nothing_behind(spark: SparkSession, logs: LogDir, *, is_large: bool) -> None:
+    """Neither a commit nor a file, on each way."""
+    topic = logs.create_topic("fruit", partitions=2, config=_CONFIG)
+    topic._stats.is_large = is_large  # noqa: SLF001
+    with pytest.raises(InvalidRecords, match="1 × keyless: key is null"):
+        topic.append(spark.createDataFrame([("a", "1"), (None, "2")], "key string, value string"))
+    topic._stats.is_large = is_large  # noqa: SLF001
+    with pytest.raises(InvalidRecords, match="two rows carry the same partition and offset"):
+        topic.append(spark.createDataFrame([("a", "1", 0, 5), ("a", "2", 0, 5)], "key string, value string, partition int, offset bigint"))
+    assert topic.describe().table_version == 0
+    assert list(Path(topic.log.paths.log).rglob("*.parquet")) == []
