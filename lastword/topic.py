@@ -485,7 +485,7 @@ class Topic:
 
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""
-        return verify(self._log_dir.spark, self._log)
+        return verify(self._log)
 
 
 def _is_vector(as_of: object) -> bool:

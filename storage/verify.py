@@ -13,31 +13,31 @@ read for commits that are not ours and for offsets that were given twice. The hi
 from __future__ import annotations
 
 import json
-from collections import Counter
+import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
-from pyspark.sql import Window
-from pyspark.sql import functions as F
 
-from lastword.compaction.errors import first_line
+from lastword.compaction.errors import CorruptLog, first_line
 from lastword.compaction.producers import Control
 from lastword.storage.delta.history import commits_since
-from lastword.storage.delta.plan_values import by_partition
 from lastword.storage.delta.snapshot import Files
+from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS, TRANSACTION
+from lastword.storage.files.schema import LOG_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from numpy.typing import NDArray
 
     from lastword.storage.delta.history import Commit
     from lastword.storage.delta.snapshot import LogSnapshot
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 #: Commits that change no record and so may stand in the history beside ours.
 _HARMLESS: Final = ("CREATE TABLE", "VACUUM START", "VACUUM END", "OPTIMIZE", "RESTORE")
 _KINDS: Final = ("append", "clean", "retention", "merge")
-_SAID: Final = (*PLACE_COLUMNS, "first_offset", "last_offset", "record_count")
-_NAMED: Final = ("path", "partition", "first_offset", "last_offset")
+_MARKERS: Final = (Control.COMMIT.value, Control.ABORT.value)
 _SHOWN: Final = 5
 _DELTA_LOG: Final = "_delta_log"
 _VERSION_DIGITS: Final = 20
@@ -70,46 +69,30 @@ class VerifyReport:
         return not self.problems
 
 
-def verify(spark: SparkSession, log: TopicLog) -> VerifyReport:
-    """Check one topic; runs up to three Spark jobs over narrow columns. A file that cannot be read is a problem like any other.
+def verify(log: TopicLog) -> VerifyReport:
+    """Check one topic; reads narrow columns of every file. A file that cannot be read is a problem like any other.
 
     Others may append to it and clean it meanwhile: the decisions are those of a moment before the snapshot, so it has all they speak of.
     """
     log.sync_ledger_with_history()
     decisions = log.decisions()
     snapshot = log.snapshot()
-    rows = spark.read.format("delta").option("versionAsOf", snapshot.version).load(log.paths.log)
     overlapping = _check_slices(snapshot)
     problems = [
-        *_check_columns(rows),
+        *_check_columns(log, snapshot),
         *_check_places(snapshot.files.partition.tolist(), decisions.partitions),
         *overlapping,
         *_check_decisions(decisions, _log_ends(snapshot.files)),
         *_check_history(log, snapshot),
+        *_check_records(log, snapshot, decisions, is_overlapping=bool(overlapping)),
     ]
-    try:
-        problems += _check_files(rows, snapshot)
-        problems += _check_unique(rows) if overlapping else []
-        problems += _check_clean_section(rows, snapshot, decisions)
-    except Exception as error:  # noqa: BLE001  whatever a broken file makes Spark raise, its reader wants to know which one
-        problems += _unreadable(log, snapshot) or [f"the records cannot be read, so they were not checked: {first_line(error)}"]
     return VerifyReport(table_version=snapshot.version, record_count=int(snapshot.files.record_count.sum()), problems=tuple(problems))
 
 
-def _unreadable(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
-    """Name the files of a snapshot that are gone or are no Parquet files."""
-    filesystem = filesystem_of(log.paths.log, log.storage_options)
-    problems = []
-    for path, partition, first, last in zip(*(getattr(snapshot.files, name) for name in _NAMED), strict=True):
-        try:
-            pq.read_metadata(str(path), filesystem=filesystem)
-        except (OSError, pa.ArrowException) as error:
-            problems.append(f"partition {partition}: offsets {first} to {last} cannot be read, in {path}: {first_line(error)}")
-    return problems
-
-
-def _check_columns(rows: DataFrame) -> list[str]:
-    return [] if tuple(rows.columns) == LOG_COLUMNS else [f"the log table has the columns {rows.columns}, expected {list(LOG_COLUMNS)}"]
+def _check_columns(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
+    table = DeltaTable(log.paths.log, version=snapshot.version, storage_options=dict(log.storage_options))
+    names = [field.name for field in table.schema().fields]
+    return [] if tuple(names) == LOG_COLUMNS else [f"the log table has the columns {names}, expected {list(LOG_COLUMNS)}"]
 
 
 def _check_places(found: list[int], partitions: int) -> list[str]:
@@ -130,44 +113,6 @@ def _check_slices(snapshot: LogSnapshot) -> list[str]:
                 f"{place}: begins at offset {files.first_offset[row]}, but the slice before ends at {files.last_offset[row - 1]}"
             )
     return problems[:_SHOWN]
-
-
-def _check_files(rows: DataFrame, snapshot: LogSnapshot) -> list[str]:
-    """Offsets ascend inside each file, in the order in which it is read, and are those that its statistics say.
-
-    So they are unique too, unless files overlap, which `_check_slices` says.
-    """
-    placed = rows.select(F.input_file_name().alias("file"), F.monotonically_increasing_id().alias("row"), *PLACE_COLUMNS, "offset")
-    before = F.lag("offset").over(Window.partitionBy("file").orderBy("row"))
-    offset, before_it = F.col("offset"), F.col("before")
-    summaries = (
-        placed.withColumn("before", before)
-        .groupBy("file", *PLACE_COLUMNS)
-        .agg(
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.count(F.lit(1)).alias("records"),
-            F.min(F.when(offset <= before_it, F.struct(offset.alias("offset"), before_it.alias("before")))).alias("fallen"),
-        )
-        .collect()
-    )
-    wrong = [
-        f"partition {row['partition']}: offset {row['fallen']['offset']} stands after {row['fallen']['before']} in {row['file']}"
-        for row in summaries
-        if row["fallen"] is not None
-    ]
-    files = snapshot.files
-    said = Counter(zip(*(getattr(files, name).tolist() for name in _SAID), strict=True))
-    found = Counter((*(row[name] for name in PLACE_COLUMNS), row["first"], row["last"], row["records"]) for row in summaries)
-    for partition, segment, label, first, last, records in said - found:
-        place = f"partition {partition}, segment {segment}, slice {label}"
-        wrong.append(f"{place}: no file holds the {records} records from offset {first} to {last} that its statistics say")
-    return wrong[:_SHOWN]
-
-
-def _check_unique(rows: DataFrame) -> list[str]:
-    doubled = rows.groupBy("partition", "offset").count().where("count > 1").orderBy("partition", "offset").limit(_SHOWN).collect()
-    return [f"partition {row['partition']}: offset {row['offset']} stands {row['count']} times" for row in doubled]
 
 
 def _log_ends(files: Files) -> dict[int, int]:
@@ -191,38 +136,139 @@ def _check_decisions(decisions: Decisions, log_ends: Mapping[int, int]) -> list[
     return problems[:_SHOWN]
 
 
-def _check_clean_section(rows: DataFrame, snapshot: LogSnapshot, decisions: Decisions) -> list[str]:
+@dataclass(slots=True)
+class _Problems:
+    """What is wrong with the records, by kind; of each kind the first few are told."""
+
+    files: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    markers: list[str] = field(default_factory=list)
+
+    def told(self) -> list[str]:
+        kinds = (self.files, self.doubled, self.keys, self.aborted, self.markers)
+        return [problem for kind in kinds for problem in kind[:_SHOWN]]
+
+
+def _check_records(log: TopicLog, snapshot: LogSnapshot, decisions: Decisions, *, is_overlapping: bool) -> list[str]:
+    """Check what the files hold, partition by partition; the files of a partition are read side by side."""
+    files, problems = snapshot.files, _Problems()
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for partition in sorted(set(files.partition.tolist())):
+            known = 0 <= partition < decisions.partitions
+            start, checkpoint = (decisions.log_start_offset(partition), decisions.cleaner_checkpoint(partition) or 0) if known else (0, 0)
+            mine = np.flatnonzero(files.partition == partition).tolist()
+            looks = list(threads.map(lambda file: _look(log, files, file, start, checkpoint), mine))  # noqa: B023  used at once
+            problems.files += [text for look in looks for text in look.problems]
+            if is_overlapping:
+                offsets, counts = np.unique(np.concatenate([look.offsets for look in looks]), return_counts=True)
+                problems.doubled += [
+                    f"partition {partition}: offset {offset} stands {count} times"
+                    for offset, count in zip(offsets[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True)
+                ]
+            if checkpoint and all(look.is_read for look in looks):
+                _check_clean_section(partition, looks, start, problems)
+    return problems.told()
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was seen in a file: its offsets, the keys of data in the clean section as hashes of 128 bits, and its transactions.
+
+    Transactions are (producer id, first offset): `data` those of which it holds a record; `clean_data` those of which one lies in the clean
+    section, with its offset; `aborted` those that a marker aborts; `unstamped` those of markers in the clean section without a horizon.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    is_read: bool = True
+    offsets: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    keys: list[pl.DataFrame] = field(default_factory=list)
+    data: set[tuple[int, int]] = field(default_factory=set)
+    clean_data: dict[tuple[int, int], int] = field(default_factory=dict)
+    aborted: set[tuple[int, int]] = field(default_factory=set)
+    unstamped: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+def _look(log: TopicLog, files: Files, file: int, start: int, checkpoint: int) -> _Look:
+    """Read a file, and compare it with its statistics: offsets ascend, and are those that the Delta log says."""
+    look = _Look()
+    partition, path = int(files.partition[file]), str(files.path[file])
+    first, last, count = int(files.first_offset[file]), int(files.last_offset[file]), int(files.record_count[file])
+    columns = ["offset"]
+    if first < checkpoint:
+        columns += ["key", "control"]
+    if files.producer_rows[file]:
+        columns += [name for name in ("control", "producer_id", "txn_first_offset", "delete_horizon") if name not in columns]
+    try:
+        for group in row_groups(log.paths.log, log.storage_options, path, columns, checks_order=False):
+            _add(look, group.read(), start, checkpoint)
+    except (CorruptLog, OSError) as error:
+        look.is_read = False
+        look.problems.append(f"partition {partition}: offsets {first} to {last} cannot be read, in {path}: {first_line(error)}")
+        return look
+    offsets = look.offsets
+    fallen = np.flatnonzero(np.diff(offsets) <= 0)
+    if len(fallen):
+        at = int(fallen[0])
+        look.problems.append(f"partition {partition}: offset {offsets[at + 1]} stands after {offsets[at]} in {path}")
+    if not len(offsets) or (int(offsets.min()), int(offsets.max()), len(offsets)) != (first, last, count):
+        place = f"partition {partition}, segment {files.segment[file]}, slice {files.slice[file]}"
+        look.problems.append(f"{place}: no file holds the {count} records from offset {first} to {last} that its statistics say")
+    return look
+
+
+def _add(look: _Look, rows: pa.Table, start: int, checkpoint: int) -> None:
+    offset = rows.column("offset").to_numpy()
+    look.offsets = np.append(look.offsets, offset)
+    if "control" not in rows.column_names:
+        return
+    is_clean = (offset >= start) & (offset < checkpoint)
+    is_data = pc.is_null(rows.column("control")).to_numpy()
+    if "key" in rows.column_names:
+        keyed = rows.select(["key", "offset"]).filter(pa.array(is_clean & is_data & pc.is_valid(rows.column("key")).to_numpy()))
+        key = pl.col("key")
+        look.keys.append(pl.DataFrame(keyed).select(key.hash(0).alias("low"), key.hash(1).alias("high"), "offset"))
+    if "txn_first_offset" not in rows.column_names:
+        return
+    at = np.flatnonzero(pc.is_valid(rows.column("txn_first_offset")).to_numpy())
+    taken = rows.select(["producer_id", "txn_first_offset", "control", "delete_horizon"]).take(pa.array(at))
+    for row, (producer, begun, control, horizon) in zip(
+        at.tolist(), zip(*(column.to_pylist() for column in taken.columns), strict=True), strict=True
+    ):
+        transaction = producer, begun
+        if control is None:
+            look.data.add(transaction)
+            if is_clean[row]:
+                look.clean_data.setdefault(transaction, int(offset[row]))
+        elif control == Control.ABORT.value:
+            look.aborted.add(transaction)
+        if control in _MARKERS and is_clean[row] and horizon is None:
+            look.unstamped.setdefault(transaction, int(offset[row]))
+
+
+def _check_clean_section(partition: int, looks: Sequence[_Look], start: int, problems: _Problems) -> None:
     """Below the checkpoint a key stands once, nothing is aborted, and every marker waits for its data or for its horizon."""
-    checkpoints = [decisions.cleaner_checkpoint(partition) or 0 for partition in range(decisions.partitions)]
-    starts = decisions.log_start_offsets()
-    if not any(checkpoints):
-        return []
-    partition = F.col("partition")
-    clean = rows.where((F.col("offset") < by_partition(checkpoints, partition)) & (F.col("offset") >= by_partition(starts, partition)))
-    data = clean.where(F.col("control").isNull())
-    keys = (
-        data.where(F.col("key").isNotNull()).groupBy("partition", "key").agg(F.count(F.lit(1)).alias("count"), F.max("offset").alias("at"))
-    )
-    problems = [
-        f"partition {row['partition']}: the key of offset {row['at']} stands {row['count']} times below the cleaner checkpoint"
-        for row in keys.where("count > 1").limit(_SHOWN).collect()
-    ]
-    if not (snapshot.files.producer_rows > 0).any():
-        return problems
-    ends = rows.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("txn_first_offset").isNotNull())
-    aborted = ends.where(F.col("control") == Control.ABORT.value).select(*TRANSACTION).distinct()
-    problems += [
-        f"partition {row['partition']}: offset {row['offset']} of an aborted transaction stands below the cleaner checkpoint"
-        for row in data.join(aborted, list(TRANSACTION), "left_semi").limit(_SHOWN).collect()
-    ]
-    pinned = rows.where(F.col("control").isNull() & F.col("txn_first_offset").isNotNull()).select(*TRANSACTION)
-    marked = clean.where(F.col("control").isin(Control.COMMIT.value, Control.ABORT.value) & F.col("delete_horizon").isNull())
-    marked = marked.where(F.col("txn_first_offset") >= by_partition(starts, partition))  # else its records were deleted since
-    problems += [
-        f"partition {row['partition']}: the marker at offset {row['offset']} has neither a record of its transaction nor a delete horizon"
-        for row in marked.join(pinned, list(TRANSACTION), "left_anti").limit(_SHOWN).collect()
-    ]
-    return problems
+    hashes = [frame for look in looks for frame in look.keys]
+    if hashes:
+        keys = pl.concat(hashes).group_by("low", "high").agg(pl.len().alias("count"), pl.col("offset").max())
+        problems.keys += [
+            f"partition {partition}: the key of offset {offset} stands {count} times below the cleaner checkpoint"
+            for count, offset in keys.filter(pl.col("count") > 1).sort("offset").select("count", "offset").rows()
+        ]
+    data = set().union(*(look.data for look in looks))
+    aborted = set().union(*(look.aborted for look in looks))
+    for look in looks:
+        problems.aborted += [
+            f"partition {partition}: offset {offset} of an aborted transaction stands below the cleaner checkpoint"
+            for transaction, offset in look.clean_data.items()
+            if transaction in aborted
+        ]
+        problems.markers += [
+            f"partition {partition}: the marker at offset {offset} has neither a record of its transaction nor a delete horizon"
+            for transaction, offset in look.unstamped.items()
+            if transaction not in data and transaction[1] >= start  # else its records were deleted since
+        ]
 
 
 def _check_history(log: TopicLog, snapshot: LogSnapshot) -> list[str]:

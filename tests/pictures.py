@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from delta.tables import DeltaTable
-from pyspark.sql import functions as F
+
+from lastword import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,15 +21,21 @@ if TYPE_CHECKING:
 _TOMBSTONE = "∅"
 
 
-def rows(spark: SparkSession, picture: str, *, partition: int | None = None, timestamp_ms: int | None = None) -> DataFrame:
+def rows(picture: str, *, partition: int | None = None, timestamp_ms: int | None = None) -> pa.Table:
     """Return the rows that a picture draws, in its order, optionally all for one partition and at one record time."""
     drawn = [(key, None if value == _TOMBSTONE else value) for key, _, value in (word.partition("=") for word in picture.split())]
-    frame = spark.createDataFrame(drawn, "key string, value string")
+    keys, values = zip(*drawn, strict=True) if drawn else ((), ())
+    columns = {"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())}
     if partition is not None:
-        frame = frame.withColumn("partition", F.lit(partition))
+        columns["partition"] = pa.array([partition] * len(drawn), pa.int32())
     if timestamp_ms is not None:
-        frame = frame.withColumn("timestamp", F.lit(timestamp_ms).cast("bigint"))
-    return frame
+        columns["timestamp"] = pa.array([timestamp_ms] * len(drawn), pa.int64())
+    return pa.table(columns)
+
+
+def frame(spark: SparkSession, picture: str, *, partition: int | None = None, timestamp_ms: int | None = None) -> DataFrame:
+    """Return `rows` as a DataFrame, in one Spark partition."""
+    return spark.createDataFrame(rows(picture, partition=partition, timestamp_ms=timestamp_ms)).coalesce(1)
 
 
 def text(value: bytes | bytearray | None) -> str:
@@ -37,13 +45,14 @@ def text(value: bytes | bytearray | None) -> str:
 
 def log(topic: Topic, partition: int = 0) -> list[str]:
     """Return the data records of a partition as they are drawn."""
-    found = topic.records().where(F.col("partition") == partition).orderBy("offset").collect()
+    found = arrow.records(topic.log.paths.root, partitions=[partition], storage_options=topic.log.storage_options).to_pylist()
     return [f"{row['offset']} {text(row['key'])}={text(row['value'])}" for row in found]
 
 
 def latest(topic: Topic) -> dict[str, str]:
     """Return the last word on every key; the keys of a test belong to one partition each."""
-    return {text(row["key"]): text(row["value"]) for row in topic.latest().collect()}
+    found = arrow.latest(topic.log.paths.root, storage_options=topic.log.storage_options).to_pylist()
+    return {text(row["key"]): text(row["value"]) for row in found}
 
 
 def segments(topic: Topic, partition: int = 0) -> list[tuple[int, int, int]]:
@@ -59,12 +68,13 @@ DAY_MS = 24 * HOUR_MS
 
 def history(topic: Topic, partition: int = 0) -> list[str]:
     """Return every row of a partition: `offset key=value` or `offset CONTROL`, and `@horizon` in ms after T0 where there is one."""
-    found = topic.records(include_control=True).where(F.col("partition") == partition).orderBy("offset")
-    shown = found.select("offset", "key", "value", "control", F.unix_millis("delete_horizon").alias("horizon")).collect()
+    options = topic.log.storage_options
+    found = arrow.records(topic.log.paths.root, include_control=True, partitions=[partition], storage_options=options)
+    horizons = found.column("delete_horizon").cast("int64").to_pylist()
     return [
         f"{row['offset']} {row['control'] or text(row['key']) + '=' + text(row['value'])}"
-        + ("" if row["horizon"] is None else f" @{row['horizon'] - T0}")
-        for row in shown
+        + ("" if horizon is None else f" @{horizon // 1000 - T0}")
+        for row, horizon in zip(found.to_pylist(), horizons, strict=True)
     ]
 
 

@@ -143,7 +143,7 @@ def _python_mib() -> float:
 def _write(topic: Topic, spark: SparkSession, draw: random.Random, number: int) -> None:
     """Append updates and tombstones; every third time in a transaction of its own id, of which every other is aborted."""
     keys = [f"k{draw.randrange(2000)}" for _ in range(300)]
-    batch = rows(spark, " ".join(f"{key}={'∅' if draw.random() < 0.05 else f'{number}-{draw.random():.12f}'}" for key in keys))
+    batch = rows(" ".join(f"{key}={'∅' if draw.random() < 0.05 else f'{number}-{draw.random():.12f}'}" for key in keys))
     if number % 3:
         topic.append(batch)
         return

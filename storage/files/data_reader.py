@@ -32,6 +32,7 @@ class _OpenFile:
     place: str
     file: pq.ParquetFile
     columns: Sequence[str]
+    checks_order: bool
     last_offset: int = field(default=-1)
 
     def read(self, number: int) -> pa.Table:
@@ -42,7 +43,7 @@ class _OpenFile:
                 message = f"{self.place} has no column {', '.join(lacking)}; no writer of lastword leaves such a file"
                 raise CorruptLog(message)
             rows = pa.table({name: _typed(rows.column(name), DATA_SCHEMA.field(name).type) for name in self.columns})
-        if "offset" in self.columns and len(rows):
+        if self.checks_order and "offset" in self.columns and len(rows):
             offsets = rows.column("offset").to_numpy()
             if offsets[0] <= self.last_offset or (np.diff(offsets) <= 0).any():
                 message = (
@@ -68,17 +69,19 @@ class RowGroup:
         return self._file.read(self._number)
 
 
-def row_groups(location: str, storage_options: Mapping[str, str], path: str, columns: Sequence[str]) -> Iterator[RowGroup]:
+def row_groups(
+    location: str, storage_options: Mapping[str, str], path: str, columns: Sequence[str], *, checks_order: bool = True
+) -> Iterator[RowGroup]:
     """Yield the row groups of a data file of the table at `location`, in order.
 
-    Raises `CorruptLog` naming the file when it is not there, is no Parquet file, lacks a column, or is not in offset order; `OSError` when
-    the storage does not give it now.
+    Raises `CorruptLog` naming the file when it is not there, is no Parquet file, lacks a column, or is not in offset order (unless
+    `checks_order` is False); `OSError` when the storage does not give it now.
     """
     place, wanted = f"{location}/{path}", set(columns)
     with ExitStack() as opened:
         with _damage_named(place):
             file = opened.enter_context(_opened(location, storage_options, path))
-        reading = _OpenFile(place, file, columns)
+        reading = _OpenFile(place, file, columns, checks_order)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             parts = (group.column(at) for at in range(group.num_columns))

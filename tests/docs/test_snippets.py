@@ -63,17 +63,17 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("prepared")
     for name in ("once", "twice"):
         topic = LogDir(spark, str(folder / name)).create_topic("fruit-prices", partitions=2, config=_CONFIG)
-        topic.append(rows(spark, "lime=1 grape=1 kiwi=1 lime=2 fig=1", timestamp_ms=T0), now_ms=T0)
+        topic.append(rows("lime=1 grape=1 kiwi=1 lime=2 fig=1", timestamp_ms=T0), now_ms=T0)
         topic.roll(now_ms=T0)
-        topic.append(rows(spark, "grape=3 fig=∅ plum=1", timestamp_ms=T0 + 1), now_ms=T0 + 1)
+        topic.append(rows("grape=3 fig=∅ plum=1", timestamp_ms=T0 + 1), now_ms=T0 + 1)
         topic.clean(T0 + 2, force=True)
         later = T0 + 3
         if name == "twice":
             later = T0 + 2 * HOUR_MS
             topic.roll(now_ms=T0 + 3)
-            topic.append(rows(spark, "lime=3 kiwi=2 kiwi=3", timestamp_ms=T0 + HOUR_MS), now_ms=T0 + HOUR_MS)
+            topic.append(rows("lime=3 kiwi=2 kiwi=3", timestamp_ms=T0 + HOUR_MS), now_ms=T0 + HOUR_MS)
             topic.clean(T0 + HOUR_MS, force=True)
-        topic.transaction("loader", now_ms=later).__enter__().append(rows(spark, "lime=9", timestamp_ms=later), now_ms=later)
+        topic.transaction("loader", now_ms=later).__enter__().append(rows("lime=9", timestamp_ms=later), now_ms=later)
     return folder
 
 

@@ -272,10 +272,10 @@ def test_describe_shows_an_empty_topic_with_every_setting(dry: LogDir) -> None:
 def test_describe_without_spark_says_the_same_as_with_it(spark: SparkSession, logs: LogDir) -> None:
     """Counts, offsets and segments come from the Delta log; a roll without Spark is seen by the next append."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
-    topic.append(rows(spark, "grape=1 lime=1 grape=2", partition=1))
+    topic.append(rows("grape=1 lime=1 grape=2", partition=1))
     dry = LogDir(None, logs.location)
     assert dry.topic("fruit").roll() == {1: 3}
-    topic.append(rows(spark, "lime=∅", partition=1))
+    topic.append(rows("lime=∅", partition=1))
     found = dry.topic("fruit").describe()
     assert found == topic.describe()
     assert (found.record_count, [one.log_end_offset for one in found.partitions]) == (4, [0, 4])
@@ -359,11 +359,11 @@ def test_two_deleted_topics_of_one_name_are_purged_each_in_its_time(dry: LogDir)
 
 def test_records_of_a_deleted_topic_do_not_come_back_under_its_name(spark: SparkSession, logs: LogDir) -> None:
     """Neither from Delta's caches nor from the trash: offsets begin at 0 again."""
-    logs.create_topic("fruit", config=_COMPACT).append(rows(spark, "grape=1 lime=1"))
+    logs.create_topic("fruit", config=_COMPACT).append(rows("grape=1 lime=1"))
     logs.delete_topic("fruit", now_ms=0)
     topic = logs.create_topic("fruit", config=_COMPACT)
     assert log(topic) == []
-    topic.append(rows(spark, "kiwi=1"))
+    topic.append(rows("kiwi=1"))
     assert log(topic) == ["0 kiwi=1"]
 
 
@@ -477,7 +477,7 @@ def test_a_copy_into_one_partition_an_empty_topic_and_a_taken_name(spark: SparkS
     empty = logs.create_topic("empty", partitions=2, config=_COMPACT)
     assert copy_topic(logs, "empty", "also-empty", partitions=3).record_count == 0
     assert logs.topic("also-empty").partitions == 3
-    empty.append(rows(spark, "grape=1 lime=1 grape=∅"))
+    empty.append(rows("grape=1 lime=1 grape=∅"))
     assert copy_topic(logs, "empty", "one", partitions=1).record_count == 3
     assert _by_key(empty) == _by_key(logs.topic("one"))
     with pytest.raises(TopicExists):
@@ -491,15 +491,15 @@ def test_a_copy_into_one_partition_an_empty_topic_and_a_taken_name(spark: SparkS
 def test_a_copy_takes_what_was_committed_and_waits_for_what_is_open(spark: SparkSession, logs: LogDir) -> None:
     """What was aborted stays aborted: it does not come along."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "lime=1"))
+    topic.append(rows("lime=1"))
     aborted = topic.transaction("loader")
-    aborted.append(rows(spark, "lime=9 fig=9"))
+    aborted.append(rows("lime=9 fig=9"))
     with pytest.raises(UserError, match=r"topic fruit: open transactions of producer 0 \(loader\): commit or abort them first"):
         copy_topic(logs, "fruit", "copy", partitions=2)
     assert logs.topics() == ["fruit"]
     aborted.abort()
     with topic.transaction("loader") as committed:
-        committed.append(rows(spark, "kiwi=1"))
+        committed.append(rows("kiwi=1"))
 
     copied = copy_topic(logs, "fruit", "copy", partitions=2)
     assert copied.record_count == 2

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from lastword import arrow
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_view import ArrowLog
-from tests.pictures import DAY_MS, T0, rows, text, vacuum
+from tests.pictures import DAY_MS, T0, frame, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +51,9 @@ class Reader:
 def fruit(spark: SparkSession, logs: LogDir) -> Topic:
     """Return a topic with grape, lime and a deleted kiwi in a closed segment, and lime once more: 0 to 4."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "grape=1 lime=1 kiwi=∅ grape=2", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("grape=1 lime=1 kiwi=∅ grape=2", timestamp_ms=T0), now_ms=T0)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "lime=2", timestamp_ms=T0 + 10), now_ms=T0)
+    topic.append(rows("lime=2", timestamp_ms=T0 + 10), now_ms=T0)
     return topic
 
 
@@ -85,14 +85,14 @@ def test_a_batch_has_the_columns_of_the_kafka_source(spark: SparkSession, fruit:
 def test_a_batch_agrees_with_arrow_on_transactions_and_headers(spark: SparkSession, logs: LogDir) -> None:
     """Two partitions, an aborted transaction and an open one, a record with headers."""
     topic = logs.create_topic("mixed", partitions=2, config=_COMPACT)
-    headed = rows(spark, "a=1 b=1 c=1 d=1").withColumn(
+    headed = frame(spark, "a=1 b=1 c=1 d=1").withColumn(
         "headers", F.expr("array(named_struct('key', 'h', 'value', CAST('x' AS BINARY)), named_struct('key', 'n', 'value', NULL))")
     )
     topic.append(headed.withColumn("partition", F.expr("CAST(ascii(key) % 2 AS INT)")))
-    topic.transaction("aborts").__enter__().append(rows(spark, "a=2 b=2 c=2"))
+    topic.transaction("aborts").__enter__().append(rows("a=2 b=2 c=2"))
     topic.abort_transaction(topic.open_transactions()[0].producer_id)
-    topic.transaction("stays-open").__enter__().append(rows(spark, "d=3", partition=1))
-    topic.append(rows(spark, "e=4", partition=1))
+    topic.transaction("stays-open").__enter__().append(rows("d=3", partition=1))
+    topic.append(rows("e=4", partition=1))
     path = topic.log.paths.root
 
     for isolation in ("read_committed", "read_uncommitted"):
@@ -109,9 +109,9 @@ def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fru
 
     assert reader.catch_up() == ["0 grape=1", "1 lime=1", "2 kiwi=∅", "3 grape=2", "4 lime=2"]
     assert [len(batch) for batch in reader.read] == [2, 2, 1]
-    fruit.append(rows(spark, "fig=1 fig=2 lime=3", timestamp_ms=T0), now_ms=T0)
+    fruit.append(rows("fig=1 fig=2 lime=3", timestamp_ms=T0), now_ms=T0)
     fruit.roll(now_ms=T0)
-    fruit.append(rows(spark, "plum=1", timestamp_ms=T0), now_ms=T0)
+    fruit.append(rows("plum=1", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
     vacuum(fruit, spark)
     assert reader.catch_up() == ["6 fig=2", "7 lime=3", "8 plum=1"]
@@ -130,7 +130,7 @@ def test_a_micro_batch_that_comes_again_after_a_cleaning_reads_what_survives_of_
     writer = source.writeStream.option("checkpointLocation", str(tmp_path / "query")).trigger(availableNow=True)
     with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
         writer.foreachBatch(fail).start().awaitTermination()
-    fruit.append(rows(spark, "fig=1", timestamp_ms=T0), now_ms=T0)
+    fruit.append(rows("fig=1", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
     vacuum(fruit, spark)
 
@@ -145,8 +145,8 @@ def test_a_stream_ends_its_micro_batches_at_the_last_stable_offset(spark: SparkS
     late = Reader(spark, fruit, tmp_path / "c", startingOffsets="latest")
     assert (len(committed.catch_up()), len(uncommitted.catch_up()), late.catch_up()) == (5, 5, [])
     opened = fruit.transaction("loader", now_ms=T0)
-    opened.__enter__().append(rows(spark, "fig=1"), now_ms=T0)
-    fruit.append(rows(spark, "plum=1"), now_ms=T0)
+    opened.__enter__().append(rows("fig=1"), now_ms=T0)
+    fruit.append(rows("plum=1"), now_ms=T0)
 
     assert (committed.catch_up(), uncommitted.catch_up()) == ([], ["5 fig=1", "6 plum=1"])
     fruit.abort_transaction(fruit.open_transactions()[0].producer_id, now_ms=T0)
@@ -157,9 +157,9 @@ def test_a_reader_that_missed_a_tombstone_is_told_and_may_go_on(spark: SparkSess
     """Kafka does not notice: the reader would keep kiwi for ever. It is told before it reads on, with partition, offset and the way out."""
     reader = Reader(spark, fruit, tmp_path)
     reader.catch_up()
-    fruit.append(rows(spark, "lime=∅ fig=1", timestamp_ms=T0), now_ms=T0)
+    fruit.append(rows("lime=∅ fig=1", timestamp_ms=T0), now_ms=T0)
     fruit.roll(now_ms=T0)
-    fruit.append(rows(spark, "fig=2", timestamp_ms=T0), now_ms=T0)
+    fruit.append(rows("fig=2", timestamp_ms=T0), now_ms=T0)
     fruit.clean(T0, force=True)
     fruit.clean(T0 + 2 * DAY_MS)
 
@@ -167,7 +167,7 @@ def test_a_reader_that_missed_a_tombstone_is_told_and_may_go_on(spark: SparkSess
     with pytest.raises(StreamingQueryException, match=told):
         reader.catch_up()
     assert reader.catch_up(onMissedTombstones="warn") == ["6 fig=1", "7 fig=2"]
-    fruit.append(rows(spark, "fig=3"), now_ms=T0)
+    fruit.append(rows("fig=3"), now_ms=T0)
     assert reader.catch_up() == ["8 fig=3"], "it was told once"
 
     with pytest.raises(StreamingQueryException, match=r"partition 0, offset 1: tombstones up to offset 5 were removed"):
@@ -180,7 +180,7 @@ def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: 
     behind, ahead = Reader(spark, fruit, tmp_path / "a", startingOffsets='{"0": 1}'), Reader(spark, fruit, tmp_path / "b")
     behind.catch_up(), ahead.catch_up()
     version = fruit.log.snapshot().version
-    fruit.append(rows(spark, "fig=1 fig=2"), now_ms=T0)
+    fruit.append(rows("fig=1 fig=2"), now_ms=T0)
     ahead.catch_up()
     fruit.delete_records({0: 6}, now_ms=T0)
 
@@ -188,7 +188,7 @@ def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: 
         behind.catch_up()
     assert behind.catch_up(failOnDataLoss="false") == ["6 fig=2"]
     spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version}")
-    fruit.append(rows(spark, "plum=1 plum=2 plum=3"), now_ms=T0)
+    fruit.append(rows("plum=1 plum=2 plum=3"), now_ms=T0)
     with pytest.raises(StreamingQueryException, match=r"the log was taken back to offset 5 by a RESTORE"):
         ahead.catch_up()
     assert ahead.catch_up(failOnDataLoss="false") == [row for row in ("5 plum=1", "6 plum=2", "7 plum=3") if row[0] >= str(start(fruit))]

@@ -15,7 +15,7 @@ from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.text import size
 from tests.lastword.cli.test_cli import Shell
-from tests.pictures import HOUR_MS, history, rows
+from tests.pictures import HOUR_MS, frame, history, rows
 from tests.processes import ROOT
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def lastword(spark: SparkSession, logs: LogDir) -> Shell:
 def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
     """What would go, what went, what holds the rest back."""
     topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
-    topic.append(rows(spark, "a=1 a=2 b=∅", partition=0).unionByName(rows(spark, "c=1", partition=1)))
+    topic.append(frame(spark, "a=1 a=2 b=∅", partition=0).unionByName(frame(spark, "c=1", partition=1)))
     topic.roll(0)
     first, second = lastword.json("explain", "fruit")
     assert (first["eligible"], first["trigger"]) == (True, "above min.cleanable.dirty.ratio")
@@ -71,7 +71,7 @@ def test_a_dry_run_says_rows_and_bytes_to_go_by_reason(
     """Two of three clean records and one of three dirty ones; the receipt keeps the estimate."""
     topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
     for picture in ("a=1 b=1 c=1", "a=2 b=2 a=3"):
-        topic.append(rows(spark, picture, partition=0))
+        topic.append(rows(picture, partition=0))
         topic.roll(0)
         if picture.startswith("a=1"):
             assert lastword.json("clean", "fruit")[0]["removed_bytes"] == {}
@@ -84,7 +84,7 @@ def test_a_dry_run_says_rows_and_bytes_to_go_by_reason(
     assert f"≈ {size(about)}" in shown
     assert "first round" not in shown
 
-    topic.append(rows(spark, "d=1 e=1 d=2", partition=1))
+    topic.append(rows("d=1 e=1 d=2", partition=1))
     topic.roll(1)
     monkeypatch.setattr("lastword.streaming.cleaning.cleaner.map_entries", lambda _: 2)
     shown = lastword("clean", "fruit", "--dry-run")
@@ -106,7 +106,7 @@ def test_commands_work_with_the_settings_of_the_service(spark: SparkSession, log
     Service(Settings.model_validate({"log_dir": logs.location, "broker": broker, "topics": {"fruit": {}}}))
     lastword("topics", "create", "nuts", "--config", "cleanup.policy=compact")
     for name in ("fruit", "nuts"):
-        logs.topic(name).append(rows(spark, "a=1", timestamp_ms=1_000))
+        logs.topic(name).append(rows("a=1", timestamp_ms=1_000))
         logs.topic(name).roll()
     assert "nothing to delete" in lastword("retention", "fruit")
     assert lastword("delete-records", "fruit", "0:0") == "partition 0: the log starts at offset 0\n"
@@ -116,7 +116,7 @@ def test_commands_work_with_the_settings_of_the_service(spark: SparkSession, log
 def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
     """They commit themselves, whatever process appends or cleans beside them; a refusal changes nothing."""
     topic = logs.create_topic("fruit", config=_EAGER)
-    topic.append(rows(spark, "a=1 a=2"))
+    topic.append(rows("a=1 a=2"))
     topic.roll()
     assert "offset 7; allowed is 0 to 2" in lastword.error(UserError, "delete-records", "fruit", "0:7")
     command = [sys.executable, "-m", "lastword", "clean", "fruit", "--json", "--log-dir", logs.location]
@@ -124,7 +124,7 @@ def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, lo
     done = subprocess.run(command, cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
     assert json.loads(done.stdout)["removed"] == {"superseded": 1}
     assert history(topic) == ["1 a=2"], "this process sees it"
-    topic.append(rows(spark, "b=1"))
+    topic.append(rows("b=1"))
     assert history(topic) == ["1 a=2", "2 b=1"]
     assert lastword("topics", "delete", "fruit") == "deleted topic fruit\n"
     assert logs.topics() == []

@@ -113,10 +113,10 @@ def test_describe_shows_partitions_segments_and_settings(
     """For people as tables, for pipes as one JSON object."""
     monkeypatch.setattr(cli_options.out, "width", 140)
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
-    topic.append(rows(spark, "grape=1 lime=1 grape=2", partition=1, timestamp_ms=1_700_000_000_123))
+    topic.append(rows("grape=1 lime=1 grape=2", partition=1, timestamp_ms=1_700_000_000_123))
     assert lastword("roll", "fruit", "--partition", "1") == "partition 1: the next segment begins at offset 3\n"
     assert lastword("roll", "fruit") == ""
-    topic.append(rows(spark, "lime=∅", partition=1, timestamp_ms=0))
+    topic.append(rows("lime=∅", partition=1, timestamp_ms=0))
     text = lastword("topics", "describe", "fruit")
     assert re.search(r"fruit +4 records, .* KiB, table version\s+2", text)
     assert "cleanup.policy = compact" in text
@@ -132,7 +132,7 @@ def test_describe_shows_partitions_segments_and_settings(
 
 def test_copy_makes_a_topic_with_another_number_of_partitions(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """And says how many records came along."""
-    logs.create_topic("fruit", config=_COMPACT).append(rows(spark, "grape=1 lime=1 grape=2 kiwi=∅"))
+    logs.create_topic("fruit", config=_COMPACT).append(rows("grape=1 lime=1 grape=2 kiwi=∅"))
     assert lastword("topics", "copy", "fruit", "wide", "--partitions", "3") == "copied 4 records from fruit to wide\n"
     assert (logs.topic("wide").partitions, latest(logs.topic("wide"))) == (3, {"grape": "2", "lime": "1"})
 
@@ -184,7 +184,7 @@ def test_times_are_utc_wherever_the_machine_is(lastword: Shell, logs: LogDir, sp
     topic = logs.create_topic("fruit", config=_COMPACT)
     twice_half_past_one_ms = (1_699_162_200_000, 1_699_165_800_000)  # 2023-11-05, New York: summer time, then winter time
     for timestamp_ms in twice_half_past_one_ms:
-        topic.append(rows(spark, "grape=1", timestamp_ms=timestamp_ms), now_ms=0)
+        topic.append(rows("grape=1", timestamp_ms=timestamp_ms), now_ms=0)
     import time  # noqa: PLC0415  only this test turns the clock
 
     try:
@@ -286,7 +286,7 @@ def test_files_are_appended_once_each_and_the_refused_lines_are_shown(lastword: 
 def test_verify_of_a_broken_log_says_what_is_wrong_and_ends_with_1(lastword: Shell, logs: LogDir, spark: SparkSession) -> None:
     """Somebody else wrote the same offset once more, past us."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "grape=1"))
+    topic.append(rows("grape=1"))
     spark.read.format("delta").load(topic.log.paths.log).write.format("delta").mode("append").save(topic.log.paths.log)
     done = lastword.run("verify", "fruit")
     assert done.exit_code == 1
@@ -351,10 +351,10 @@ def test_open_transactions_are_listed_described_and_ended(lastword: Shell, logs:
     """Producer, partitions, first offsets, age, and what they hold back; ending one fences its writer."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     assert "no open transactions" in lastword("transactions", "list", "fruit")
-    topic.append(rows(spark, "grape=1", partition=0))
+    topic.append(rows("grape=1", partition=0))
     writer = topic.transaction("loader")
-    writer.append(rows(spark, "grape=2 lime=1", partition=0))
-    writer.append(rows(spark, "kiwi=1", partition=1))
+    writer.append(rows("grape=2 lime=1", partition=0))
+    writer.append(rows("kiwi=1", partition=1))
     (one,) = lastword.json("transactions", "list", "fruit")
     assert (one["producer_id"], one["transactional_id"], one["first_offsets"], one["hangs"]) == (0, "loader", {"0": 1, "1": 0}, False)
     assert "loader" in lastword("transactions", "list", "fruit")

@@ -28,11 +28,11 @@ def lastword(spark: SparkSession, logs: LogDir) -> Shell:
 def test_a_table_is_kept_in_step_and_the_past_can_be_asked(spark: SparkSession, logs: LogDir, lastword: Shell, tmp_path: Path) -> None:
     """Materialise, look at the reader's lag, catch up, ask as of offsets, and what changed."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
-    topic.append(rows(spark, "grape=1 lime=1"))
+    topic.append(rows("grape=1 lime=1"))
     target = str(tmp_path / "target")
     options = ("--once", "--key-format", "utf8", "--value-format", "utf8", "--reader", "orders-cache")
     assert "is up to date with fruit" in lastword("materialize", "fruit", target, *options)
-    topic.append(rows(spark, "grape=2 lime=∅ kiwi=1"))
+    topic.append(rows("grape=2 lime=∅ kiwi=1"))
     [reader] = lastword.json("readers", "list", "fruit")
     assert (reader["name"], reader["offsets"], reader["lag"], reader["expired"]) == ("orders-cache", [2], 3, False)
     assert "orders-cache" in lastword("readers", "list", "fruit")

@@ -21,7 +21,7 @@ from lastword.compaction.errors import CommitStateUnknown, LogDirUnreachable, Us
 from lastword.service.service import Service
 from lastword.service.settings import Settings
 from tests.kill_app import EAGER, PARTITIONS, TOPIC
-from tests.pictures import history, latest, rows
+from tests.pictures import frame, history, latest, rows
 from tests.processes import ROOT
 from tests.streaming.append.test_exactly_once import application, next_start, write_input
 from tests.waiting import PATIENCE_SECONDS, until
@@ -56,14 +56,14 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
     running.start()
     try:
         topic, old = service.logs.topic("compacted"), service.logs.topic("deleted")
-        old.append(rows(spark, "a=1", timestamp_ms=1_000))
-        topic.append(rows(spark, "a=1 a=2", partition=0))
+        old.append(rows("a=1", timestamp_ms=1_000))
+        topic.append(rows("a=1 a=2", partition=0))
         topic.roll()
         until(lambda: history(topic, 0) == ["1 a=2"])
         until(lambda: old.records().count() == 0)
 
         topic.pause(1)
-        topic.append(rows(spark, "b=1 b=2", partition=1).unionByName(rows(spark, "a=3", partition=0)))
+        topic.append(frame(spark, "b=1 b=2", partition=1).unionByName(frame(spark, "a=3", partition=0)))
         topic.roll()
         until(lambda: history(topic, 0) == ["2 a=3"])
         assert len(history(topic, 1)) == 2
@@ -80,7 +80,7 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
 
         monkeypatch.setattr(type(service.scheduler), "_tick", dying)
         until(lambda: service.dead_cleaners == 1)
-        topic.append(rows(spark, "a=4", partition=0))
+        topic.append(rows("a=4", partition=0))
         topic.roll()
         until(lambda: history(topic, 0) == ["3 a=4"])
         assert service.scheduler.counts.failures == 0
@@ -114,7 +114,7 @@ def test_a_topic_that_cannot_be_read_holds_up_no_other_and_a_log_dir_that_goes_a
     running.start()
     try:
         topic = service.logs.topic("good")
-        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.append(rows("a=1 a=2", partition=0))
         topic.roll()
         until(lambda: history(topic, 0) == ["1 a=2"])
         until(lambda: [one.name for one in service.watcher.standing.topics if one.error is not None] == ["spoilt"])
@@ -151,7 +151,7 @@ def test_a_service_goes_on_when_the_topics_of_all_its_sources_are_deleted(spark:
             command = [sys.executable, "-m", "lastword", "topics", "delete", name, "--log-dir", service.logs.location]
             subprocess.run(command, cwd=ROOT, timeout=PATIENCE_SECONDS, check=True)  # noqa: S603
         topic = service.logs.topic("kept")
-        topic.append(rows(spark, "a=1 a=2", partition=0))
+        topic.append(rows("a=1 a=2", partition=0))
         topic.roll()
         until(lambda: history(topic, 0) == ["1 a=2"] or not running.is_alive())
         assert running.is_alive()
@@ -257,10 +257,10 @@ def _survivors(spark: SparkSession, log_dir: Path) -> list[list[str]]:
 def _prepared(spark: SparkSession, log_dir: Path) -> dict[str, str]:
     """Make the topic with a clean section and a dirty one, so that the first tick has a swap to make; return what it holds."""
     topic = LogDir(spark, str(log_dir)).create_topic(TOPIC, partitions=PARTITIONS, config=EAGER)
-    topic.append(rows(spark, "a=1 b=1 c=1 d=1 a=2"))
+    topic.append(rows("a=1 b=1 c=1 d=1 a=2"))
     topic.roll()
     topic.clean(force=True)
-    topic.append(rows(spark, "b=2 e=1 e=2 d=2"))
+    topic.append(rows("b=2 e=1 e=2 d=2"))
     topic.roll()
     return latest(topic)
 

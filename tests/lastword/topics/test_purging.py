@@ -24,7 +24,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.target import Target
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 from tests.lastword.cli.test_cli import Shell
-from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, log, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, log, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def holders(*folders: str | Path, key: bytes = _KEY.encode()) -> list[str]:
 def closed(topic: Topic, spark: SparkSession, *pictures: str, partition: int = 0, now_ms: int = T0) -> None:
     """Append each picture as a segment of its own."""
     for picture in pictures:
-        topic.append(rows(spark, picture, partition=partition, timestamp_ms=now_ms), now_ms=now_ms)
+        topic.append(rows(picture, partition=partition, timestamp_ms=now_ms), now_ms=now_ms)
         topic.roll(partition, now_ms=now_ms)
 
 
@@ -128,7 +128,7 @@ def test_a_key_goes_from_everywhere_and_nothing_else_does(spark: SparkSession, l
     topic.materialize(str(behind), trigger=_ONCE).awaitTermination()
     topic.clean(T0, force=True)
     writer = topic.transaction("loader", now_ms=T0)
-    writer.append(rows(spark, f"{_KEY}=aborted fig=aborted", partition=1), now_ms=T0)
+    writer.append(rows(f"{_KEY}=aborted fig=aborted", partition=1), now_ms=T0)
     writer.abort(now_ms=T0)
     closed(topic, spark, f"{_KEY}=3 lime=2")
     texts, past = tmp_path / "texts", tmp_path / "past"
@@ -295,7 +295,7 @@ def test_what_holds_a_purge_back_is_named_and_there_is_no_receipt(spark: SparkSe
     topic = logs.create_topic("held", config=_EAGER, now_ms=T0)
     closed(topic, spark, f"{_KEY}=1 lime=1")
     writer = topic.transaction("loader", now_ms=T0)
-    writer.append(rows(spark, f"fig=1 {_KEY}=2"), now_ms=T0)
+    writer.append(rows(f"fig=1 {_KEY}=2"), now_ms=T0)
     with pytest.raises(PurgeIncomplete, match=r"partition 0: .* open transaction of producer 0 \(loader\).* since offset 2") as held:
         topic.purge(_KEY, now_ms=T0)
     assert _KEY not in str(held.value)
@@ -359,8 +359,8 @@ def test_what_remains_is_named(spark: SparkSession, logs: LogDir, tmp_path: Path
     closed(topic, spark, "lime=1", f"{_KEY}=1")
     for name in ("theirs", "unborn", "gone"):
         topic.log.ledger.append([Decision(kind=Kind.TARGET, time_ms=T0, name=str(tmp_path / name), details={"history": False})])
-    rows(spark, f"{_KEY}=1").write.format("delta").save(str(tmp_path / "theirs"))
-    rows(spark, f"{_KEY}=1").coalesce(1).write.parquet(str(tmp_path / "unborn"))
+    frame(spark, f"{_KEY}=1").write.format("delta").save(str(tmp_path / "theirs"))
+    frame(spark, f"{_KEY}=1").coalesce(1).write.parquet(str(tmp_path / "unborn"))
     with pytest.raises(PurgeIncomplete) as incomplete:
         topic.purge(_KEY, now_ms=T0)
     found = sorted(re.sub(r"^.*/(\w+)/[^/]*\.parquet", r"\1", one) for one in incomplete.value.remains)
@@ -419,7 +419,7 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
     """A receipt for people and for pipes; exit code 1 with what remains; as a request, of which nothing is left with the key in it."""
     lastword = Shell(logs)
     topic = logs.create_topic("fruit", config=_EAGER)
-    topic.append(rows(spark, f"{_KEY}=1 {_KEY}=2 lime=1 kiwi=1"))
+    topic.append(rows(f"{_KEY}=1 {_KEY}=2 lime=1 kiwi=1"))
     shown = lastword("purge", "fruit", "--key", _KEY)
     assert "fruit: the key is erased; " in shown
     assert "partition 0: superseded by the tombstone at offset 4, which was removed too" in shown
@@ -455,13 +455,13 @@ def test_a_key_goes_from_tables_whose_files_do_not_say_what_the_table_says(
 ) -> None:
     """Files may call the columns by other names, and hold rows that the table has deleted: the receipt is about the files."""
     topic = logs.create_topic("fruit", config=_EAGER)
-    topic.append(rows(spark, "kiwi=1 lime=1 fig=1 date=1 plum=1"))
+    topic.append(rows("kiwi=1 lime=1 fig=1 date=1 plum=1"))
     target = str(tmp_path / "target")
     setting = f"spark.databricks.delta.properties.defaults.{defaults[0]}"
     spark.conf.set(setting, defaults[1])
     try:
         topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
-        topic.append(rows(spark, "kiwi=2"))
+        topic.append(rows("kiwi=2"))
         topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
         receipt = topic.purge("kiwi")
     finally:

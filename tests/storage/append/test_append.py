@@ -25,8 +25,8 @@ _COMPACT = {"cleanup.policy": "compact"}
 def test_offsets_go_on_where_the_last_append_stopped_and_keep_the_order_of_the_rows(spark: SparkSession, logs: LogDir) -> None:
     """Two appends, one partition."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    first = topic.append(rows(spark, "grape=1 lime=2 grape=∅"))
-    second = topic.append(rows(spark, "lime=3 kiwi=1"))
+    first = topic.append(rows("grape=1 lime=2 grape=∅"))
+    second = topic.append(rows("lime=3 kiwi=1"))
     assert log(topic) == ["0 grape=1", "1 lime=2", "2 grape=∅", "3 lime=3", "4 kiwi=1"]
     assert latest(topic) == {"lime": "3", "kiwi": "1"}
     assert (first.ranges[0].first_offset, first.ranges[0].last_offset, first.record_count) == (0, 2, 3)
@@ -38,12 +38,12 @@ def test_a_key_always_has_the_same_partition_and_a_row_may_name_its_own(spark: S
     """Hashed rows and rows with a partition column."""
     topic = logs.create_topic("fruit", partitions=4, config=_COMPACT)
     keys = " ".join(f"key{number}=1" for number in range(100))
-    topic.append(rows(spark, keys))
-    topic.append(rows(spark, keys))
+    topic.append(rows(keys))
+    topic.append(rows(keys))
     by_key = topic.records().groupBy("key").agg(F.countDistinct("partition").alias("partitions"), F.count("*").alias("records"))
     assert by_key.where("partitions = 1 AND records = 2").count() == 100
     assert topic.records().select("partition").distinct().count() == 4
-    own = topic.append(rows(spark, "apple=1 pear=1", partition=3))
+    own = topic.append(rows("apple=1 pear=1", partition=3))
     assert set(own.ranges) == {3}
     mixed = spark.createDataFrame([("apple", "2", 2), ("key7", "2", None)], "key string, value string, partition int")
     assert topic.append(mixed).record_count == 2
@@ -119,7 +119,7 @@ _BAD: dict[str, tuple[list[tuple[Any, ...]], str, str]] = {
 def test_a_batch_call_with_a_bad_row_raises_one_clear_error_and_writes_nothing(spark: SparkSession, logs: LogDir) -> None:
     """Every reason, one topic; the version of the table does not move."""
     topic = logs.create_topic("fruit", partitions=2, config={**_COMPACT, "max.message.bytes": 2_000})
-    topic.append(rows(spark, "grape=1 lime=1 kiwi=1", partition=0))
+    topic.append(rows("grape=1 lime=1 kiwi=1", partition=0))
     before = topic.describe().table_version
     for name, (bad, schema, message) in _BAD.items():
         with pytest.raises(InvalidRecords) as caught:
@@ -146,7 +146,7 @@ def test_explicit_offsets_are_kept_and_may_leave_gaps(spark: SparkSession, logs:
     )
     topic.append(given)
     assert log(topic) == ["100 user1=a", "101 user2=a", "150 user1=b", "175 user3=∅", "190 user2=b", "195 user1=c"]
-    assert topic.append(rows(spark, "user4=a")).ranges[0].first_offset == 196
+    assert topic.append(rows("user4=a")).ranges[0].first_offset == 196
 
 
 def test_an_empty_input_changes_nothing_that_a_reader_sees(spark: SparkSession, logs: LogDir) -> None:
@@ -154,7 +154,7 @@ def test_an_empty_input_changes_nothing_that_a_reader_sees(spark: SparkSession, 
     topic = logs.create_topic("fruit", config=_COMPACT)
     result = topic.append(spark.createDataFrame([], "key string, value string"))
     assert result.ranges == {}
-    assert topic.append(rows(spark, "grape=1")).ranges[0].first_offset == 0
+    assert topic.append(rows("grape=1")).ranges[0].first_offset == 0
 
 
 def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: SparkSession, logs: LogDir) -> None:
@@ -162,9 +162,9 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
     topic = logs.create_topic("fruit", config=_COMPACT)
     query = MicroBatch(query_id="q1", query_name="files", batch_id=0)
     topic.log.ledger.append([_query_decision("files", "q1")])
-    batch = rows(spark, "grape=1 lime=1")
+    batch = rows("grape=1 lime=1")
     assert append_rows(topic.log, DataFrameRows(batch, AppendStats()), now_ms=1, stats=AppendStats(), micro_batch=query).record_count == 2
-    topic.append(rows(spark, "kiwi=1"))
+    topic.append(rows("kiwi=1"))
     again = append_rows(topic.log, DataFrameRows(batch, AppendStats()), now_ms=2, stats=AppendStats(), micro_batch=query)
     assert again.replayed
     assert again.table_version is None
@@ -174,10 +174,10 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
 def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, logs: LogDir) -> None:
     """Appends do not conflict in Delta, and a stale txnVersion is skipped silently; two appenders would number from the same log end."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "grape=1"))
+    topic.append(rows("grape=1"))
     stale = topic.log.snapshot()
     log_rows = spark.read.format("delta").load(topic.log.paths.log)
-    topic.append(rows(spark, "lime=1"))
+    topic.append(rows("lime=1"))
     with pytest.raises(CommitConflict, match="another commit of lastword-append came"):
         commit_append(topic.log, log_rows, stale)
     assert log(topic) == ["0 grape=1", "1 lime=1"]
@@ -186,9 +186,9 @@ def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, l
 def test_another_codec_holds_for_new_files(spark: SparkSession, logs: LogDir) -> None:
     """compression.type, altered between two appends; unknown ones are refused."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "grape=1"))
+    topic.append(rows("grape=1"))
     topic.alter_config({"compression.type": "snappy"})
-    topic.append(rows(spark, "grape=2"))
+    topic.append(rows("grape=2"))
     names = sorted(name.rsplit(".", 2)[1] for name in topic.log.snapshot().files.path)
     assert names == ["snappy", "zstd"]
     with pytest.raises(InvalidConfiguration, match=r"compression\.type"):

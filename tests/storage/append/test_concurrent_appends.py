@@ -40,7 +40,7 @@ def _storm(spark: SparkSession, logs: LogDir, folder: Path, appends: int) -> Non
         queries.append(topic.append_stream(stream, name=name, trigger={"availableNow": True}))
 
     def batch(number: int) -> None:
-        logs.topic("fruit").append(rows(spark, f"batch={number} batch{number % 7}={number}"))
+        logs.topic("fruit").append(rows(f"batch={number} batch{number % 7}={number}"))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(batch, range(appends)))

@@ -27,7 +27,7 @@ def test_a_segment_that_reached_segment_bytes_takes_no_more_appends(spark: Spark
     """A file with any record is larger than 1 KiB, so each append closes its segment."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.bytes": "1KiB"})
     for _ in range(3):
-        topic.append(rows(spark, "grape=1 lime=2"))
+        topic.append(rows("grape=1 lime=2"))
     assert segments(topic) == [(0, 0, 1), (2, 2, 3), (4, 4, 5)]
     assert not topic.describe().partitions[0].active
 
@@ -36,7 +36,7 @@ def test_appends_share_a_segment_until_it_is_full(spark: SparkSession, logs: Log
     """Small appends: slices of one segment."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.bytes": "1MiB"})
     for _ in range(3):
-        topic.append(rows(spark, "grape=1 lime=2"))
+        topic.append(rows("grape=1 lime=2"))
     (segment,) = topic.describe().partitions[0].segments
     assert (segment.label, segment.slices, segment.record_count) == (0, (0, 2, 4), 6)
     assert topic.describe().partitions[0].active
@@ -45,7 +45,7 @@ def test_appends_share_a_segment_until_it_is_full(spark: SparkSession, logs: Log
 def test_a_micro_batch_larger_than_five_segments_is_split(spark: SparkSession, logs: LogDir) -> None:
     """600 records of about 300 B over 32 KiB segments: one commit, six segments, none larger than it may be, offsets without a gap."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.bytes": "32KiB"})
-    result = topic.append(rows(spark, _text(600, 300)))
+    result = topic.append(rows(_text(600, 300)))
     found = segments(topic)
     assert len(found) >= 6
     assert found[0][1] == 0
@@ -58,9 +58,9 @@ def test_a_micro_batch_larger_than_five_segments_is_split(spark: SparkSession, l
 def test_a_split_continues_the_active_segment_first(spark: SparkSession, logs: LogDir) -> None:
     """What fits still goes into the active segment; an append that expected no split is repeated with one."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.bytes": "32KiB"})
-    topic.append(rows(spark, "grape=1 lime=2"))
-    topic.append(rows(spark, "grape=1 lime=2"))
-    topic.append(rows(spark, _text(200, 300)))
+    topic.append(rows("grape=1 lime=2"))
+    topic.append(rows("grape=1 lime=2"))
+    topic.append(rows(_text(200, 300)))
     found = segments(topic)
     assert found[0][0:2] == (0, 0)
     assert 4 < found[0][2] < 203
@@ -73,7 +73,7 @@ def test_segment_ms_counts_record_time_from_the_segment_s_first_record(spark: Sp
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.ms": "1h"})
     start = 1_000 * _HOUR
     for moment in (start, start + _HOUR, start + _HOUR + 1):
-        topic.append(rows(spark, "grape=1", timestamp_ms=moment), now_ms=start)
+        topic.append(rows("grape=1", timestamp_ms=moment), now_ms=start)
     assert segments(topic) == [(0, 0, 1), (2, 2, 2)]
 
 
@@ -91,7 +91,7 @@ def test_historic_data_does_not_roll_at_each_micro_batch(spark: SparkSession, lo
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.ms": "1h"})
     now = 1_000_000 * _HOUR
     for _ in range(3):
-        topic.append(rows(spark, "grape=1", timestamp_ms=5), now_ms=now)
+        topic.append(rows("grape=1", timestamp_ms=5), now_ms=now)
     assert segments(topic) == [(0, 0, 2)]
 
 
@@ -99,20 +99,20 @@ def test_an_idle_topic_s_last_segment_closes_by_the_wall_clock(spark: SparkSessi
     """Kafka needs an append for that; `max.compaction.lag.ms` caps segment.ms on a compacted topic."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "max.compaction.lag.ms": "2h"})
     start = 1_000 * _HOUR
-    topic.append(rows(spark, "grape=1"), now_ms=start)
-    topic.append(rows(spark, "grape=2"), now_ms=start + 2 * _HOUR)
-    topic.append(rows(spark, "grape=3", timestamp_ms=start), now_ms=start + 2 * _HOUR + 1)
+    topic.append(rows("grape=1"), now_ms=start)
+    topic.append(rows("grape=2"), now_ms=start + 2 * _HOUR)
+    topic.append(rows("grape=3", timestamp_ms=start), now_ms=start + 2 * _HOUR + 1)
     assert segments(topic) == [(0, 0, 1), (2, 2, 2)]
 
 
 def test_roll_closes_the_active_segment_and_an_empty_one_is_left_alone(spark: SparkSession, logs: LogDir) -> None:
     """The worked example docs/semantics.md#B.4 begins so: 0..3, roll, 4."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
-    topic.append(rows(spark, "grape=1 lime=1 grape=∅ lime=2", partition=0))
+    topic.append(rows("grape=1 lime=1 grape=∅ lime=2", partition=0))
     assert topic.roll() == {0: 4}
     assert topic.roll() == {}
     assert not topic.describe().partitions[0].active
-    topic.append(rows(spark, "lime=3", partition=0))
+    topic.append(rows("lime=3", partition=0))
     assert segments(topic) == [(0, 0, 3), (4, 4, 4)]
     assert topic.describe().partitions[0].active
     with pytest.raises(UserError, match="no partition 2: allowed is 0 to 1"):
@@ -128,14 +128,14 @@ def test_a_roll_that_a_restore_took_back_does_not_hide_a_later_one(spark: SparkS
     ```
     """
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
-    version = topic.append(rows(spark, "grape=1 lime=1")).table_version
-    topic.append(rows(spark, "grape=2 lime=2"))
+    version = topic.append(rows("grape=1 lime=1")).table_version
+    topic.append(rows("grape=2 lime=2"))
     assert topic.roll() == {0: 4}
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
-    topic.append(rows(spark, "kiwi=1"))
+    topic.append(rows("kiwi=1"))
     assert topic.roll() == {0: 3}
     assert not topic.describe().partitions[0].active
-    topic.append(rows(spark, "kiwi=2 kiwi=3"))
+    topic.append(rows("kiwi=2 kiwi=3"))
     assert segments(topic) == [(0, 0, 2), (3, 3, 4)]
 
     topic.log.sync_ledger_with_history()

@@ -65,12 +65,12 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
 
     with monkeypatch.context() as during:
         during.setattr(crash_points, "reached", begin)
-        old.append(rows(spark, "lime=zombie"), now_ms=5_000)
+        old.append(rows("lime=zombie"), now_ms=5_000)
     [stream] = begun
     assert len(topic.end_hanging_transactions(now_ms=_LATE_MS)) == 1
     assert _rows_and_markers(topic) == ["zombie", "ABORT"]
 
-    transactions.append(topic.log, DataFrameRows(rows(spark, "kiwi=new"), AppendStats()), stream, now_ms=_LATE_MS, stats=AppendStats())
+    transactions.append(topic.log, DataFrameRows(rows("kiwi=new"), AppendStats()), stream, now_ms=_LATE_MS, stats=AppendStats())
     assert len(topic.end_hanging_transactions(now_ms=2 * _LATE_MS)) == 1
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
@@ -80,7 +80,7 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
 ) -> None:
     """It is registered already when it comes back, so it goes on under its own identity."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.transaction("loader").append(rows(spark, "lime=abandoned"))
+    topic.transaction("loader").append(rows("lime=abandoned"))
 
     def crash(now: CrashPoint) -> None:
         if now is CrashPoint.PRODUCER_REGISTERED:
@@ -93,7 +93,7 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
     stamp = _begin(topic, spark)
     assert stamp.epoch == 1
     assert _rows_and_markers(topic) == ["abandoned", "ABORT"]
-    transactions.append(topic.log, DataFrameRows(rows(spark, "kiwi=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
+    transactions.append(topic.log, DataFrameRows(rows("kiwi=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
     assert _begin(topic, spark) == stamp
     transactions.end(topic.log, stamp, Control.COMMIT, now_ms=5_000)
     assert latest(topic) == {"kiwi": "1"}, "what is its own is not aborted"
@@ -103,7 +103,7 @@ def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession
     """Spark would never bring the micro-batches again that a takeover aborts."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     stamp = _begin(topic, spark)
-    transactions.append(topic.log, DataFrameRows(rows(spark, "lime=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
+    transactions.append(topic.log, DataFrameRows(rows("lime=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
     for query in (None, "copy"):
         with pytest.raises(UserError, match=r"loader belongs to the streaming query q, .*give this one an id of its own"):
             _begin(topic, spark, query)
@@ -115,13 +115,13 @@ def test_a_transaction_that_is_over_is_not_ended_again_nor_the_next_one_in_its_p
     """Who ends several looked some time ago; meanwhile the producer has committed, and begun anew."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     slow = topic.transaction("loader", now_ms=5_000)
-    slow.append(rows(spark, "lime=1"), now_ms=5_000)
+    slow.append(rows("lime=1"), now_ms=5_000)
     [seen] = topic.open_transactions()
     slow.commit()
     healthy = topic.transaction("loader")
-    healthy.append(rows(spark, "kiwi=1"))
+    healthy.append(rows("kiwi=1"))
     assert transactions.end_for_others(topic.log, seen, now_ms=_LATE_MS).table_version is None
-    healthy.append(rows(spark, "fig=1"))
+    healthy.append(rows("fig=1"))
     healthy.commit()
     assert latest(topic) == {"lime": "1", "kiwi": "1", "fig": "1"}
 
@@ -130,15 +130,15 @@ def test_a_transaction_that_is_over_is_not_ended_again_nor_the_next_one_in_its_p
 def test_a_transaction_of_which_a_restore_took_a_part_is_not_committed(spark: SparkSession, logs: LogDir, again: bool) -> None:  # noqa: FBT001
     """Kafka's producer finds out by its sequence; all or nothing holds here too."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "grape=0"))
+    topic.append(rows("grape=0"))
     txn = topic.transaction("loader")
-    kept = txn.append(rows(spark, "lime=1")).table_version
-    txn.append(rows(spark, "kiwi=1"))
+    kept = txn.append(rows("lime=1")).table_version
+    txn.append(rows("kiwi=1"))
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {kept}")
     message = "a RESTORE took back records of the transaction of loader"
     if again:
         with pytest.raises(InvalidTransactionState, match=message):
-            txn.append(rows(spark, "fig=1"))
+            txn.append(rows("fig=1"))
     with pytest.raises(InvalidTransactionState, match=message):
         txn.commit()
     assert topic.open_transactions() == []
@@ -158,10 +158,10 @@ def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, lo
     """
     topic = logs.create_topic("fruit", config=_COMPACT)
     txn = topic.transaction("loader")
-    first = txn.append(rows(spark, "lime=1")).table_version
-    topic.append(rows(spark, "kiwi=1"))
+    first = txn.append(rows("lime=1")).table_version
+    topic.append(rows("kiwi=1"))
     topic.delete_records({0: 1})
-    txn.append(rows(spark, "fig=1"))
+    txn.append(rows("fig=1"))
     last = txn.abort().table_version
     for version in (first, last):
         spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
@@ -175,7 +175,7 @@ def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, lo
 def test_a_transaction_of_a_mirror_is_ended_by_its_source_alone(spark: SparkSession, logs: LogDir) -> None:
     """A marker of ours would take the offset that the source's next record has."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.transaction("loader", now_ms=5_000).append(rows(spark, "lime=1"), now_ms=5_000)
+    topic.transaction("loader", now_ms=5_000).append(rows("lime=1"), now_ms=5_000)
     topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=0, details={"query": "q", "source": "orders", "identity": "1"})])
     assert topic.end_hanging_transactions(now_ms=_LATE_MS) == []
     [one] = topic.open_transactions()
@@ -197,12 +197,12 @@ def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when
     def looked() -> LogSnapshot:
         monkeypatch.setattr(topic.log, "snapshot", look)
         beside.log.ledger.append([Decision(kind=Kind.QUERY, time_ms=0, name="q", details={"query_id": "id"})])
-        append_rows(beside.log, DataFrameRows(rows(spark, "lime=1"), AppendStats()), **batch)
+        append_rows(beside.log, DataFrameRows(rows("lime=1"), AppendStats()), **batch)
         return look()
 
     monkeypatch.setattr(topic.log, "snapshot", looked)
-    topic.append(rows(spark, "kiwi=1"))
-    assert append_rows(beside.log, DataFrameRows(rows(spark, "lime=1"), AppendStats()), **batch).replayed
+    topic.append(rows("kiwi=1"))
+    assert append_rows(beside.log, DataFrameRows(rows("lime=1"), AppendStats()), **batch).replayed
     assert _rows_and_markers(topic) == ["1", "1"]
 
 
@@ -220,10 +220,10 @@ def test_a_transaction_that_was_cleaned_since_somebody_looked_is_not_taken_for_o
     topic = logs.create_topic("fruit", config={**_COMPACT, "delete.retention.ms": 0})
     beside = LogDir(spark, logs.location).topic("fruit")
     txn = topic.transaction("loader", now_ms=5_000)
-    txn.append(rows(spark, "lime=1"), now_ms=5_000)
+    txn.append(rows("lime=1"), now_ms=5_000)
     assert latest(beside) == {}
     txn.commit(now_ms=5_000)
-    topic.append(rows(spark, "lime=2" if cleanings == 2 else "kiwi=1"), now_ms=5_000)
+    topic.append(rows("lime=2" if cleanings == 2 else "kiwi=1"), now_ms=5_000)
     topic.roll(now_ms=5_000)
     for number in range(cleanings + (cleanings > 1)):
         topic.clean(6_000 + number, force=True)
@@ -251,9 +251,9 @@ def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_ne
         if now is CrashPoint.PRODUCER_REGISTERED and not newest:
             newest.append(None)
             newest.append(beside.transaction("loader"))
-            newest[1].append(rows(spark, "kiwi=1"))
+            newest[1].append(rows("kiwi=1"))
 
-    topic.transaction("loader").append(rows(spark, "lime=1"))
+    topic.transaction("loader").append(rows("lime=1"))
     with monkeypatch.context() as during:
         during.setattr(crash_points, "reached", overtake)
         overtaken = topic.transaction("loader")

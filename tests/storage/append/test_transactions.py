@@ -24,7 +24,7 @@ from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.log.upkeep import compact_ledger
 from lastword.streaming.append.dataframes import DataFrameRows
 from tests.model import ModelTopic
-from tests.pictures import latest, rows, text
+from tests.pictures import frame, latest, rows, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,17 +97,17 @@ def test_interleaved_producers_with_commits_and_aborts_in_one_partition(spark: S
 def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_version(spark: SparkSession, logs: LogDir) -> None:
     """The API; a tombstone inside an aborted one; markers in every touched partition and in no other."""
     topic = logs.create_topic("fruit", partitions=3, config={**_COMPACT, "segment.bytes": "1KiB"})
-    topic.append(rows(spark, "grape=0", partition=0))
+    topic.append(rows("grape=0", partition=0))
     with topic.transaction("loader") as txn:
-        txn.append(rows(spark, "grape=1 lime=1", partition=0))
-        txn.append(rows(spark, "kiwi=1", partition=1))
-        txn.append(rows(spark, "lime=2", partition=0))
+        txn.append(rows("grape=1 lime=1", partition=0))
+        txn.append(rows("kiwi=1", partition=1))
+        txn.append(rows("lime=2", partition=0))
         assert latest(topic) == {"grape": "0"}
     assert latest(topic) == {"grape": "1", "lime": "2", "kiwi": "1"}
 
     def fails() -> None:
         with topic.transaction("loader") as txn:
-            txn.append(rows(spark, "grape=∅ lime=∅", partition=0))
+            txn.append(rows("grape=∅ lime=∅", partition=0))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -126,14 +126,14 @@ def test_a_second_instance_fences_the_first_and_aborts_what_it_left_open(spark: 
     """The zombie's appends and its late commit are refused; the id is the same, the epoch one higher."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     zombie = topic.transaction("loader")
-    zombie.append(rows(spark, "grape=zombie", partition=0))
+    zombie.append(rows("grape=zombie", partition=0))
     with logs.topic("fruit").transaction("loader") as txn:
         assert (txn.producer_id, txn.epoch) == (zombie.producer_id, zombie.epoch + 1)
-        txn.append(rows(spark, "grape=new", partition=1))
+        txn.append(rows("grape=new", partition=1))
         late_acts: list[Callable[[], object]] = [
             zombie.commit,
             zombie.abort,
-            partial(zombie.append, rows(spark, "lime=zombie", partition=0)),
+            partial(zombie.append, rows("lime=zombie", partition=0)),
         ]
         for late in late_acts:
             with pytest.raises(ProducerFenced, match="loader was taken over"):
@@ -141,7 +141,7 @@ def test_a_second_instance_fences_the_first_and_aborts_what_it_left_open(spark: 
     assert _picture(topic, 0) == ["0 grape=zombie", "1 ABORT"]
     assert latest(topic) == {"grape": "new"}
     with pytest.raises(InvalidTransactionState, match="it was ended by COMMIT"):
-        txn.append(rows(spark, "grape=1"))
+        txn.append(rows("grape=1"))
     other = topic.transaction("another")
     assert other.producer_id == zombie.producer_id + 1
     other.abort()
@@ -153,12 +153,12 @@ def test_a_refused_append_leaves_the_transaction_open_and_whole(spark: SparkSess
     """Nothing of the call is written; sequences go on without a gap; rows may not bring a producer of their own."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     with topic.transaction("loader") as txn:
-        txn.append(rows(spark, "grape=1"))
+        txn.append(rows("grape=1"))
         with pytest.raises(InvalidRecords, match="1 × keyless"):
             txn.append(spark.createDataFrame([("lime", "1"), (None, "1")], "key string, value string"))
         with pytest.raises(InvalidRecords, match="get their producer and offsets from it"):
             txn.append(_produced(spark, "7.0.0 grape=1"))
-        txn.append(rows(spark, "lime=2"))
+        txn.append(rows("lime=2"))
     assert latest(topic) == {"grape": "1", "lime": "2"}
     assert [row[0] for row in topic.records().orderBy("offset").select("sequence").collect()] == [0, 1]
 
@@ -186,7 +186,7 @@ def test_rows_with_a_producer_are_judged_and_a_batch_call_with_a_gap_writes_noth
         with pytest.raises(InvalidRecords, match="invalid_producer: producer_id"):
             topic.append(_produced(spark, "8.0.0 grape=1").withColumn(column, F.expr(value)))
     with pytest.raises(InvalidRecords, match="column sequence needs a column producer_id"):
-        topic.append(rows(spark, "grape=1").withColumn("sequence", F.lit(1)))
+        topic.append(frame(spark, "grape=1").withColumn("sequence", F.lit(1)))
 
 
 class _CrashedError(Exception):
@@ -207,8 +207,8 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
     def load(number: int) -> None:
         fresh = LogDir(spark, logs.location).topic("fruit")
         txn = fresh.transaction("loader")
-        txn.append(rows(spark, f"a={number} b={number}", partition=0))
-        txn.append(rows(spark, f"c={number}", partition=1))
+        txn.append(rows(f"a={number} b={number}", partition=0))
+        txn.append(rows(f"c={number}", partition=1))
         txn.commit() if ending == "commit" else txn.abort()
 
     # A point may be reached several times in one load: crash at each of them.
@@ -249,7 +249,7 @@ def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
     """The other one, which does not wait for our turn, aborts between our look at what is open and our markers."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     txn = topic.transaction("loader", now_ms=5_000)
-    txn.append(rows(spark, "lime=1"), now_ms=5_000)
+    txn.append(rows("lime=1"), now_ms=5_000)
     other = LogDir(spark, logs.location).topic("fruit")
 
     def abort(now: CrashPoint) -> None:
@@ -285,12 +285,12 @@ def test_instances_in_processes_that_do_not_wait_for_each_other(spark: SparkSess
 
         with monkeypatch.context() as during:
             during.setattr(crash_points, "reached", begin)
-            late = rows(spark, "lime=zombie", partition=0).unionByName(rows(spark, "kiwi=zombie", partition=1))
+            late = frame(spark, "lime=zombie", partition=0).unionByName(frame(spark, "kiwi=zombie", partition=1))
             assert old.append(late).record_count == 2
         (new,) = begun
         assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 1)
         if appends:
-            new.append(rows(spark, "grape=new", partition=0))
+            new.append(rows("grape=new", partition=0))
         new.commit()
         assert latest(topic) == {"grape": "new"}
         assert topic.open_transactions() == []
@@ -306,7 +306,7 @@ def test_a_commit_that_comes_after_a_takeover_is_refused_not_taken_for_done(
     topic = logs.create_topic("fruit", config=_COMPACT)
     beside = LogDir(spark, logs.location).topic("fruit")
     old = topic.transaction("loader")
-    old.append(rows(spark, "lime=zombie"))
+    old.append(rows("lime=zombie"))
 
     def looked(*given: Any) -> None:
         check_not_fenced(*given)
@@ -357,7 +357,7 @@ def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSess
             tidying.join(1.5)
 
     monkeypatch.setattr(crash_points, "reached", tidy)
-    slow.append(rows(spark, "lime=1"))
+    slow.append(rows("lime=1"))
     tidying.join()
     slow.commit()
     assert latest(topic) == {"lime": "1"}
@@ -543,15 +543,15 @@ def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_
     topic = logs.create_topic("fruit", config=_COMPACT)
     nightly, held, silent, highest = (topic.transaction(name, now_ms=5_000) for name in ("nightly", "held", "silent", "highest"))
     for one in (nightly, held):
-        one.append(rows(spark, f"grape={one.producer_id}"), now_ms=5_000)
+        one.append(rows(f"grape={one.producer_id}"), now_ms=5_000)
     nightly.commit(now_ms=5_000)
     assert compact_ledger(topic.log, now_ms=6_000, id_expiration_ms=1_000, least_files=1) == 0
     assert compact_ledger(topic.log, now_ms=6_001, id_expiration_ms=1_000, least_files=1) == 2
     with pytest.raises(ProducerFenced, match="silent is not known any more"):
-        silent.append(rows(spark, "grape=zombie"))
+        silent.append(rows("grape=zombie"))
     again = topic.transaction("nightly", now_ms=6_001)
     assert (again.producer_id, again.epoch) == (highest.producer_id + 1, 0)
-    again.append(rows(spark, "grape=again"))
+    again.append(rows("grape=again"))
     again.commit()
     held.commit()
     assert latest(topic) == {"grape": "again"}
@@ -561,9 +561,9 @@ def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced
     """Topic's timeout, the producer's own, and a producer that came as rows."""
     topic = logs.create_topic("fruit", partitions=2, config={**_COMPACT, "transaction.timeout.ms": 1_000})
     slow = topic.transaction("slow", now_ms=5_000)
-    slow.append(rows(spark, "grape=slow", partition=0), now_ms=5_000)
+    slow.append(rows("grape=slow", partition=0), now_ms=5_000)
     patient = topic.transaction("patient", timeout_ms=60_000, now_ms=5_000)
-    patient.append(rows(spark, "lime=patient", partition=1), now_ms=5_000)
+    patient.append(rows("lime=patient", partition=1), now_ms=5_000)
     topic.append(_produced(spark, "70.0t0 fig=raw", partition=1), now_ms=5_000)
     assert topic.end_hanging_transactions(now_ms=6_000) == []
     ended = topic.end_hanging_transactions(now_ms=6_001)
@@ -605,8 +605,8 @@ def _read_beside_a_writer(spark: SparkSession, logs: LogDir, *, least_reads: int
             while not enough.is_set():
                 number += 1
                 with logs.topic("fruit").transaction("writer") as txn:
-                    txn.append(rows(spark, f"a={number} b={number}", partition=0))
-                    txn.append(rows(spark, f"c={number}", partition=1))
+                    txn.append(rows(f"a={number} b={number}", partition=0))
+                    txn.append(rows(f"c={number}", partition=1))
         except BaseException as error:  # noqa: BLE001  shown by the test
             failures.append(error)
         finally:

@@ -29,7 +29,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.divisions import divided
-from tests.pictures import DAY_MS, HOUR_MS, T0, history, latest, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +44,8 @@ _EAGER = {**_COMPACT, "min.cleanable.dirty.ratio": 0}
 
 def _closed(topic: Topic, *frames: Any, now_ms: int = T0) -> None:
     """Append each frame into a segment of its own, all of them closed."""
-    for frame in frames:
-        topic.append(frame, now_ms=now_ms)
+    for given in frames:
+        topic.append(given, now_ms=now_ms)
         topic.roll(now_ms=now_ms)
 
 
@@ -55,14 +55,14 @@ def test_the_fruit_prices_come_out_as_the_worked_example_says(spark: SparkSessio
     They are docs/semantics.md#B.4 and docs/semantics.md#B.5.
     """
     topic = logs.create_topic("fruit-prices", config=_COMPACT)
-    _closed(topic, rows(spark, "grape=1 lime=1 grape=∅ lime=2"))
-    topic.append(rows(spark, "lime=3"), now_ms=T0)
+    _closed(topic, rows("grape=1 lime=1 grape=∅ lime=2"))
+    topic.append(rows("lime=3"), now_ms=T0)
     [receipt] = topic.clean(T0)
     assert history(topic) == [f"2 grape=∅ @{DAY_MS}", "3 lime=2", "4 lime=3"]
     assert (receipt.end_offset, dict(receipt.removed), receipt.map_entries) == (4, {"superseded": 2}, 2)
     assert (receipt.records_before, receipt.records_after, receipt.groups, receipt.emptied) == (4, 2, 1, 0)
-    _closed(topic, rows(spark, "guava=1 guava=2 kiwi=1"))
-    topic.append(rows(spark, "guava=3"), now_ms=T0)
+    _closed(topic, rows("guava=1 guava=2 kiwi=1"))
+    topic.append(rows("guava=3"), now_ms=T0)
     assert latest(topic) == {"lime": "3", "guava": "3", "kiwi": "1"}
     [receipt] = topic.clean(T0 + 7 * DAY_MS - HOUR_MS)
     assert history(topic) == ["4 lime=3", "6 guava=2", "7 kiwi=1", "8 guava=3"]
@@ -76,9 +76,9 @@ def test_the_fruit_prices_come_out_as_the_worked_example_says(spark: SparkSessio
 def test_a_clean_section_gives_way_to_the_dirty_one(spark: SparkSession, logs: LogDir, clean: str) -> None:
     """Mapped along with the dirty range, or asked for each of its keys; the same key in another partition is another one."""
     topic = logs.create_topic(f"sections-{len(clean)}", partitions=2, config=_EAGER)
-    _closed(topic, rows(spark, clean).withColumn("partition", F.lit(0)), rows(spark, "a=0").withColumn("partition", F.lit(1)))
+    _closed(topic, frame(spark, clean).withColumn("partition", F.lit(0)), frame(spark, "a=0").withColumn("partition", F.lit(1)))
     topic.clean(T0)
-    _closed(topic, rows(spark, "a=2 b=∅ f=1").withColumn("partition", F.lit(0)))
+    _closed(topic, frame(spark, "a=2 b=∅ f=1").withColumn("partition", F.lit(0)))
     [receipt] = topic.clean(T0)
     kept = [one for one in enumerate(clean.split()) if one[1][0] not in "ab"]
     end = len(clean.split())
@@ -90,11 +90,11 @@ def test_a_clean_section_gives_way_to_the_dirty_one(spark: SparkSession, logs: L
 def test_a_clean_section_that_was_not_clean_loses_every_older_record_of_a_key(spark: SparkSession, logs: LogDir) -> None:
     """A checkpoint in the ledger that says too much."""
     topic = logs.create_topic("boast", config=_EAGER)
-    _closed(topic, rows(spark, "a=1 a=2 b=1"))
+    _closed(topic, rows("a=1 a=2 b=1"))
     said = {"first_dirty_offset": 0, "end_offset": 3, "removed": {}}
     version = topic.log.snapshot().version
     topic.log.ledger.append([Decision(kind=Kind.CLEAN, time_ms=T0, partition=0, offset=3, table_version=version, details=said)])
-    _closed(topic, rows(spark, "a=3 c=1 d=1"))
+    _closed(topic, rows("a=3 c=1 d=1"))
     [receipt] = topic.clean(T0)
     assert receipt.first_dirty_offset == 3
     assert history(topic) == ["2 b=1", "3 a=3", "4 c=1", "5 d=1"]
@@ -110,12 +110,12 @@ def test_an_aborted_record_below_the_log_start_is_counted_once(spark: SparkSessi
     """
     topic = logs.create_topic("start", config=_EAGER)
     txn = topic.transaction("loader", now_ms=T0)
-    txn.append(rows(spark, "k=1"), now_ms=T0)
-    topic.append(rows(spark, "a=1"), now_ms=T0)
-    txn.append(rows(spark, "k=2"), now_ms=T0)
+    txn.append(rows("k=1"), now_ms=T0)
+    topic.append(rows("a=1"), now_ms=T0)
+    txn.append(rows("k=2"), now_ms=T0)
     topic.delete_records({0: 1}, now_ms=T0)
     txn.abort(now_ms=T0)
-    _closed(topic, rows(spark, "k=3 z=1"))
+    _closed(topic, rows("k=3 z=1"))
     [receipt] = topic.clean(T0)
     assert receipt.removed == {"aborted": 2}
     assert receipt.records_after == receipt.records_before - 2 + receipt.emptied
@@ -132,8 +132,8 @@ def _column_bytes(topic: Topic, columns: Sequence[str] = DATA_SCHEMA.names) -> l
 def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession, logs: LogDir) -> None:
     """One segment of four micro-batches, the first and the third of them superseded."""
     topic = logs.create_topic("slices", config=_EAGER)
-    for frame in ("a=1 b=1", "c=1 a=2", "b=2 a=3", "a=4 b=4"):
-        topic.append(rows(spark, frame), now_ms=T0)
+    for picture in ("a=1 b=1", "c=1 a=2", "b=2 a=3", "a=4 b=4"):
+        topic.append(rows(picture), now_ms=T0)
     topic.roll(now_ms=T0)
     narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
     [receipt] = topic.clean(T0)
@@ -144,13 +144,13 @@ def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession,
 def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSession, logs: LogDir) -> None:
     """A reload of everything supersedes whole segments, dirty ones and then clean ones; what one row is left of is read."""
     topic = logs.create_topic("reloaded", config=_EAGER)
-    _closed(topic, rows(spark, "a=1 b=1"), rows(spark, "a=2 b=2 c=1"), rows(spark, "a=3 b=3"))
+    _closed(topic, rows("a=1 b=1"), rows("a=2 b=2 c=1"), rows("a=3 b=3"))
     narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
     [receipt] = topic.clean(T0)
     assert history(topic) == ["4 c=1", "5 a=3", "6 b=3"]
     assert (receipt.records_before, receipt.records_after, dict(receipt.removed)) == (7, 3, {"superseded": 4})
     assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + sum(whole[1:]))
-    _closed(topic, rows(spark, "c=2 a=4 b=4"))
+    _closed(topic, rows("c=2 a=4 b=4"))
     narrow, (_, dirty) = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
     [receipt] = topic.clean(T0)
     assert history(topic) == ["7 c=2", "8 a=4", "9 b=4"]
@@ -174,7 +174,7 @@ def test_the_users_and_the_letters_keep_their_newest_offsets(spark: SparkSession
 def test_a_tombstone_of_an_idle_partition_goes_at_its_horizon_and_not_before(spark: SparkSession, logs: LogDir) -> None:
     """Written at 0, cleaned at 1 h, delete.retention.ms 24 h: a round at 24 h keeps it, one at 25 h drops it."""
     topic = logs.create_topic("idle", config=_COMPACT)
-    _closed(topic, rows(spark, "grape=1 grape=∅ kiwi=1"))
+    _closed(topic, rows("grape=1 grape=∅ kiwi=1"))
     topic.clean(T0 + HOUR_MS)
     stamped = [f"1 grape=∅ @{25 * HOUR_MS}", "2 kiwi=1"]
     assert history(topic) == stamped
@@ -191,19 +191,19 @@ def test_markers_go_in_two_phases_and_an_active_producer_keeps_its_place(spark: 
     """Aborted data goes at once; a marker is stamped when no data of its transaction is left, and goes when its horizon has passed."""
     topic = logs.create_topic("txn", config=_EAGER)
     with topic.transaction("committed", now_ms=T0) as txn:
-        txn.append(rows(spark, "a=1 b=1"), now_ms=T0)
+        txn.append(rows("a=1 b=1"), now_ms=T0)
         txn.commit(now_ms=T0)
     other = topic.transaction("aborted", now_ms=T0)
-    other.append(rows(spark, "a=2 c=∅"), now_ms=T0)
+    other.append(rows("a=2 c=∅"), now_ms=T0)
     other.abort(now_ms=T0)
-    _closed(topic, rows(spark, "a=3"))
-    topic.append(rows(spark, "b=2"), now_ms=T0)
+    _closed(topic, rows("a=3"))
+    topic.append(rows("b=2"), now_ms=T0)
     assert history(topic) == ["0 a=1", "1 b=1", "2 COMMIT", "3 a=2", "4 c=∅", "5 ABORT", "6 a=3", "7 b=2"]
     [receipt] = topic.clean(T0)
     assert history(topic) == ["1 b=1", "2 COMMIT", "4 EMPTY", f"5 ABORT @{DAY_MS}", "6 a=3", "7 b=2"]
     assert (dict(receipt.removed), receipt.emptied) == ({"aborted": 2, "superseded": 1}, 1)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "z=1"), now_ms=T0)
+    topic.append(rows("z=1"), now_ms=T0)
     [receipt] = topic.clean(T0 + HOUR_MS)
     gone = ["1 EMPTY", f"2 COMMIT @{25 * HOUR_MS}", "4 EMPTY", f"5 ABORT @{DAY_MS}", "6 a=3", "7 b=2", "8 z=1"]
     assert history(topic) == gone, "b=1 is superseded, but its producer may come again"
@@ -223,7 +223,7 @@ def test_a_restart_after_cleaning_finds_the_same_producers(spark: SparkSession, 
         return topic.append(frame, now_ms=T0)
 
     send(0, 1, 2)
-    _closed(topic, rows(spark, "k=new"))
+    _closed(topic, rows("k=new"))
     topic.clean(T0)
     assert history(topic) == ["2 EMPTY", "3 k=new"]
     shutil.rmtree(Path(topic.log.paths.producers), ignore_errors=True)
@@ -263,7 +263,7 @@ def test_keyless_records_of_an_older_policy_are_dropped_and_counted(spark: Spark
     [receipt] = topic.clean(T0)
     assert (history(topic), dict(receipt.removed)) == (["2 a=2", "3 EMPTY"], {"keyless": 2, "superseded": 1})
     assert (foreseen.removed, foreseen.emptied, foreseen.records_after) == (receipt.removed, 1, 2)
-    assert topic.append(rows(spark, "b=1"), now_ms=T0).ranges[0].first_offset == 4
+    assert topic.append(rows("b=1"), now_ms=T0).ranges[0].first_offset == 4
     topic.alter_config({"cleanup.policy": "delete"})
     topic.roll(now_ms=T0)
     assert topic.clean(T0, force=True) == []
@@ -275,11 +275,11 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
     old, young = T0 - 2 * HOUR_MS, T0 - HOUR_MS + 1
 
     def both(partition: int, timestamp_ms: int, text: str = "a=1 a=2") -> Any:
-        return rows(spark, text, partition=partition, timestamp_ms=timestamp_ms)
+        return rows(text, partition=partition, timestamp_ms=timestamp_ms)
 
     _closed(topic, both(0, old, "a=1 a=2 a=3").unionByName(both(1, old)).unionByName(both(3, old)))
     held = topic.transaction("loader", now_ms=T0)
-    held.append(rows(spark, "b=1", partition=0), now_ms=T0)
+    held.append(rows("b=1", partition=0), now_ms=T0)
     topic.append(both(0, old).unionByName(both(1, young)), now_ms=T0)
     topic.roll(now_ms=T0)
     _closed(topic, both(1, old))
@@ -301,7 +301,7 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
 def test_pauses_are_counted_and_a_paused_partition_is_left_alone(spark: SparkSession, logs: LogDir) -> None:
     """Two pauses need two resumes; retention is paused too."""
     topic = logs.create_topic("paused", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
-    _closed(topic, rows(spark, "a=1 a=2", partition=0, timestamp_ms=T0).unionByName(rows(spark, "a=1 a=2", partition=1, timestamp_ms=T0)))
+    _closed(topic, frame(spark, "a=1 a=2", partition=0, timestamp_ms=T0).unionByName(frame(spark, "a=1 a=2", partition=1, timestamp_ms=T0)))
     assert topic.pause(0) == {0: 1}
     assert topic.pause() == {0: 2, 1: 1}
     assert topic.resume(1) == {1: 0}
@@ -320,7 +320,7 @@ def test_pauses_are_counted_and_a_paused_partition_is_left_alone(spark: SparkSes
 def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: LogDir) -> None:
     """Executed after another round's swap it would bring removed records back: the compare-and-set does not let it."""
     topic = logs.create_topic("stale", config=_COMPACT)
-    _closed(topic, rows(spark, "a=1 a=2 b=1"))
+    _closed(topic, rows("a=1 a=2 b=1"))
     plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
     topic.clean(T0)
     topic.delete_records({0: 2}, now_ms=T0)
@@ -334,9 +334,9 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
 def test_a_plan_that_a_restore_overtook_is_refused(spark: SparkSession, logs: LogDir) -> None:
     """It would bring back what was truncated."""
     topic = logs.create_topic("truncated", config=_COMPACT)
-    _closed(topic, rows(spark, "a=1 a=2"))
+    _closed(topic, rows("a=1 a=2"))
     version = topic.log.snapshot().version
-    _closed(topic, rows(spark, "b=1 a=3"))
+    _closed(topic, rows("b=1 a=3"))
     plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
@@ -351,13 +351,13 @@ def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: Spark
     """
     topic = logs.create_topic("poison", partitions=3, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
     frames = {0: "a=1 a=2", 2: "a=1 a=2", 1: "a=1 " * 39 + "a=2"}
-    _closed(topic, *(rows(spark, frame, partition=partition, timestamp_ms=T0) for partition, frame in frames.items()))
+    _closed(topic, *(rows(frame, partition=partition, timestamp_ms=T0) for partition, frame in frames.items()))
     [file] = Path(topic.log.paths.log).glob("partition=1/**/*.parquet")
     good = file.read_bytes()
     file.write_bytes(b"PAR1" + b"\0" * (len(good) - 8) + b"PAR1")
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     assert sorted(one.partition for one in topic.clean(T0)) == [0, 2]
-    topic.append(rows(spark, "b=1", partition=0), now_ms=T0)
+    topic.append(rows("b=1", partition=0), now_ms=T0)
     report = topic.explain(T0)[1]
     assert (report.obstacle, topic.clean(T0)) == ("uncleanable after a failure", [])
     assert report.uncleanable_reason
@@ -374,7 +374,7 @@ def test_segments_that_lie_among_each_other_are_quarantined_and_the_others_go_on
     """No writer of ours makes such a log; what lies between would be replaced without being read."""
     topic = logs.create_topic("mixed-up", partitions=2, config=_COMPACT)
     for _ in range(3):
-        topic.append(rows(spark, "a=1", partition=0).union(rows(spark, "a=1", partition=1)), now_ms=T0)
+        topic.append(frame(spark, "a=1", partition=0).union(frame(spark, "a=1", partition=1)), now_ms=T0)
     topic.roll(now_ms=T0)
     DeltaTable.forPath(spark, topic.log.paths.log).update("partition = 0 AND slice = 1", {"segment": "1"})
     assert [one.partition for one in topic.clean(T0)] == [1]
@@ -386,9 +386,9 @@ def test_segments_that_lie_among_each_other_are_quarantined_and_the_others_go_on
 def test_restore_is_truncation_and_the_checkpoint_falls_back(spark: SparkSession, logs: LogDir) -> None:
     """Receipts whose swap the restored log does not contain are void; offsets past its end are given again."""
     topic = logs.create_topic("restored", config=_COMPACT)
-    _closed(topic, rows(spark, "a=1 a=2"))
+    _closed(topic, rows("a=1 a=2"))
     topic.clean(T0)
-    _closed(topic, rows(spark, "b=1 b=2"))
+    _closed(topic, rows("b=1 b=2"))
     version = topic.log.snapshot().version
     topic.clean(T0)
     topic.delete_records({0: 3}, now_ms=T0)
@@ -405,9 +405,9 @@ def test_restore_is_truncation_and_the_checkpoint_falls_back(spark: SparkSession
 def test_a_lost_ledger_costs_decisions_and_never_a_record(spark: SparkSession, logs: LogDir) -> None:
     """Created again over its log the topic has every record; receipts come back from the swaps themselves."""
     topic = logs.create_topic("lost", config=_COMPACT)
-    _closed(topic, rows(spark, "a=1 a=2 b=∅"), rows(spark, "c=1"))
+    _closed(topic, rows("a=1 a=2 b=∅"), rows("c=1"))
     topic.clean(T0)
-    topic.append(rows(spark, "d=1"), now_ms=T0)
+    topic.append(rows("d=1"), now_ms=T0)
     before = history(topic)
     shutil.rmtree(topic.log.paths.ledger)
     assert logs.topics() == []
@@ -428,7 +428,7 @@ def test_a_lost_ledger_does_not_bring_back_a_checkpoint_over_what_only_its_log_s
     ```
     """
     topic = logs.create_topic("lost", config=_COMPACT)
-    topic.append(rows(spark, "a=1 a=2 b=1"), now_ms=T0)
+    topic.append(rows("a=1 a=2 b=1"), now_ms=T0)
     topic.delete_records({0: 2}, now_ms=T0)
     topic.roll(now_ms=T0)
     topic.clean(T0)
@@ -446,10 +446,10 @@ def test_a_marker_whose_records_were_deleted_is_no_problem(spark: SparkSession, 
     """It was not stamped, as they were there when it was cleaned; the next cleaning stamps it."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     txn = topic.transaction("loader", now_ms=T0)
-    txn.append(rows(spark, "a=1 b=1"), now_ms=T0)
+    txn.append(rows("a=1 b=1"), now_ms=T0)
     topic.roll(now_ms=T0)
     txn.commit(now_ms=T0)
-    topic.append(rows(spark, "c=1"), now_ms=T0)
+    topic.append(rows("c=1"), now_ms=T0)
     topic.roll(now_ms=T0)
     topic.alter_config({"segment.bytes": 1_024})
     topic.clean(T0, force=True)
@@ -462,7 +462,7 @@ def test_force_does_not_clean_a_partition_that_is_paused_and_quarantined(spark: 
     """Force lifts the quarantine alone; the other partitions are cleaned."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     for partition in range(2):
-        topic.append(rows(spark, "a=1 a=2", partition=partition), now_ms=T0)
+        topic.append(rows("a=1 a=2", partition=partition), now_ms=T0)
     topic.roll(now_ms=T0)
     details = {"failures": 1, "reason": "poisoned", "retry_ms": None}
     topic.log.ledger.append([Decision(kind=Kind.FAILURE, time_ms=T0, partition=0, table_version=1, details=details)])
@@ -475,7 +475,7 @@ def test_force_does_not_clean_a_partition_that_is_paused_and_quarantined(spark: 
 def test_a_spoilt_ledger_is_named_with_the_ways_out(spark: SparkSession, logs: LogDir) -> None:
     """Nothing is guessed; moved away and created again, the topic has its records, but not with too few partitions."""
     topic = logs.create_topic("spoilt", partitions=2, config=_COMPACT)
-    topic.append(rows(spark, "a=1", partition=1), now_ms=T0)
+    topic.append(rows("a=1", partition=1), now_ms=T0)
     [file, *_] = Path(topic.log.paths.ledger).glob("*.parquet")
     file.write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"topic spoilt: the ledger cannot be read .* Put the file back; or move the folder"):
@@ -490,7 +490,7 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
     """Whoever keeps it away waits for the round in hand; other topics are cleaned meanwhile."""
     topic, other = (logs.create_topic(name, config=_EAGER) for name in ("fruit", "other"))
     for one in (topic, other):
-        one.append(rows(spark, "a=1 a=2"), now_ms=T0)
+        one.append(rows("a=1 a=2"), now_ms=T0)
         one.roll(now_ms=T0)
     cleaner = logs.cleaner
     begun, over = threading.Event(), threading.Event()
@@ -516,7 +516,7 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
 def test_who_is_kept_away_and_who_waits_is_the_same_for_every_handle_of_a_process(spark: SparkSession, logs: LogDir) -> None:
     """A purge through one handle sweeps files that no commit names: what the cleaner of another one is writing must be committed first."""
     topic = logs.create_topic("shared", config=_EAGER)
-    topic.append(rows(spark, "a=1 a=2"), now_ms=T0)
+    topic.append(rows("a=1 a=2"), now_ms=T0)
     topic.roll(now_ms=T0)
     other = LogDir(spark, logs.location)
     with logs.cleaner.locks.in_progress(topic.log, [0]):
@@ -547,7 +547,7 @@ def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession,
     with ThreadPoolExecutor() as threads:
         running = [threads.submit(clean, one) for one in others]
         for number in range(8):
-            topic.append(rows(spark, f"a={number} b=∅ c={number} b={number}"), now_ms=T0)
+            topic.append(rows(f"a={number} b=∅ c={number} b={number}"), now_ms=T0)
             topic.roll(now_ms=T0)
         over.set()
     for one in running:
@@ -642,7 +642,7 @@ def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_o
     expected = [f"1 a=∅ @{DAY_MS}", "3 b=2"]
     for point in _CRASHES:
         topic = logs.create_topic(point.name.lower(), config=_COMPACT)
-        _closed(topic, rows(spark, "a=1 a=∅ b=1 b=2"))
+        _closed(topic, rows("a=1 a=∅ b=1 b=2"))
         with monkeypatch.context() as patch:
             patch.setattr(crash_points, "reached", dying(point))
             with pytest.raises(KeyboardInterrupt):
@@ -685,7 +685,7 @@ def test_each_round_of_a_pass_is_of_the_moment_at_which_it_begins(spark: SparkSe
     """Else the tombstones that a late round meets would have lost what the rounds before took of their delete.retention.ms."""
     object.__setattr__(logs.service_config, "log_cleaner_dedupe_buffer_size", 4 * 24)
     topic = logs.create_topic("hours", partitions=2, config=_COMPACT)
-    _closed(topic, *(rows(spark, "a=1 a=2 b=∅", partition=partition) for partition in (0, 1)))
+    _closed(topic, *(rows("a=1 a=2 b=∅", partition=partition) for partition in (0, 1)))
     clock = iter([T0, T0 + HOUR_MS, T0 + 2 * HOUR_MS])
     receipts = logs.cleaner.clean(topic.log, spark, clock_ms=lambda: next(clock))
     assert [(one.partition, one.now_ms - T0) for one in receipts] == [(0, 0), (1, HOUR_MS)]

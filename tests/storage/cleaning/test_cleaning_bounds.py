@@ -30,7 +30,7 @@ def test_an_overdue_partition_is_cleaned_below_the_ratio(spark: SparkSession, lo
     topic = logs.create_topic("overdue", partitions=2, config=settings)
 
     def closed(picture: str, *timestamps_ms: int) -> None:
-        first, second = (rows(spark, picture, partition=at, timestamp_ms=time_ms) for at, time_ms in enumerate(timestamps_ms))
+        first, second = (rows(picture, partition=at, timestamp_ms=time_ms) for at, time_ms in enumerate(timestamps_ms))
         topic.append(first.unionByName(second), now_ms=T0)
         topic.roll(now_ms=T0)
 
@@ -57,7 +57,7 @@ def test_a_dirty_range_that_the_map_cut_is_cleaned_to_its_end_at_the_ratio_of_ev
 ) -> None:
     """The segment that a cut ends in counts as clean and as dirty, so that the rest is half of it: not above 0.5, but promised."""
     topic = logs.create_topic("cut", config={"cleanup.policy": "compact"})
-    topic.append(rows(spark, "a=1 b=1 a=2 b=2 a=3 c=∅ a=4 b=3"), now_ms=T0)
+    topic.append(rows("a=1 b=1 a=2 b=2 a=3 c=∅ a=4 b=3"), now_ms=T0)
     topic.roll(now_ms=T0)
     monkeypatch.setattr("lastword.streaming.cleaning.cleaner.map_entries", lambda _: 3)
     done = [(one.trigger, one.end_offset, one.rounds_left) for _ in range(4) for one in topic.clean(T0)]
@@ -76,11 +76,11 @@ def test_a_last_stable_offset_in_mid_segment_excludes_that_whole_segment(spark: 
     ```
     """
     topic = logs.create_topic("mid-segment", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    topic.append(rows(spark, "a=1 a=2"), now_ms=T0)
+    topic.append(rows("a=1 a=2"), now_ms=T0)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "b=1 b=2"), now_ms=T0)
+    topic.append(rows("b=1 b=2"), now_ms=T0)
     held = topic.transaction("loader", now_ms=T0)
-    held.append(rows(spark, "x=1"), now_ms=T0)
+    held.append(rows("x=1"), now_ms=T0)
     topic.roll(now_ms=T0)
     [report] = topic.explain(T0)
     assert (report.bound, report.first_uncleanable_offset) == ("last stable offset", 4)
@@ -107,7 +107,7 @@ def test_a_checkpoint_outside_of_the_log_falls_back_to_the_log_start(spark: Spar
     topic = logs.create_topic("healed", partitions=2, config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
 
     def appended(**pictures: str) -> None:
-        frames = [rows(spark, picture, partition=int(name[1:])) for name, picture in pictures.items()]
+        frames = [rows(picture, partition=int(name[1:])) for name, picture in pictures.items()]
         topic.append(reduce(DataFrame.unionByName, frames), now_ms=T0)
 
     appended(p1="a=1 a=2")
@@ -137,11 +137,11 @@ def test_a_checkpoint_outside_of_the_log_falls_back_to_the_log_start(spark: Spar
 def test_a_checkpoint_past_the_log_end_hides_no_roll(spark: SparkSession, logs: LogDir) -> None:
     """The segment that was rolled takes no more appends, and is cleaned whole at once."""
     topic = logs.create_topic("boast", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    topic.append(rows(spark, "a=1 a=2"), now_ms=T0)
+    topic.append(rows("a=1 a=2"), now_ms=T0)
     topic.roll(now_ms=T0)
     said = {"first_dirty_offset": 0, "end_offset": 9, "removed": {}}
     version = topic.log.snapshot().version
     topic.log.ledger.append([Decision(kind=Kind.CLEAN, time_ms=T0, partition=0, offset=9, table_version=version, details=said)])
-    topic.append(rows(spark, "b=1"), now_ms=T0)
+    topic.append(rows("b=1"), now_ms=T0)
     assert [one.end_offset for one in topic.clean(T0)] == [2]
     assert history(topic) == ["1 a=2", "2 b=1"]

@@ -35,7 +35,7 @@ _DELETE = {"cleanup.policy": "delete", "retention.ms": "1h"}
 def _segments(topic: Topic, spark: SparkSession, *stamps: int, partition: int = 0) -> None:
     """Append two records into a segment of its own for each record time."""
     for number, stamp in enumerate(stamps):
-        topic.append(rows(spark, f"k{number}=1 k{number}=2", partition=partition, timestamp_ms=stamp), now_ms=T0)
+        topic.append(rows(f"k{number}=1 k{number}=2", partition=partition, timestamp_ms=stamp), now_ms=T0)
         topic.roll(partition, now_ms=T0)
 
 
@@ -55,7 +55,7 @@ def test_old_segments_go_whole_from_the_oldest_and_a_future_one_blocks(spark: Sp
     assert [one.log_start_offset for one in by_time.describe().partitions] == [4, 0, 0]
     assert by_time.apply_retention(T0 + DAY_MS).keys() == {0, 1}
     assert (_offsets(by_time), _offsets(by_time, 1)) == ([], [])
-    assert by_time.append(rows(spark, "a=1", partition=0), now_ms=T0 + DAY_MS).ranges[0].first_offset == 6, "no offset is given twice"
+    assert by_time.append(rows("a=1", partition=0), now_ms=T0 + DAY_MS).ranges[0].first_offset == 6, "no offset is given twice"
     assert (segments(by_time)[-1], _offsets(by_time)) == ((6, 6, 6), [6])
     assert list(by_time.apply_retention(T0 + DAY_MS + 1)) == [0], "an EMPTY row that no longer keeps the log end"
     assert by_time.apply_retention(T0 + 2 * HOUR_MS) == {}, "one that does is not deletable"
@@ -92,9 +92,9 @@ def test_compact_delete_does_both_and_a_closed_old_segment_goes_cleaned_or_not(s
 def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for readers of older versions, not by a crash between decision and commit, not by a cleaning."""
     topic = logs.create_topic("purged", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    topic.append(rows(spark, "a=1 b=1 a=2"), now_ms=T0)
+    topic.append(rows("a=1 b=1 a=2"), now_ms=T0)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "a=3 c=1"), now_ms=T0)
+    topic.append(rows("a=3 c=1"), now_ms=T0)
     topic.roll(now_ms=T0)
     before = topic.log.snapshot().version
     for offset in (-2, 6):
@@ -120,7 +120,7 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir, monk
     topic.clean(T0)
     assert history(topic) == ["3 a=3", "4 c=1"]
     assert topic.delete_records({0: -1}, now_ms=T0) == {0: 5}
-    assert (log(topic), topic.append(rows(spark, "d=1")).ranges[0].first_offset) == ([], 5)
+    assert (log(topic), topic.append(rows("d=1")).ranges[0].first_offset) == ([], 5)
     assert topic.delete_records({0: 1}, now_ms=T0) == {0: 5}, "the log start never falls"
 
 
@@ -135,12 +135,12 @@ def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_firs
     """
     topic = logs.create_topic("left-to-retention", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
     for text in ("a=1 b=1", "c=1 d=1"):
-        topic.append(rows(spark, text), now_ms=T0)
+        topic.append(rows(text), now_ms=T0)
         topic.roll(now_ms=T0)
     topic.alter_config({"segment.bytes": 1_024})
     topic.clean(T0)
     topic.alter_config({"segment.bytes": None})
-    topic.append(rows(spark, "c=2"), now_ms=T0)
+    topic.append(rows("c=2"), now_ms=T0)
     topic.roll(now_ms=T0)
     with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
         topic.delete_records({0: 2}, now_ms=T0)
@@ -155,15 +155,15 @@ def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_firs
 def test_a_restore_takes_a_log_start_back_before_retention_goes_by_it(spark: SparkSession, logs: LogDir) -> None:
     """Also on a log of which nothing was ever cleaned or removed; and its segments, which end below that log start, stay."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
-    version = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
-    topic.append(rows(spark, "kiwi=1"), now_ms=T0)
+    version = topic.append(rows("lime=1"), now_ms=T0).table_version
+    topic.append(rows("kiwi=1"), now_ms=T0)
     topic.delete_records({0: 1}, now_ms=T0)
     assert history(topic) == ["1 kiwi=1"]
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
     assert history(topic) == ["0 lime=1"]
 
     assert topic.apply_retention(T0) == {}
-    topic.append(rows(spark, "plum=1"), now_ms=T0)
+    topic.append(rows("plum=1"), now_ms=T0)
     assert topic.apply_retention(T0) == {}
     assert history(topic) == ["0 lime=1", "1 plum=1"]
     assert topic.verify().ok
@@ -172,8 +172,8 @@ def test_a_restore_takes_a_log_start_back_before_retention_goes_by_it(spark: Spa
 def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_that_it_made_void(spark: SparkSession, logs: LogDir) -> None:
     """The old log start is higher than the log end now."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
-    version = topic.append(rows(spark, "lime=1 kiwi=1 fig=1"), now_ms=T0).table_version
-    topic.append(rows(spark, "plum=1"), now_ms=T0)
+    version = topic.append(rows("lime=1 kiwi=1 fig=1"), now_ms=T0).table_version
+    topic.append(rows("plum=1"), now_ms=T0)
     assert topic.delete_records({0: -1}, now_ms=T0) == {0: 4}
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
     assert topic.delete_records({0: 2}, now_ms=T0) == {0: 2}
@@ -192,7 +192,7 @@ def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_sta
     ```
     """
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact,delete", "retention.ms": -1})
-    topic.append(rows(spark, "grape=1 lime=1 kiwi=1"), now_ms=T0)
+    topic.append(rows("grape=1 lime=1 kiwi=1"), now_ms=T0)
     beside = LogDir(spark, logs.location).topic("fruit")
 
     def delete(now: CrashPoint) -> None:
@@ -201,10 +201,10 @@ def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_sta
             assert beside.delete_records({0: -1}, now_ms=T0) == {0: 3}
 
     monkeypatch.setattr(crash_points, "reached", delete)
-    topic.append(rows(spark, "fig=1 fig=2"), now_ms=T0)
+    topic.append(rows("fig=1 fig=2"), now_ms=T0)
     topic.apply_retention(T0)
     assert history(topic) == ["3 fig=1", "4 fig=2"]
-    assert topic.append(rows(spark, "plum=1"), now_ms=T0).ranges[0].first_offset == 5
+    assert topic.append(rows("plum=1"), now_ms=T0).ranges[0].first_offset == 5
     topic.roll(now_ms=T0)
     topic.clean(T0, force=True)
     assert history(topic) == ["4 fig=2", "5 plum=1"]
@@ -216,7 +216,7 @@ def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
 ) -> None:
     """The decision holds at once; segments go with the next retention, or hours of a throttled round would be for nothing."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
-    topic.append(rows(spark, "lime=1", partition=1), now_ms=T0)
+    topic.append(rows("lime=1", partition=1), now_ms=T0)
     topic.roll(now_ms=T0)
     version = topic.log.snapshot().version
     with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
@@ -230,9 +230,9 @@ def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
 ) -> None:
     """Nobody has written it into the ledger when the snapshot is taken."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
-    version = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    version = topic.append(rows("lime=1"), now_ms=T0).table_version
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "kiwi=1"), now_ms=T0)
+    topic.append(rows("kiwi=1"), now_ms=T0)
     topic.log.ledger.append([Decision(kind=Kind.START, time_ms=T0, partition=0, offset=1, table_version=topic.log.snapshot().version)])
     sync_ledger_with_history = topic.log.sync_ledger_with_history
 
@@ -260,13 +260,13 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
         return found
 
     for _ in range(2):
-        topic.append(rows(spark, "lime=1"), now_ms=T0)
+        topic.append(rows("lime=1"), now_ms=T0)
     monkeypatch.setattr("lastword.storage.log.topic_log.commits_since", counted)
     for _ in range(3):
         topic.log.decisions_seen(topic.log.snapshot())
     topic.log.sync_ledger_with_history()
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1], 0)
-    newest = topic.append(rows(spark, "lime=1"), now_ms=T0).table_version
+    newest = topic.append(rows("lime=1"), now_ms=T0).table_version
     topic.log.sync_ledger_with_history()
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1, 3, 3], newest)
     LogDir(spark, logs.location).topic("fruit").log.sync_ledger_with_history()
@@ -277,7 +277,7 @@ def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_reco
     """For topics that the cleaner does not touch; a Delta stream that tails the log sees none of it."""
     topic = logs.create_topic("small", partitions=2, config={"cleanup.policy": "delete", "retention.ms": -1})
     for number in range(6):
-        both = [rows(spark, f"a={number} a=∅", partition=partition, timestamp_ms=T0 + number) for partition in range(2)]
+        both = [rows(f"a={number} a=∅", partition=partition, timestamp_ms=T0 + number) for partition in range(2)]
         topic.append(both[0].unionByName(both[1]), now_ms=T0)
     topic.roll(0, now_ms=T0)
     full = topic.records().drop("partition").collect()
@@ -286,7 +286,7 @@ def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_reco
     assert [len(one.segments[0].slices) for one in topic.describe().partitions] == [1, 6]
     assert sorted(topic.records().drop("partition").collect()) == sorted(full)
     assert logs.cleaner.merge(topic.log, spark, now_ms=T0) == 0
-    topic.append(rows(spark, "z=1"), now_ms=T0)
+    topic.append(rows("z=1"), now_ms=T0)
     tail = spark.readStream.format("delta").option("startingVersion", version + 1).load(topic.log.paths.log)
     query = tail.writeStream.format("memory").queryName("tail").trigger(availableNow=True).start()
     query.awaitTermination()
@@ -300,7 +300,7 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     """
     topic = logs.create_topic("tidy", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
     for number in range(3):
-        topic.append(rows(spark, f"a={number} a=∅ b={number}"), now_ms=T0 + number * DAY_MS)
+        topic.append(rows(f"a={number} a=∅ b={number}"), now_ms=T0 + number * DAY_MS)
         topic.roll(now_ms=T0)
         topic.clean(T0 + number * DAY_MS)
     topic.pause(0, now_ms=T0)
@@ -319,7 +319,7 @@ def test_nothing_piles_up_over_months(spark: SparkSession, logs: LogDir) -> None
     anew.sync_ledger_with_history()
     assert anew.decisions().cleaner_checkpoint(0) == today.cleaner_checkpoint(0), "receipts that went are not missed"
     assert anew.decisions().cleanings == after.cleanings
-    topic.append(rows(spark, "c=1"), now_ms=T0)
+    topic.append(rows("c=1"), now_ms=T0)
     assert topic.roll(now_ms=T0 + 30 * DAY_MS) == {0: 10}
     assert topic.log.decisions().closed_offset(0, 10) == 10, "and goes on"
 
@@ -342,7 +342,7 @@ def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
     """A full VACUUM takes files that no commit named, once they are a day old."""
     topic = logs.create_topic("gaps")
     for text in ("a=1", "a=2", "a=3"):
-        topic.append(rows(spark, text, timestamp_ms=T0), now_ms=T0)
+        topic.append(rows(text, timestamp_ms=T0), now_ms=T0)
     folder = Path(topic.log.paths.log)
     (named,) = sorted(folder.glob("partition=0/**/*.parquet"))[:1]
     old, young = named.with_name("part-00000-old.parquet"), named.with_name("part-00000-young.parquet")

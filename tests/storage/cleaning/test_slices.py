@@ -102,7 +102,7 @@ def test_a_crash_after_some_slices_leaves_the_log_as_it_was(topic: Topic, monkey
 def test_records_that_are_lost_on_the_way_stop_the_round(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read is compared with what the Delta log says before anything is changed; the partition is quarantined."""
     topic = logs.create_topic("fruit", config=_EAGER)
-    topic.append(rows(spark, "grape=1 lime=1 kiwi=1 grape=2"), now_ms=T0)
+    topic.append(rows("grape=1 lime=1 kiwi=1 grape=2"), now_ms=T0)
     topic.roll(now_ms=T0)
     before, found = topic.log.snapshot().version, history(topic)
     real = fates.survivors

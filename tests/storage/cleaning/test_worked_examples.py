@@ -49,9 +49,9 @@ def _reads(spark: SparkSession, topic: Topic, log: Sequence[tuple[Any, ...]], wo
 def test_the_fruit_prices_before_and_after_each_cleaning(spark: SparkSession, logs: LogDir) -> None:
     """0 grape, 1 lime, 2 grape→null, 3 lime, roll, 4 lime; a week later 5 to 7, roll, 8 guava."""
     topic = logs.create_topic("fruit-prices", config=_COMPACT)
-    topic.append(rows(spark, "grape=1 lime=1 grape=∅ lime=2"), now_ms=T0)
+    topic.append(rows("grape=1 lime=1 grape=∅ lime=2"), now_ms=T0)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "lime=3"), now_ms=T0)
+    topic.append(rows("lime=3"), now_ms=T0)
     begun = [
         (0, 0, T0, "grape", "1", None, None),
         (0, 1, T0, "lime", "1", None, None),
@@ -64,9 +64,9 @@ def test_the_fruit_prices_before_and_after_each_cleaning(spark: SparkSession, lo
     cleaned = [(0, 2, T0, "grape", None, None, T0 + DAY_MS), *begun[3:]]
     _reads(spark, topic, cleaned, [(0, "lime", "3", 4, T0)])
     week = T0 + 7 * DAY_MS
-    topic.append(rows(spark, "guava=1 guava=2 kiwi=1"), now_ms=week)
+    topic.append(rows("guava=1 guava=2 kiwi=1"), now_ms=week)
     topic.roll(now_ms=week)
-    topic.append(rows(spark, "guava=3"), now_ms=week)
+    topic.append(rows("guava=3"), now_ms=week)
     topic.clean(week)
     left = [
         (0, 4, T0, "lime", "3", None, None),
@@ -119,11 +119,11 @@ def test_a_compacted_topic_that_also_deletes_loses_closed_segments_older_than_72
     """Whole, cleaned or not."""
     topic = logs.create_topic("both", config={"cleanup.policy": "compact,delete", "retention.ms": "72h", "min.cleanable.dirty.ratio": 0})
     later = T0 + 73 * HOUR_MS
-    topic.append(rows(spark, "a=1 a=2 b=1"), now_ms=T0)
+    topic.append(rows("a=1 a=2 b=1"), now_ms=T0)
     topic.roll(now_ms=T0)
     topic.clean(T0)
     kept = [(0, 1, T0, "a", "2", None, None), (0, 2, T0, "b", "1", None, None)]
     _reads(spark, topic, kept, [(0, "a", "2", 1, T0), (0, "b", "1", 2, T0)])
-    topic.append(rows(spark, "c=1"), now_ms=later)
+    topic.append(rows("c=1"), now_ms=later)
     topic.apply_retention(later)
     _reads(spark, topic, [(0, 3, later, "c", "1", None, None)], [(0, "c", "1", 3, later)])

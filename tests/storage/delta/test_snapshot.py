@@ -125,8 +125,8 @@ def test_an_empty_log_has_no_segments_and_ends_at_0(logs: LogDir) -> None:
 def test_an_optimize_and_a_vacuum_by_hand_change_nothing_that_is_said(spark: SparkSession, logs: LogDir) -> None:
     """Other files, other sizes, table versions that are not ours: the same records, and appends go on after them."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows(spark, "grape=1 lime=1"))
-    topic.append(rows(spark, "grape=2"))
+    topic.append(rows("grape=1 lime=1"))
+    topic.append(rows("grape=2"))
     before = topic.log.snapshot()
     table = DeltaTable(topic.log.paths.log)
     table.optimize.z_order(["offset"])
@@ -136,7 +136,7 @@ def test_an_optimize_and_a_vacuum_by_hand_change_nothing_that_is_said(spark: Spa
     assert after.append_txn == before.append_txn
     (old,), (new,) = before.segments(), after.segments()
     assert [getattr(old, name) for name in _SAID] == [getattr(new, name) for name in _SAID]
-    assert topic.append(rows(spark, "kiwi=1")).ranges[0].first_offset == 3
+    assert topic.append(rows("kiwi=1")).ranges[0].first_offset == 3
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 grape=2", "3 kiwi=1"]
 
 

@@ -37,11 +37,12 @@ def test_a_slice_is_a_file_in_the_folder_of_its_place(tmp_path: Path) -> None:
 
 def test_rows_out_of_order_are_refused(tmp_path: Path) -> None:
     """Within a batch, or from one to the next: readers rely on ascending offsets."""
-    for batches in ([_offsets(1, 1)], [_offsets(5), _offsets(4)]):
+    for before, wrong in (([], (1, 1)), ([_offsets(5)], (4,))):
         writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
+        for batch in before:
+            writer.write(batch)
         with pytest.raises(ValueError, match="not in offset order after offset"):
-            for batch in batches:
-                writer.write(batch)
+            writer.write(_offsets(*wrong))
         writer.abandon()
 
 

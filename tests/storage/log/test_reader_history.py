@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def _topic_with_a_tombstone(spark: SparkSession, logs: LogDir) -> Topic:
     """Make grape=1, grape=∅, lime=1 in a closed segment, then lime=2 in the next: 0 to 2, 3."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
-    topic.append(rows(spark, "grape=1 grape=∅ lime=1"), now_ms=T0)
+    topic.append(rows("grape=1 grape=∅ lime=1"), now_ms=T0)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "lime=2"), now_ms=T0)
+    topic.append(rows("lime=2"), now_ms=T0)
     return topic
 
 
@@ -74,7 +74,7 @@ def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_b
     topic.clean(T0, force=True)
     before = topic.log.snapshot().version
     topic.clean(T0 + 2 * DAY_MS)
-    topic.append(rows(spark, "kiwi=1 kiwi=2"), now_ms=T0)
+    topic.append(rows("kiwi=1 kiwi=2"), now_ms=T0)
     watch = HistoryWatch()
     table = DeltaTable(topic.log.paths.log)
     assert [one.offset for one in watch.look(table, topic.log.decisions(), 0).tombstones] == [1]

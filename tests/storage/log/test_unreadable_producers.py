@@ -213,7 +213,7 @@ def test_retention_goes_on_beside_it_and_says_so_where_nothing_is_compacted(
     topic = logs.create_topic("deleted", partitions=3, config={"cleanup.policy": "delete", "retention.ms": "1h"})
     topic.append(_written(spark, 0), now_ms=T0 - DAY_MS)
     topic.roll(now_ms=T0 - DAY_MS)
-    topic.append(rows(spark, "b=1", partition=0), now_ms=T0)
+    topic.append(rows("b=1", partition=0), now_ms=T0)
     spoilt = _Spoilt(spark, logs, topic)
     topic = spoilt.topic
     with caplog.at_level(logging.ERROR), pytest.raises(CorruptLog, match=f"{spoilt.file.name} cannot be read"):

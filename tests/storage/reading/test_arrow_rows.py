@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from lastword import LogDir, arrow
 from lastword.compaction.errors import UnknownTopic, UserError
 from lastword.storage.reading.arrow_view import ArrowLog
-from tests.pictures import T0, latest, rows, text
+from tests.pictures import T0, frame, latest, rows, text
 from tests.test_cleaning_equality import _Lives
 from tests.test_model_equality import seed_of_this_run
 
@@ -140,13 +140,13 @@ def test_random_logs_read_the_same_in_every_engine(spark: SparkSession, logs: Lo
 def fruit(spark: SparkSession, logs: LogDir) -> Topic:
     """Return a cleaned topic with a dirty section and an open transaction: grape, lime and kiwi are clean, lime came again."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
-    topic.append(rows(spark, "grape=1 lime=1 kiwi=1 grape=2 fig=∅", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("grape=1 lime=1 kiwi=1 grape=2 fig=∅", timestamp_ms=T0), now_ms=T0)
     topic.roll(now_ms=T0)
-    topic.append(rows(spark, "lime=2", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("lime=2", timestamp_ms=T0), now_ms=T0)
     topic.clean(T0, force=True)
     stamp = topic.transaction("loader", now_ms=T0)
     stamp.__enter__()
-    stamp.append(rows(spark, "kiwi=9", timestamp_ms=T0), now_ms=T0)
+    stamp.append(rows("kiwi=9", timestamp_ms=T0), now_ms=T0)
     return topic
 
 
@@ -192,7 +192,7 @@ def test_bootstrap_and_records_meet_without_a_gap(fruit: Topic, spark: SparkSess
     path = fruit.log.paths.root
     words_then = arrow.bootstrap(path)
     fruit.abort_transaction(fruit.open_transactions()[0].producer_id, now_ms=T0)
-    fruit.append(rows(spark, "plum=1", timestamp_ms=T0), now_ms=T0)
+    fruit.append(rows("plum=1", timestamp_ms=T0), now_ms=T0)
 
     assert (words_then.offsets, said(words_then.table)) == ({0: 6}, {"grape": "2", "lime": "2", "kiwi": "1"})
     assert words_then.position.vector() == words_then.offsets
@@ -212,8 +212,8 @@ def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spar
     """
     topic = logs.create_topic("fruit", partitions=2)
     with topic.transaction("loader", now_ms=T0) as txn:
-        txn.append(rows(spark, "lime=1", partition=0, timestamp_ms=T0), now_ms=T0)
-    one_keyless = rows(spark, "lime=1 kiwi=1", partition=1, timestamp_ms=T0).withColumn("key", F.expr("nullif(key, 'kiwi')"))
+        txn.append(rows("lime=1", partition=0, timestamp_ms=T0), now_ms=T0)
+    one_keyless = frame(spark, "lime=1 kiwi=1", partition=1, timestamp_ms=T0).withColumn("key", F.expr("nullif(key, 'kiwi')"))
     topic.append(one_keyless, now_ms=T0)
     topic.delete_records({0: 1, 1: 1}, now_ms=T0)
 
@@ -248,17 +248,17 @@ def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSes
         assert words_of_sql(path, "read_committed") == words(arrow.latest(path))
         return seen
 
-    txn.append(rows(spark, "lime=1", timestamp_ms=T0), now_ms=T0)
-    topic.append(rows(spark, "kiwi=1", timestamp_ms=T0), now_ms=T0)
-    txn.append(rows(spark, "lime=2", timestamp_ms=T0), now_ms=T0)
-    topic.append(rows(spark, "plum=1", timestamp_ms=T0), now_ms=T0)
+    txn.append(rows("lime=1", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("kiwi=1", timestamp_ms=T0), now_ms=T0)
+    txn.append(rows("lime=2", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("plum=1", timestamp_ms=T0), now_ms=T0)
     assert stands() == (0, 0, 4)
     topic.delete_records({0: 1}, now_ms=T0)
     assert stands() == (1, 1, 4)
     topic.delete_records({0: 3}, now_ms=T0)
     assert stands() == (3, 4, 4)
     assert latest(topic) == {"plum": "1"}
-    txn.append(rows(spark, "lime=3", timestamp_ms=T0), now_ms=T0)
+    txn.append(rows("lime=3", timestamp_ms=T0), now_ms=T0)
     assert stands() == (3, 4, 5)
     txn.commit()
     assert stands() == (3, 6, 6)
@@ -297,7 +297,7 @@ def test_a_restore_that_nobody_has_looked_back_at_brings_deleted_records_back(fr
 def test_a_log_dir_may_lie_below_folders_that_look_like_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """`name=value` in a path is a column for whoever reads Hive's layout."""
     topic = LogDir(spark, str(tmp_path / "env=prod" / "partition=7")).create_topic("fruit", partitions=2)
-    topic.append(rows(spark, "lime=1 kiwi=2", partition=1, timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("lime=1 kiwi=2", partition=1, timestamp_ms=T0), now_ms=T0)
 
     assert said(arrow.latest(topic.log.paths.root)) == {"lime": "1", "kiwi": "2"}
     found = arrow.scan_records(topic.log.paths.root).select("partition", "offset", "value").collect()

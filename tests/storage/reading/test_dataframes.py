@@ -31,7 +31,7 @@ def topic(logs: LogDir) -> Topic:
 
 def append(topic: Topic, spark: SparkSession, picture: str, *, roll: bool = True) -> None:
     """Append what a picture draws, and close the segment."""
-    topic.append(rows(spark, picture), now_ms=T0)
+    topic.append(rows(picture), now_ms=T0)
     if roll:
         topic.roll(now_ms=T0)
 
@@ -113,8 +113,8 @@ def test_the_clean_section_is_not_shuffled(topic: Topic, spark: SparkSession) ->
 def test_partitions_and_keys_narrow_what_is_read(logs: LogDir, spark: SparkSession) -> None:
     """They reach the scan: Delta partitions are pruned, keys are looked for in Parquet's statistics."""
     topic = logs.create_topic("two", partitions=2, config=_COMPACT, now_ms=T0)
-    topic.append(rows(spark, "a=1 b=1", partition=0), now_ms=T0)
-    topic.append(rows(spark, "a=2 c=1", partition=1), now_ms=T0)
+    topic.append(rows("a=1 b=1", partition=0), now_ms=T0)
+    topic.append(rows("a=2 c=1", partition=1), now_ms=T0)
     assert words(topic.latest(partitions=[1])) == "a=2 c=1"
     assert words(topic.latest(keys=["a", b"b"])) == "a=1 a=2 b=1"
     assert words(topic.latest(partitions=[0], keys=["a"])) == "a=1"

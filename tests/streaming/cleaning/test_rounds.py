@@ -36,7 +36,7 @@ def _dirty(spark: SparkSession, topic: Topic, *partitions: int) -> None:
     """Append two closed segments and an active one to each partition."""
     for picture in ("a=1 b=1", "a=2 c=1", "d=1"):
         for partition in partitions:
-            topic.append(rows(spark, picture, partition=partition, timestamp_ms=T0), now_ms=T0)
+            topic.append(rows(picture, partition=partition, timestamp_ms=T0), now_ms=T0)
         if picture != "d=1":
             topic.roll(now_ms=T0)
 
@@ -148,7 +148,7 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
     ```
     """
     topic = logs.create_topic("late", config=_EAGER)
-    topic.append(rows(spark, "a=1 b=∅", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("a=1 b=∅", timestamp_ms=T0), now_ms=T0)
     topic.roll(now_ms=T0)
     cleaner = logs.cleaner
     asked, now_ms = threading.Event(), [T0]
@@ -165,7 +165,7 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
         assert asked.wait(60)
         time.sleep(0.3)
         assert not cleaner.locks.works_on(topic.log)
-        topic.append(rows(spark, "a=3 c=1", timestamp_ms=T0), now_ms=T0)
+        topic.append(rows("a=3 c=1", timestamp_ms=T0), now_ms=T0)
         topic.roll(now_ms=T0)
         now_ms[0] = T0 + DAY_MS
     waiting.join(60)
@@ -261,11 +261,11 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     half = logs.create_topic("b-half", config=_EAGER)
     _dirty(spark, half, 0)
     half.clean(T0)
-    half.append(rows(spark, "a=3", timestamp_ms=T0), now_ms=T0)
+    half.append(rows("a=3", timestamp_ms=T0), now_ms=T0)
     half.roll(now_ms=T0)
     _dirty(spark, logs.create_topic("c-dirty", config=_EAGER), 0)
     overdue = logs.create_topic("d-overdue", config={**_EAGER, "min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": 1})
-    overdue.append(rows(spark, "a=1 a=2", timestamp_ms=T0 - 10), now_ms=T0 - 10)
+    overdue.append(rows("a=1 a=2", timestamp_ms=T0 - 10), now_ms=T0 - 10)
     overdue.roll(now_ms=T0 - 10)
     seen = _noted(monkeypatch, lambda _: None)
     scheduler.tick()
@@ -274,7 +274,7 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     assert history(overdue) == ["1 a=2"]
 
     _dirty(spark, half, 0)
-    overdue.append(rows(spark, "a=3 a=4", timestamp_ms=T0 - 10), now_ms=T0 - 10)
+    overdue.append(rows("a=3 a=4", timestamp_ms=T0 - 10), now_ms=T0 - 10)
     overdue.roll(now_ms=T0 - 10)
     seen.clear()
     scheduler.tick()
@@ -292,9 +292,9 @@ def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_ta
     ended = threading.Event()
 
     def clean(_name: str) -> list[CleaningReceipt]:
-        other.append(rows(spark, "old=1", timestamp_ms=T0), now_ms=T0)
+        other.append(rows("old=1", timestamp_ms=T0), now_ms=T0)
         other.roll(now_ms=T0)
-        other.transaction("loader", now_ms=T0).append(rows(spark, "lime=1", timestamp_ms=T0), now_ms=T0)
+        other.transaction("loader", now_ms=T0).append(rows("lime=1", timestamp_ms=T0), now_ms=T0)
         now_ms[0] = T0 + DAY_MS
         until(lambda: not other.open_transactions() and "0 old=1" not in history(other))
         ended.set()

@@ -143,7 +143,7 @@ def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int) -> Non
     while killed < kills:
         for _ in range(2):
             changes = " ".join(f"k{draw.randrange(40)}={draw.choice([str(drawn), '∅'])}" for _ in range(30))
-            topic.append(rows(spark, changes))
+            topic.append(rows(changes))
             drawn += 1
         if draw.random() < 0.3:
             topic.roll()

@@ -35,7 +35,7 @@ def topic(logs: LogDir) -> Topic:
 
 def append(topic: Topic, spark: SparkSession, picture: str) -> None:
     """Append what a picture draws to partition 0, and close the segment."""
-    topic.append(rows(spark, picture, partition=0), now_ms=T0)
+    topic.append(rows(picture, partition=0), now_ms=T0)
     topic.roll(now_ms=T0)
 
 
@@ -92,7 +92,7 @@ def test_columns_are_typed_by_a_schema(topic: Topic, spark: SparkSession, tmp_pa
     topic.append(_json(spark, [("a", 1), ("b", 2)]), now_ms=T0)
     catch_up(topic, tmp_path / "target", **typed)
     topic.append(_json(spark, [("a", 3), ("c", 4)]), now_ms=T0)
-    topic.append(rows(spark, "b=∅"), now_ms=T0)
+    topic.append(rows("b=∅"), now_ms=T0)
     catch_up(topic, tmp_path / "target", **typed)
     table = spark.read.format("delta").load(str(tmp_path / "target"))
     assert table.columns == ["_partition", "_key", "_offset", "_timestamp", "_headers", "price", "key"]
@@ -104,7 +104,7 @@ def test_columns_are_typed_by_a_schema(topic: Topic, spark: SparkSession, tmp_pa
 def test_history_keeps_every_word_and_when_it_held(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
     """SCD type 2: a word holds from its record to the next of its key, over micro-batches; a tombstone ends it."""
     for step, picture in enumerate(("a=1 b=1", "a=2 a=3 c=1 b=∅", "a=∅ b=5")):
-        topic.append(rows(spark, picture, partition=0, timestamp_ms=T0 + 1000 * step), now_ms=T0)
+        topic.append(rows(picture, partition=0, timestamp_ms=T0 + 1000 * step), now_ms=T0)
         catch_up(topic, tmp_path / "target", history=True)
     table = spark.read.format("delta").load(str(tmp_path / "target"))
     seconds = [F.expr(f"(unix_millis({name}) - {T0}) DIV 1000") for name in ("_valid_from", "_valid_to")]
@@ -229,7 +229,7 @@ def test_a_target_is_exact_at_every_step_also_where_the_log_was_cleaned_behind_i
     append(topic, spark, "a=1 b=1")
     catch_up(topic, tmp_path / "target")
     append(topic, spark, "a=2 b=2 a=3 c=1 b=∅")
-    topic.append(rows(spark, "d=1", partition=0), now_ms=T0)
+    topic.append(rows("d=1", partition=0), now_ms=T0)
     topic.clean(now_ms=T0)
     seen: list[str] = []
 

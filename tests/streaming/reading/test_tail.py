@@ -49,7 +49,7 @@ def topic(logs: LogDir) -> Topic:
 
 def append(topic: Topic, spark: SparkSession, picture: str, *, now_ms: int = T0, roll: bool = True) -> None:
     """Append what a picture draws, and close the segment."""
-    topic.append(rows(spark, picture), now_ms=now_ms)
+    topic.append(rows(picture), now_ms=now_ms)
     if roll:
         topic.roll(now_ms=now_ms)
 
@@ -71,10 +71,10 @@ def test_a_tail_goes_on_exactly_where_the_bootstrap_ended(topic: Topic, spark: S
 
 def test_starting_points_are_those_of_the_kafka_source(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
     """Earliest, latest as of the call, an offset for each partition as mapping or JSON, and a moment."""
-    topic.append(rows(spark, "a=1 b=1", timestamp_ms=T0), now_ms=T0)
-    topic.append(rows(spark, "c=1 d=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
+    topic.append(rows("a=1 b=1", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("c=1 d=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
     latest = topic.tail("latest")
-    topic.append(rows(spark, "e=1", timestamp_ms=T0), now_ms=T0)
+    topic.append(rows("e=1", timestamp_ms=T0), now_ms=T0)
 
     def first(tail: DataFrame, name: str) -> list[str]:
         return [record for micro_batch in Reader(tail, tmp_path / name).catch_up() for record in micro_batch]
@@ -91,12 +91,12 @@ def test_starting_points_are_those_of_the_kafka_source(topic: Topic, spark: Spar
 def test_a_moment_is_found_behind_records_that_are_not_seen(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
     """The first file that reaches so far was deleted, or holds nothing but what was aborted: Kafka's offsetsForTimes goes on."""
     for offset, picture in enumerate(("a=1 a=2", "b=1", "c=1")):
-        topic.append(rows(spark, picture, timestamp_ms=T0 + offset), now_ms=T0)
+        topic.append(rows(picture, timestamp_ms=T0 + offset), now_ms=T0)
     topic.delete_records({0: 1}, now_ms=T0)
     aborted = topic.transaction("loader-1", now_ms=T0)
-    aborted.append(rows(spark, "d=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
+    aborted.append(rows("d=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
     aborted.abort(now_ms=T0)
-    topic.append(rows(spark, "e=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
+    topic.append(rows("e=1", timestamp_ms=T0 + HOUR_MS), now_ms=T0)
 
     def first(moment_ms: int) -> str:
         [[record, *_]] = Reader(topic.tail(starting_timestamp=moment_ms), tmp_path / str(moment_ms)).catch_up()
@@ -119,7 +119,7 @@ def test_a_reader_of_a_topic_that_was_created_anew_is_told_and_pins_nothing_ther
     logs.delete_topic("fruit-prices", now_ms=T0)
     anew = logs.create_topic("fruit-prices", partitions=2, now_ms=T0)
     for key in "cde":
-        anew.append(rows(spark, f"{key}=1", partition=0), now_ms=T0)
+        anew.append(rows(f"{key}=1", partition=0), now_ms=T0)
     for tail in (anew.tail(reader="loader"), spark.readStream.format("lastword").load(anew.log.paths.root)):
         with pytest.raises(StreamingQueryException, match="the topic was deleted, and another was created under its name"):
             (reader if tail.columns == reader.tail.columns else plain).catch_up(tail)
@@ -158,15 +158,15 @@ def test_a_read_committed_tail_ends_at_the_last_stable_offset(topic: Topic, spar
     committed = Reader(topic.tail(), tmp_path / "committed")
     uncommitted = Reader(topic.tail(isolation="read_uncommitted"), tmp_path / "uncommitted")
     aborted = topic.transaction("loader-1", now_ms=T0)
-    aborted.append(rows(spark, "a=1"), now_ms=T0)
-    topic.append(rows(spark, "b=1"), now_ms=T0)
+    aborted.append(rows("a=1"), now_ms=T0)
+    topic.append(rows("b=1"), now_ms=T0)
     assert committed.catch_up() == [[]]
     assert uncommitted.catch_up() == [["0 a=1", "1 b=1"]]
 
     aborted.abort(now_ms=T0)
     assert committed.catch_up() == [["1 b=1"]]
     with topic.transaction("loader-1", now_ms=T0) as transaction:
-        transaction.append(rows(spark, "c=1"), now_ms=T0)
+        transaction.append(rows("c=1"), now_ms=T0)
         assert committed.catch_up() == []
     assert committed.catch_up() == [["3 c=1"]]
 
@@ -240,7 +240,7 @@ def test_an_abort_marker_that_went_is_not_missed(topic: Topic, spark: SparkSessi
     reader = Reader(topic.tail(max_offsets_per_trigger=1), tmp_path / "checkpoint")
     assert reader.catch_up() == [["0 a=1"]]
     transaction = topic.transaction("loader-1", now_ms=T0)
-    transaction.append(rows(spark, "a=2"), now_ms=T0)
+    transaction.append(rows("a=2"), now_ms=T0)
     transaction.abort(now_ms=T0)
     append(topic, spark, "b=1")
     append(topic, spark, "c=1", roll=False)
