@@ -56,7 +56,7 @@ class Writer(threading.Thread):
             return
         partition = self.draw.randrange(_PARTITIONS)
         changes = [(f"k{self.draw.randrange(8)}", self.draw.choice([str(self.steps), "∅"])) for _ in range(self.draw.randint(1, 6))]
-        picture = rows(self.spark, " ".join(f"{key}={value}" for key, value in changes), partition=partition)
+        picture = rows(" ".join(f"{key}={value}" for key, value in changes), partition=partition)
         if kind == "append":
             self.topic.append(picture)
         else:
