@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, measure, metadata, readers, results, rounds, status, transactions
+from benchmarks import append, arrow, cleaning, cluster, measure, memory, metadata, readers, results, rounds, status, transactions
 
 _ALL = {
     "append": append.run,
@@ -19,7 +19,8 @@ _ALL = {
     "planning": cleaning.planning,
     "metadata": metadata.run,
     "throttle": cleaning.throttled,
-    "memory": cleaning.memory,
+    "memory": memory.run,
+    "cluster": cluster.run,
     "arrow": arrow.run,
     "readers": readers.run,
     "status": status.run,

@@ -1,4 +1,4 @@
-"""What cleaning costs: against a plain rewrite, against MERGE, as the clean section grows, in planning and in memory.
+"""What cleaning costs: against a plain rewrite, against MERGE, as the clean section grows, and in planning.
 
 (a) 4 M records of about 200 B, 90 % superseded, 4 partitions × 20 segments, against a plain Spark rewrite that reads the same and keeps
     10 %: at most half of its time. Processor time is given beside the time, as a machine that does other things too spoils the latter.
@@ -9,13 +9,7 @@
 (c) 100,000 dirty records whose keys live in 5 % of the clean segments, the clean section 1 M, 4 M, 8 M: less than 1.3× from first to last,
     and the segments written again are those 5 %.
 (d) Planning 1,000 partitions × 100 segments from loaded metadata: under 1 s and 300 MB.
-(e) Peak memory of a cleaning at one map budget, for 1 M and 16 M records: the same. What lives is what a full collection leaves, by the
-    JVM's own log; they are made again and again while the cleaning runs. 16 logs of 1 M against one of 16 M: a process that has done less,
-    or was looked at less often, shows less. The map is so small that a partition of the smaller log fills it, as one of the larger does: a
-    round whose map has room left shows less, too. In the end some records change that make all of the log be written again: otherwise a
-    log of 1 M has one task that writes at a time, and the larger one two, as soon as a partition is more than a task writes in a turn.
-    Whether it grows with what has survived so far, the peaks of the quarters tell.
-(f) The throttle over a minute: within 10 % of the limit.
+(f) The throttle over a minute: within 10 % of the limit. Memory is measured by benchmarks/memory.py, a cluster by benchmarks/cluster.py.
 
 A log is cleaned several times by taking the cleaning back with Delta's RESTORE, which is not measured, nor is loading the state of the log
 after it: both sides of a comparison begin with loaded metadata.
@@ -23,19 +17,12 @@ after it: both sides of a comparison begin with loaded metadata.
 
 from __future__ import annotations
 
-import os
-import re
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import tracemalloc
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,10 +56,6 @@ _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 _WARM_UP = 5
 _ROUNDS = 3
 _MICRO_BATCHES = 20
-#: 157,000 keys; a partition of a log of 1 M records has 250,000 to map.
-_MAP = "4MiB"
-#: How often all of the one large log is written again in the end; of many logs each is once.
-_REWRITTEN = 4
 
 
 def stop_session() -> None:
@@ -388,82 +371,3 @@ def _throttled(spark: SparkSession, *, limit: int, partitions: int, appends: int
             "± 10 %",
             f"{most / _MIB:.2f}",
         ]
-
-
-def memory() -> None:
-    """Measure (e): each size in a process of its own, with the same map budget and the same heap."""
-    rows = []
-    for logs, count in ((16, 1_000_000), (1, 16_000_000)):
-        with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(  # noqa: S603  our own interpreter
-                [sys.executable, "-m", "benchmarks.cleaning", str(logs), str(count)],
-                capture_output=True,
-                text=True,
-                check=True,
-                env={**os.environ, "JAVA_TOOL_OPTIONS": f"-Xlog:gc:file={folder}/%p.log"},
-            )
-            rounds, before_s, over_s, python = done.stdout.strip().splitlines()[-1].split()
-            live = [found for log in Path(folder).iterdir() for found in _full_collections(log.read_text())]
-        before = [mib for at, mib in live if at <= float(before_s)][-1]
-        peaks = [mib for at, mib in live if float(before_s) < at <= float(over_s)]
-        quarters = " ".join(str(part.max()) for part in np.array_split(np.asarray(peaks), 4))
-        live_mib = [before, round(statistics.median(peaks)), round(np.percentile(peaks, 99)), quarters, max(peaks), max(peaks) - before]
-        rows.append([f"{logs} × {count:,}", rounds, str(len(peaks)), *map(str, live_mib), python])
-    columns = ["records", "rounds", "looks", "live before", "median", "99th percentile", "peaks by quarter", "peak", "rise", "Python"]
-    report(f"(e) MiB at one map budget ({_MAP}), heap 1 GiB", rows, columns)
-
-
-def _full_collections(log: str) -> list[tuple[float, int]]:
-    """Return of each full collection in the JVM's log when it ended, in seconds since the JVM began, and how many MiB it left.
-
-    What the heap holds after `System.gc()` returns is more: tasks go on allocating, and while one of them is inside of the compression
-    library no collection is made at all.
-    """
-    found = re.findall(r"\[(\d+\.\d+)s\].* Pause Full \(System\.gc\(\)\) \d+M->(\d+)M", log)
-    return [(float(at), int(mib)) for at, mib in found]
-
-
-def _clean_and_watch(logs: int, count: int) -> None:
-    """Clean some logs of `count` records each; print rounds, when the first began and the last had ended, and Python's peak.
-
-    Meanwhile the heap is collected again and again: what lives then is in the JVM's log, and so the times are seconds of
-    its life. A process of one JVM is driver and executor at once.
-    """
-    spark = spark_session("lastword-memory", settings={"spark.log.level": "ERROR", "spark.driver.memory": "1g"})
-    java = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]  # noqa: SLF001
-    over = threading.Event()
-
-    def age_s() -> float:
-        uptime_ms = int(java.management.ManagementFactory.getRuntimeMXBean().getUptime())
-        return uptime_ms / 1000 + 0.01  # the log's clock; more than its rounding
-
-    def watch() -> None:
-        while not over.wait(0.25):
-            java.System.gc()
-
-    with tempfile.TemporaryDirectory() as folder:
-        log_dir = LogDir(spark, f"{folder}/logs", settings={"log.cleaner.dedupe.buffer.size": _MAP})
-        topics = [log_dir.create_topic(f"e{number}", partitions=_PARTITIONS, config=_COMPACT) for number in range(logs)]
-        for topic in topics:
-            for number in range(count // 1_000_000):
-                topic.append(changes(spark, 1_000_000, number * 500_000, 500_000, number))
-                topic.roll()
-        java.System.gc()
-        before_s = age_s()
-        watching = threading.Thread(target=watch, daemon=True)
-        watching.start()
-        for topic in topics:
-            while topic.clean():
-                pass
-            for _ in range(max(1, _REWRITTEN // logs)):  # all that is left is written again
-                topic.append(changes(spark, 100, 0, 500_000, 1))
-                topic.roll()
-                topic.clean()
-        over.set()
-        watching.join()
-        rounds = sum(len({one.table_version for one in topic.log.receipts()}) for topic in topics)
-        print(rounds, before_s, age_s(), round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-
-
-if __name__ == "__main__":
-    _clean_and_watch(int(sys.argv[1]), int(sys.argv[2]))
