@@ -50,6 +50,8 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
         kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
     for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
         hours = -(-min(retention_ms, _LONGEST_FILE_RETENTION_MS) // HOUR_MS)
+        if orphans:
+            hours = max(1, hours)  # a file that an append has written and not committed yet is no orphan
         table = DeltaTable(location, storage_options=dict(log.storage_options))
         table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
         flush_delta_log(location, since_version=table.version() - 2)

@@ -10,6 +10,7 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from typer.testing import CliRunner
 
 from lastword import clock
@@ -17,7 +18,7 @@ from lastword.cli.app import app
 from lastword.service.service import Service
 from lastword.service.settings import Settings
 from tests.lastword.status.test_alerts import alerts_firing
-from tests.pictures import frame, history, rows
+from tests.pictures import history, rows
 from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
 
@@ -58,7 +59,7 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
         hanging = topic.transaction("loader-7", now_ms=begun_ms)
         hanging.append(rows("a=0 b=0", partition=1), now_ms=begun_ms)
         for value in (1, 2):
-            topic.append(frame(spark, f"a={value} b={value}", partition=1).unionByName(frame(spark, f"c={value}", partition=0)))
+            topic.append(pa.concat_tables([rows(f"a={value} b={value}", partition=1), rows(f"c={value}", partition=0)]))
         topic.roll()
         until(lambda: history(topic, 0) == ["1 c=2"], "partition 0 is cleaned all the same")
         assert len(history(topic, 1)) == 6, "partition 1 is not"

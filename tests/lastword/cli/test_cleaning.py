@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from lastword.compaction.errors import UserError
@@ -15,7 +16,7 @@ from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.text import size
 from tests.lastword.cli.test_cli import Shell
-from tests.pictures import HOUR_MS, frame, history, rows
+from tests.pictures import HOUR_MS, history, rows
 from tests.processes import ROOT
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def lastword(spark: SparkSession, logs: LogDir) -> Shell:
 def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, logs: LogDir, lastword: Shell) -> None:
     """What would go, what went, what holds the rest back."""
     topic = logs.create_topic("fruit", partitions=2, config=_EAGER)
-    topic.append(frame(spark, "a=1 a=2 b=∅", partition=0).unionByName(frame(spark, "c=1", partition=1)))
+    topic.append(pa.concat_tables([rows("a=1 a=2 b=∅", partition=0), rows("c=1", partition=1)]))
     topic.roll(0)
     first, second = lastword.json("explain", "fruit")
     assert (first["eligible"], first["trigger"]) == (True, "above min.cleanable.dirty.ratio")

@@ -14,6 +14,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from lastword import LogDir, clock
@@ -21,7 +22,7 @@ from lastword.compaction.errors import CommitStateUnknown, LogDirUnreachable, Us
 from lastword.service.service import Service
 from lastword.service.settings import Settings
 from tests.kill_app import EAGER, PARTITIONS, TOPIC
-from tests.pictures import frame, history, latest, rows
+from tests.pictures import history, latest, rows
 from tests.processes import ROOT
 from tests.streaming.append.test_exactly_once import application, next_start, write_input
 from tests.waiting import PATIENCE_SECONDS, until
@@ -63,7 +64,7 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         until(lambda: old.records().count() == 0)
 
         topic.pause(1)
-        topic.append(frame(spark, "b=1 b=2", partition=1).unionByName(frame(spark, "a=3", partition=0)))
+        topic.append(pa.concat_tables([rows("b=1 b=2", partition=1), rows("a=3", partition=0)]))
         topic.roll()
         until(lambda: history(topic, 0) == ["2 a=3"])
         assert len(history(topic, 1)) == 2

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.streaming.append.dataframes import DataFrameRows
+from lastword.storage.append.writing import ArrowRows
 from tests.commits import commit_append
 from tests.pictures import latest, log, rows
 
@@ -163,9 +163,9 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
     query = MicroBatch(query_id="q1", query_name="files", batch_id=0)
     topic.log.ledger.append([_query_decision("files", "q1")])
     batch = rows("grape=1 lime=1")
-    assert append_rows(topic.log, DataFrameRows(batch, AppendStats()), now_ms=1, stats=AppendStats(), micro_batch=query).record_count == 2
+    assert append_rows(topic.log, ArrowRows(batch), now_ms=1, stats=AppendStats(), micro_batch=query).record_count == 2
     topic.append(rows("kiwi=1"))
-    again = append_rows(topic.log, DataFrameRows(batch, AppendStats()), now_ms=2, stats=AppendStats(), micro_batch=query)
+    again = append_rows(topic.log, ArrowRows(batch), now_ms=2, stats=AppendStats(), micro_batch=query)
     assert again.replayed
     assert again.table_version is None
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 kiwi=1"]

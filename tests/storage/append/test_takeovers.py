@@ -12,11 +12,11 @@ from lastword.compaction.errors import InvalidTransactionState, ProducerFenced, 
 from lastword.compaction.producers import Control
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.topic_log import TopicLog
-from lastword.streaming.append.dataframes import DataFrameRows
 from tests.pictures import latest, rows
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
     assert len(topic.end_hanging_transactions(now_ms=_LATE_MS)) == 1
     assert _rows_and_markers(topic) == ["zombie", "ABORT"]
 
-    transactions.append(topic.log, DataFrameRows(rows("kiwi=new"), AppendStats()), stream, now_ms=_LATE_MS, stats=AppendStats())
+    transactions.append(topic.log, ArrowRows(rows("kiwi=new")), stream, now_ms=_LATE_MS, stats=AppendStats())
     assert len(topic.end_hanging_transactions(now_ms=2 * _LATE_MS)) == 1
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
@@ -93,7 +93,7 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
     stamp = _begin(topic, spark)
     assert stamp.epoch == 1
     assert _rows_and_markers(topic) == ["abandoned", "ABORT"]
-    transactions.append(topic.log, DataFrameRows(rows("kiwi=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
+    transactions.append(topic.log, ArrowRows(rows("kiwi=1")), stamp, now_ms=5_000, stats=AppendStats())
     assert _begin(topic, spark) == stamp
     transactions.end(topic.log, stamp, Control.COMMIT, now_ms=5_000)
     assert latest(topic) == {"kiwi": "1"}, "what is its own is not aborted"
@@ -103,7 +103,7 @@ def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession
     """Spark would never bring the micro-batches again that a takeover aborts."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     stamp = _begin(topic, spark)
-    transactions.append(topic.log, DataFrameRows(rows("lime=1"), AppendStats()), stamp, now_ms=5_000, stats=AppendStats())
+    transactions.append(topic.log, ArrowRows(rows("lime=1")), stamp, now_ms=5_000, stats=AppendStats())
     for query in (None, "copy"):
         with pytest.raises(UserError, match=r"loader belongs to the streaming query q, .*give this one an id of its own"):
             _begin(topic, spark, query)
@@ -197,12 +197,12 @@ def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when
     def looked() -> LogSnapshot:
         monkeypatch.setattr(topic.log, "snapshot", look)
         beside.log.ledger.append([Decision(kind=Kind.QUERY, time_ms=0, name="q", details={"query_id": "id"})])
-        append_rows(beside.log, DataFrameRows(rows("lime=1"), AppendStats()), **batch)
+        append_rows(beside.log, ArrowRows(rows("lime=1")), **batch)
         return look()
 
     monkeypatch.setattr(topic.log, "snapshot", looked)
     topic.append(rows("kiwi=1"))
-    assert append_rows(beside.log, DataFrameRows(rows("lime=1"), AppendStats()), **batch).replayed
+    assert append_rows(beside.log, ArrowRows(rows("lime=1")), **batch).replayed
     assert _rows_and_markers(topic) == ["1", "1"]
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -285,7 +286,7 @@ def test_instances_in_processes_that_do_not_wait_for_each_other(spark: SparkSess
 
         with monkeypatch.context() as during:
             during.setattr(crash_points, "reached", begin)
-            late = frame(spark, "lime=zombie", partition=0).unionByName(frame(spark, "kiwi=zombie", partition=1))
+            late = pa.concat_tables([rows("lime=zombie", partition=0), rows("kiwi=zombie", partition=1)])
             assert old.append(late).record_count == 2
         (new,) = begun
         assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 1)

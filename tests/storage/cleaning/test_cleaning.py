@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
@@ -277,10 +278,10 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
     def both(partition: int, timestamp_ms: int, text: str = "a=1 a=2") -> Any:
         return rows(text, partition=partition, timestamp_ms=timestamp_ms)
 
-    _closed(topic, both(0, old, "a=1 a=2 a=3").unionByName(both(1, old)).unionByName(both(3, old)))
+    _closed(topic, pa.concat_tables([both(0, old, "a=1 a=2 a=3"), both(1, old), both(3, old)]))
     held = topic.transaction("loader", now_ms=T0)
     held.append(rows("b=1", partition=0), now_ms=T0)
-    topic.append(both(0, old).unionByName(both(1, young)), now_ms=T0)
+    topic.append(pa.concat_tables([both(0, old), both(1, young)]), now_ms=T0)
     topic.roll(now_ms=T0)
     _closed(topic, both(1, old))
     topic.append(both(2, old), now_ms=T0)
@@ -301,7 +302,7 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
 def test_pauses_are_counted_and_a_paused_partition_is_left_alone(spark: SparkSession, logs: LogDir) -> None:
     """Two pauses need two resumes; retention is paused too."""
     topic = logs.create_topic("paused", partitions=2, config={"cleanup.policy": "compact,delete", "retention.ms": "1h"})
-    _closed(topic, frame(spark, "a=1 a=2", partition=0, timestamp_ms=T0).unionByName(frame(spark, "a=1 a=2", partition=1, timestamp_ms=T0)))
+    _closed(topic, pa.concat_tables([rows("a=1 a=2", partition=partition, timestamp_ms=T0) for partition in (0, 1)]))
     assert topic.pause(0) == {0: 1}
     assert topic.pause() == {0: 2, 1: 1}
     assert topic.resume(1) == {1: 0}
@@ -374,7 +375,7 @@ def test_segments_that_lie_among_each_other_are_quarantined_and_the_others_go_on
     """No writer of ours makes such a log; what lies between would be replaced without being read."""
     topic = logs.create_topic("mixed-up", partitions=2, config=_COMPACT)
     for _ in range(3):
-        topic.append(frame(spark, "a=1", partition=0).union(frame(spark, "a=1", partition=1)), now_ms=T0)
+        topic.append(pa.concat_tables([rows("a=1", partition=0), rows("a=1", partition=1)]), now_ms=T0)
     topic.roll(now_ms=T0)
     DeltaTable.forPath(spark, topic.log.paths.log).update("partition = 0 AND slice = 1", {"segment": "1"})
     assert [one.partition for one in topic.clean(T0)] == [1]

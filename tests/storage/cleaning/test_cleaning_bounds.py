@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
 from lastword.storage.ledger.decisions import Decision, Kind
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, rows
@@ -31,7 +30,7 @@ def test_an_overdue_partition_is_cleaned_below_the_ratio(spark: SparkSession, lo
 
     def closed(picture: str, *timestamps_ms: int) -> None:
         first, second = (rows(picture, partition=at, timestamp_ms=time_ms) for at, time_ms in enumerate(timestamps_ms))
-        topic.append(first.unionByName(second), now_ms=T0)
+        topic.append(pa.concat_tables([first, second]), now_ms=T0)
         topic.roll(now_ms=T0)
 
     closed("a=1 b=1 c=1 d=1", T0 - 2 * HOUR_MS, T0 - 2 * HOUR_MS)
@@ -108,7 +107,7 @@ def test_a_checkpoint_outside_of_the_log_falls_back_to_the_log_start(spark: Spar
 
     def appended(**pictures: str) -> None:
         frames = [rows(picture, partition=int(name[1:])) for name, picture in pictures.items()]
-        topic.append(reduce(DataFrame.unionByName, frames), now_ms=T0)
+        topic.append(pa.concat_tables(frames), now_ms=T0)
 
     appended(p1="a=1 a=2")
     topic.roll(now_ms=T0)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from lastword import LogDir
-from lastword.storage.append import append
 from tests.pictures import T0
 
 if TYPE_CHECKING:
@@ -22,13 +19,8 @@ def _compiled(spark: SparkSession) -> int:
     return int(metrics.METRIC_COMPILATION_TIME().getCount())
 
 
-@pytest.mark.parametrize("counted", [False, True])
-def test_an_append_runs_the_classes_of_the_one_before(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, counted: bool
-) -> None:
-    """Log ends, the time and what a record takes are others in each append; none of them is written into the generated code."""
-    monkeypatch.setattr(append, "SMALL_ROWS", 0 if counted else 20_000)
-    monkeypatch.setattr(append, "_LEAST_ROOM", 1 if counted else float("inf"))
+def test_an_append_runs_the_classes_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+    """No number of an append is written into the generated code."""
     topic = LogDir(spark, str(tmp_path)).create_topic("warm", partitions=2, config={"cleanup.policy": "compact"})
     compiled = []
     for number in range(5):
