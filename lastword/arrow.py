@@ -16,7 +16,7 @@ docs/semantics.md#A.42. Importing this starts no JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from lastword.compaction.errors import HistoryCleaned, UserError
@@ -33,7 +33,18 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Bootstrap", "PartitionOffsets", "bootstrap", "latest", "latest_sql", "offsets", "records", "scan_latest", "scan_records"]
+__all__ = [
+    "Bootstrap",
+    "PartitionOffsets",
+    "bootstrap",
+    "latest",
+    "latest_sql",
+    "offsets",
+    "record_batches",
+    "records",
+    "scan_latest",
+    "scan_records",
+]
 
 #: "earliest", "latest", or the next offset of every partition.
 Offsets: TypeAlias = str | Mapping[int, int] | Sequence[int] | Position
@@ -134,6 +145,33 @@ def records(
         )
 
     return _reading(path, isolation, storage_options, read)
+
+
+def record_batches(
+    path: str | Path,
+    *,
+    isolation: str = "read_uncommitted",
+    include_control: bool = False,
+    partitions: Iterable[int] | None = None,
+    from_offsets: Offsets | None = None,
+    to_offsets: Offsets | None = None,
+    columns: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `records` as record batches, in the same order; a file is opened when its rows are asked for.
+
+    Arguments and errors as `records`, and `HistoryCleaned` when VACUUM removes a file of this table version before it is opened.
+    """
+    view = ArrowLog(path, storage_options).view(isolation)
+    begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
+    chosen = _partitions(view, partitions)
+    try:
+        yield from arrow_rows.record_batches(
+            view, columns or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
+        )
+    except FileNotFoundError as error:
+        message = f"topic {view.topic}: VACUUM removed files of table version {view.version} while it was read ({error}); read again"
+        raise HistoryCleaned(message) from error
 
 
 def scan_records(

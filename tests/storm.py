@@ -1,7 +1,7 @@
-"""Processes of a storm: applications that append, cleaners and a retention without a JVM, all on one log.dir.
+"""Processes of a storm: Spark applications and plain processes that append, cleaners and a retention, all on one log.dir.
 
-`python -m tests.storm ROLE LOG_DIR ACKNOWLEDGED SEED` works until it is killed. An appending application writes a line of JSON for each
-record that was acknowledged, after the append has returned.
+`python -m tests.storm ROLE LOG_DIR ACKNOWLEDGED SEED` works until it is killed. A process that appends writes a line of JSON for each
+record that was acknowledged, after the append has returned. `LASTWORD_STORM_OPTIONS` has the storage options as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.errors import CommitConflict, OffsetOutOfRange
@@ -19,6 +19,7 @@ from lastword.compaction.errors import CommitConflict, OffsetOutOfRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lastword import Topic
     from lastword.storage.append.append import AppendResult
 
 TOPIC: Final = "storm"
@@ -27,19 +28,33 @@ KEYS: Final = 40
 _RECORDS: Final = 60
 
 
-def append(log_dir: str, acknowledged: str, seed: int) -> None:
-    """Append batches for ever, each to both partitions; acknowledge each record with its offset."""
+def append_by_spark(log_dir: str, acknowledged: str, seed: int) -> None:
+    """Append DataFrames for ever, each to both partitions; acknowledge each record with its offset."""
     spark = spark_session(master="local[1]", settings={"spark.log.level": "ERROR", "spark.ui.enabled": "false"})
-    topic, draw = LogDir(spark, log_dir).topic(TOPIC), random.Random(seed)
+    _append(log_dir, acknowledged, seed, lambda rows: spark.createDataFrame(rows, "key string, value string, partition int"), spark)
+
+
+def append_by_arrow(log_dir: str, acknowledged: str, seed: int) -> None:
+    """Append lists of dicts for ever, as `append_by_spark` does, without a JVM."""
+    names = ("key", "value", "partition")
+    _append(log_dir, acknowledged, seed, lambda rows: [dict(zip(names, row, strict=True)) for row in rows], None)
+
+
+def _append(log_dir: str, acknowledged: str, seed: int, given: Callable[[list[tuple[str, str, int]]], Any], spark: Any) -> None:
+    topic, draw = _topic(log_dir, spark), random.Random(seed)
     with Path(acknowledged).open("a", encoding="utf-8") as file:
         number = 0
         while True:
             rows = [(f"k{draw.randrange(KEYS)}", f"{seed}-{number + at}", at % PARTITIONS) for at in range(_RECORDS)]
             number += len(rows)
-            result = topic.append(spark.createDataFrame(rows, "key string, value string, partition int"))
+            result = topic.append(given(rows))
             file.writelines(f"{line}\n" for line in _lines(rows, result))
             file.flush()
             os.fsync(file.fileno())
+
+
+def _topic(log_dir: str, spark: Any = None) -> Topic:
+    return LogDir(spark, log_dir, storage_options=json.loads(os.environ.get("LASTWORD_STORM_OPTIONS", "{}"))).topic(TOPIC)
 
 
 def _lines(rows: Sequence[tuple[str, str, int]], result: AppendResult) -> list[str]:
@@ -54,7 +69,7 @@ def _lines(rows: Sequence[tuple[str, str, int]], result: AppendResult) -> list[s
 
 def clean(log_dir: str, _acknowledged: str, seed: int) -> None:
     """Close segments and clean them for ever."""
-    topic, draw = LogDir(None, log_dir).topic(TOPIC), random.Random(seed)
+    topic, draw = _topic(log_dir), random.Random(seed)
     while True:
         if draw.random() < 0.3:
             topic.roll()
@@ -63,7 +78,7 @@ def clean(log_dir: str, _acknowledged: str, seed: int) -> None:
 
 def retain(log_dir: str, _acknowledged: str, seed: int) -> None:
     """Raise log starts for ever, which takes segments away."""
-    topic, draw = LogDir(None, log_dir).topic(TOPIC), random.Random(seed)
+    topic, draw = _topic(log_dir), random.Random(seed)
     while True:
         one = topic.describe().partitions[draw.randrange(PARTITIONS)]
         offset = one.log_start_offset + (one.log_end_offset - one.log_start_offset) // 20
@@ -83,7 +98,7 @@ def _unless_overtaken(do: Callable[[], object]) -> None:
         sys.stdout.write(f"{clock.now_ms()} {error}\n")
 
 
-ROLES: Final = {"append": append, "clean": clean, "retain": retain}
+ROLES: Final = {"spark": append_by_spark, "arrow": append_by_arrow, "clean": clean, "retain": retain}
 
 if __name__ == "__main__":
     role, place, told, chosen = sys.argv[1:]

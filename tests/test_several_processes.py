@@ -1,4 +1,4 @@
-"""Several processes on one local log.dir, killed and started again: no lock, and nothing is lost or doubled."""
+"""Several processes on one log.dir, killed and started again: no lock, and nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lastword import LogDir
+from lastword import LogDir, arrow
 from tests.processes import ROOT, SHORT_JVM
 from tests.storm import KEYS, PARTITIONS, TOPIC
 
@@ -21,18 +23,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
 #: How long each lives, in seconds on the average; an application from its first append on, as a JVM takes long to start.
-_MANY = {"append 1": 10.0, "append 2": 10.0, "clean 3": 4.0, "clean 4": 4.0, "retain 5": 6.0}
-_FEW = {"append 1": 6.0, "clean 3": 8.0, "clean 4": 8.0, "retain 5": 8.0}
+_MANY = {"spark 1": 10.0, "spark 2": 10.0, "clean 3": 4.0, "clean 4": 4.0, "retain 5": 6.0}
+_FEW = {"spark 1": 6.0, "clean 3": 8.0, "clean 4": 8.0, "retain 5": 8.0}
+#: Seven without a JVM, of which one is killed every two seconds.
+_PLAIN = {"arrow 1": 14.0, "arrow 2": 14.0, "arrow 3": 14.0, "arrow 4": 14.0, "clean 5": 14.0, "clean 6": 14.0, "retain 7": 14.0}
+_PLAIN_FEW = {"arrow 1": 4.0, "arrow 2": 6.0, "clean 5": 6.0, "retain 7": 6.0}
 
 
 class _Process:
     """One party of the storm, started again when it was killed; any other end of it is a failure."""
 
-    def __init__(self, name: str, lives_seconds: float, folder: Path, draw: random.Random) -> None:
-        self.name, self._lives_seconds, self._folder, self._draw = name, lives_seconds, folder, draw
+    def __init__(self, name: str, lives_seconds: float, folder: Path, draw: random.Random, place: str, options: Mapping[str, str]) -> None:
+        self.name, self._lives_seconds, self._folder, self._draw, self._place = name, lives_seconds, folder, draw, place
+        self._environment = {"LASTWORD_STORM_OPTIONS": json.dumps(dict(options))}
         self._starts = 0
         #: Whether it has done something since the storm began.
         self.worked = False
@@ -45,14 +49,14 @@ class _Process:
         self.acknowledged = self._folder / f"acknowledged-{seed}"
         self._output = (self._folder / f"output-{seed}").open("w+")
         self.process = subprocess.Popen(  # noqa: S603  our own interpreter
-            [sys.executable, "-m", "tests.storm", role, str(self._folder / "logs"), str(self.acknowledged), str(seed)],
+            [sys.executable, "-m", "tests.storm", role, self._place, str(self.acknowledged), str(seed)],
             cwd=ROOT,
-            env=SHORT_JVM if role == "append" else {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""},
+            env={**(SHORT_JVM if role == "spark" else {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}), **self._environment},
             start_new_session=True,
             stdout=self._output,
             stderr=subprocess.STDOUT,
         )
-        self.dies_at: float | None = None if role == "append" else self._end()
+        self.dies_at: float | None = None if role in {"spark", "arrow"} else self._end()
 
     def _end(self) -> float:
         return time.monotonic() + self._lives_seconds * self._draw.uniform(0.5, 1.5)
@@ -76,12 +80,22 @@ class _Process:
         self._output.close()
 
 
-def _storm(spark: SparkSession, folder: Path, parties: Mapping[str, float], seconds: float, seed: int) -> None:
-    logs = LogDir(spark, str(folder / "logs"))
+def _storm(
+    folder: Path,
+    parties: Mapping[str, float],
+    *,
+    seconds: float,
+    seed: int,
+    place: str | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    logs = LogDir(None, place or str(folder / "logs"), storage_options=options)
     config = {"cleanup.policy": "compact,delete", "retention.ms": -1, "min.cleanable.dirty.ratio": 0}
     topic = logs.create_topic(TOPIC, partitions=PARTITIONS, config=config)
     draw = random.Random(seed)
-    processes = [_Process(name, lives_seconds, folder, draw) for name, lives_seconds in parties.items()]
+    processes = [
+        _Process(name, lives_seconds, folder, draw, place=logs.location, options=options) for name, lives_seconds in parties.items()
+    ]
     ends = time.monotonic() + 120
     begun = False
     try:
@@ -102,8 +116,9 @@ def _check(location: str, logs: LogDir, folder: Path) -> None:
     """Compare what the log holds with what was acknowledged."""
     topic = logs.topic(TOPIC)
     acknowledged = [json.loads(line) for one in folder.glob("acknowledged-*") for line in one.read_text().splitlines()]
-    rows = topic.records(include_control=False).select("partition", "offset", "key", "value").collect()
-    held = {(row["partition"], row["offset"]): (bytes(row["key"]).decode(), bytes(row["value"]).decode()) for row in rows}
+    root, options = topic.log.paths.root, topic.log.storage_options
+    rows = arrow.records(root, columns=["partition", "offset", "key", "value"], storage_options=options).to_pylist()
+    held = {(row["partition"], row["offset"]): (row["key"].decode(), row["value"].decode()) for row in rows}
     starts = [one.log_start_offset for one in topic.describe().partitions]
     assert len(acknowledged) == len({(partition, offset) for partition, offset, _, _ in acknowledged}), "an offset is given once"
     assert len(held) == len({value for _, value in held.values()}), "no record is there twice"
@@ -120,7 +135,8 @@ def _check(location: str, logs: LogDir, folder: Path) -> None:
     for partition, offset, key, _ in acknowledged:
         if offset >= starts[partition] and (partition, offset) not in held:
             assert said.get((partition, key), -1) > offset, f"offset {offset} of partition {partition} is gone, and nothing superseded it"
-    shown = {(row["partition"], bytes(row["key"]).decode()): row["offset"] for row in topic.latest().collect()}
+    latest = arrow.latest(root, storage_options=options).to_pylist()
+    shown = {(row["partition"], row["key"].decode()): row["offset"] for row in latest}
     assert shown == said, "latest() is the fold"
     by_writer: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
     for (partition, offset), (key, value) in held.items():
@@ -134,13 +150,46 @@ def _check(location: str, logs: LogDir, folder: Path) -> None:
     assert len(acknowledged) > KEYS, f"little was appended to {location}"
 
 
-def test_a_storm_of_processes_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.jvm
+def test_a_storm_of_processes_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """An application appends, two processes clean and one deletes records; each is killed now and then."""
-    _storm(spark, tmp_path, _FEW, seconds=10, seed=7)
+    _storm(tmp_path, _FEW, seconds=10, seed=7)
+
+
+@pytest.mark.long
+def test_a_storm_without_a_jvm_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Two processes append, one cleans and one deletes records."""
+    _storm(tmp_path, _PLAIN_FEW, seconds=10, seed=9)
+
+
+@pytest.mark.torture
+@pytest.mark.jvm
+@pytest.mark.timeout(1_200)
+def test_a_storm_of_five_minutes(tmp_path: Path) -> None:
+    """With two applications."""
+    _storm(tmp_path, _MANY, seconds=300, seed=11)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(1_200)
-def test_a_storm_of_five_minutes(spark: SparkSession, tmp_path: Path) -> None:
-    """With two applications."""
-    _storm(spark, tmp_path, _MANY, seconds=300, seed=11)
+def test_a_storm_of_five_minutes_without_a_jvm(tmp_path: Path) -> None:
+    """Four processes append, two clean and one deletes records; one of them is killed every two seconds."""
+    _storm(tmp_path, _PLAIN, seconds=300, seed=13)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1_200)
+def test_a_storm_of_five_minutes_on_an_object_store(tmp_path: Path) -> None:
+    """The same on the S3 server at `LASTWORD_S3_ENDPOINT`, which honours conditional puts and has a bucket `bucket`."""
+    endpoint = os.environ.get("LASTWORD_S3_ENDPOINT")
+    if endpoint is None:
+        pytest.skip("no S3 server: LASTWORD_S3_ENDPOINT names one that honours conditional puts")
+    options = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+    }
+    _storm(tmp_path, _PLAIN, seconds=300, seed=17, place=f"s3://bucket/{tmp_path.name}-{uuid.uuid4().hex[:8]}", options=options)

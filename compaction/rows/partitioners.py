@@ -22,6 +22,8 @@ _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(prime)
     for prime in (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
 )
+#: So many keys are hashed at a time: what is computed of them stays in the processor's cache.
+_BLOCK_ROWS: Final = 2**13
 _STRIPE: Final = 32
 _WORD: Final = 8
 _MURMUR_SEED: Final = np.uint32(0x9747B28C)
@@ -44,6 +46,8 @@ def partitions_of(keys: pa.Array, values: pa.Array, *, partitions: int, partitio
 
 def xxhash64(column: pa.Array) -> NDArray[np.uint64]:
     """Return the xxHash64 of each value of a binary column with Spark's seed 42; null hashes to the seed, as in Spark."""
+    if len(column) > _BLOCK_ROWS:
+        return np.concatenate([xxhash64(column.slice(start, _BLOCK_ROWS)) for start in range(0, len(column), _BLOCK_ROWS)])
     data, starts, lengths = _flat(column, padding=_WORD)
     words = np.ndarray(shape=(len(data) - _WORD + 1,), dtype="<u8", buffer=data, strides=(1,))  # a word at each byte
     with np.errstate(over="ignore"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,9 @@ from lastword.log_dir import LogDir
 from lastword.spark.session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame
 
 
 def _topics_beginning_with(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -54,20 +57,31 @@ def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
         out.print(text, soft_wrap=True)
 
 
-def show(rows: Any, columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
+def read_limit(limit: int | None, *, as_json: bool) -> int | None:
+    """Return how many rows `show` takes at most, so that no more are read; None for all."""
+    return limit if as_json else (limit or _DEFAULT_LIMIT) + 1
+
+
+def show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, limit: int | None, decode: str, *, as_json: bool) -> None:
     """Print rows as a table of at most `limit` rows, or as JSON Lines (all rows if there is no limit)."""
     if decode not in {"utf8", "json"}:
         subject = "the command line"
         raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
+    taken = (tables.plain(row, decode) for row in islice(rows, read_limit(limit, as_json=as_json)))
     if as_json:
-        for row in (rows if limit is None else rows.limit(limit)).toLocalIterator():
-            sys.stdout.write(tables.json_line(tables.plain(row.asDict(recursive=True), decode)) + "\n")
+        for row in taken:
+            sys.stdout.write(tables.json_line(row) + "\n")
         return
-    most = limit or _DEFAULT_LIMIT
-    found = [tables.plain(row.asDict(recursive=True), decode) for row in rows.limit(most + 1).collect()]
+    most, found = limit or _DEFAULT_LIMIT, list(taken)
     out.print(tables.records_table(found[:most], columns, title))
     if len(found) > most:
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
+
+
+def spark_rows(rows: DataFrame, limit: int | None, *, as_json: bool) -> Iterator[dict[str, Any]]:
+    """Return the rows of a DataFrame for `show`."""
+    most = read_limit(limit, as_json=as_json)
+    return (row.asDict(recursive=True) for row in (rows if most is None else rows.limit(most)).toLocalIterator())
 
 
 def config_pairs(config: list[str] | None) -> dict[str, object]:

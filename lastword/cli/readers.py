@@ -11,8 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastword import arrow
 from lastword.cli import tables
-from lastword.cli.options import RECORD_SHOWN, Decode, Json, Limit, LogDirOption, Topic, notes, out, show, tell, with_spark
+from lastword.cli.options import (
+    RECORD_SHOWN,
+    Decode,
+    Json,
+    Limit,
+    LogDirOption,
+    Topic,
+    notes,
+    out,
+    read_limit,
+    show,
+    spark_rows,
+    tell,
+    with_spark,
+)
 from lastword.compaction.errors import UserError
 from lastword.log_dir import LogDir
 
@@ -35,8 +50,17 @@ def latest(
     log_dir: LogDirOption = "data",
 ) -> None:
     """Show the latest record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
-    rows = with_spark(log_dir).topic(topic).latest(as_of=_as_of(as_of), keys=key, partitions=partition)
-    show(rows.orderBy("partition", "key"), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+    rows: Iterator[dict[str, Any]]
+    if as_of is not None:
+        found = with_spark(log_dir).topic(topic).latest(as_of=_as_of(as_of), keys=key, partitions=partition)
+        rows = spark_rows(found.orderBy("partition", "key"), limit, as_json=as_json)
+    else:
+        log = LogDir(None, log_dir).topic(topic).log
+        words = arrow.scan_latest(log.paths.root, partitions=partition, keys=key, storage_options=log.storage_options)
+        most = read_limit(limit, as_json=as_json)
+        ordered = words.sort("partition", "key")
+        rows = (ordered if most is None else ordered.head(most)).collect(engine="streaming").iter_rows(named=True)
+    show(rows, RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
 
 
 def changes(
@@ -55,7 +79,8 @@ def changes(
     """
     rows = with_spark(log_dir).topic(topic).changes(_offsets(begin, "--from"), _offsets(end, "--to"), net=net)
     shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
-    show(rows.orderBy("partition", "offset"), shown, f"{topic}: changes", limit, decode, as_json=as_json)
+    found = spark_rows(rows.orderBy("partition", "offset"), limit, as_json=as_json)
+    show(found, shown, f"{topic}: changes", limit, decode, as_json=as_json)
 
 
 def materialize(

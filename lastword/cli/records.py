@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lastword import arrow
 from lastword.cli.options import (
     RECORD_SHOWN,
     Decode,
@@ -19,8 +20,9 @@ from lastword.cli.options import (
     Topic,
     out,
     show,
-    with_spark,
 )
+from lastword.log_dir import LogDir
+from lastword.storage.append.dead_letters import read_dead_letters
 
 
 def records(
@@ -34,23 +36,30 @@ def records(
     log_dir: LogDirOption = "data",
 ) -> None:
     """Show the records of the log in offset order. Example: lastword records fruit-prices --limit 20 --decode json."""
-    rows = with_spark(log_dir).topic(topic).records(include_control=control).where(f"offset >= {from_offset}")
-    if partition is not None:
-        rows = rows.where(f"partition = {partition}")
+    log = LogDir(None, log_dir).topic(topic).log
+    batches = arrow.record_batches(
+        log.paths.root,
+        include_control=control,
+        partitions=None if partition is None else [partition],
+        from_offsets=[from_offset] * log.decisions().partitions,
+        storage_options=log.storage_options,
+    )
     shown = (*RECORD_SHOWN, "control") if control else RECORD_SHOWN
-    show(rows.orderBy("partition", "offset"), shown, f"{topic}: records", limit, decode, as_json=as_json)
+    rows = (row for batch in batches for row in batch.to_pylist())
+    show(rows, shown, f"{topic}: records", limit, decode, as_json=as_json)
 
 
 def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Show the rejected rows of streams. Example: lastword dead-letters fruit-prices --limit 5."""
-    rows = with_spark(log_dir).topic(topic).dead_letters().orderBy("refused_at")
+    log = LogDir(None, log_dir).topic(topic).log
+    rows = read_dead_letters(log.paths.dead_letters, log.storage_options)
     shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
     show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
 
 
 def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
     """Check the invariants of a log; exit code 1 if one is violated. Example: lastword verify fruit-prices."""
-    report = with_spark(log_dir).topic(topic).verify()
+    report = LogDir(None, log_dir).topic(topic).verify()
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
     else:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import typer
+from pyarrow import feather
 
 from lastword.cli.options import (
     Json,
@@ -13,14 +16,23 @@ from lastword.cli.options import (
     Topic,
     tell,
 )
-from lastword.service.service import Service
-from lastword.service.settings import checked_settings, load_settings
+from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lastword.topic import Topic as LogTopic
+
+_PARQUET_MAGIC: Final = b"PAR1"
+_ARROW_MAGIC: Final = b"ARROW1"
 
 
 def append(
     topic: Topic,
-    path: Annotated[str, typer.Option(help="Directory or glob of the files.")],
-    key: Annotated[list[str], typer.Option(help="Key column. May be repeated.")],
+    files: Annotated[list[Path] | None, typer.Argument(help="Parquet or Arrow files with the columns key and value.")] = None,
+    path: Annotated[str, typer.Option(help="Directory or glob of the files of a streaming query.")] = "",
+    key: Annotated[list[str] | None, typer.Option(help="Key column. May be repeated.")] = None,
     file_format: Annotated[str, typer.Option("--format", help="File format: json, csv or parquet.")] = "json",
     value: Annotated[str, typer.Option(help="Value column. Default: all other columns as JSON.")] = "",
     tombstone: Annotated[str, typer.Option(help="SQL condition for deletes, e.g. \"op = 'd'\".")] = "",
@@ -29,19 +41,31 @@ def append(
     schema: Annotated[str, typer.Option(help="Columns as SQL DDL. Default: inferred once.")] = "",
     name: Annotated[str, typer.Option(help="Name of the query; a query with the same name resumes where it stopped.")] = "append",
     follow: Annotated[bool, typer.Option("--follow", help="Keep running, and append new files as they arrive.")] = False,
+    idempotency_key: Annotated[str | None, typer.Option(help="Append each of FILES once under this key and the file's name.")] = None,
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Append new files. Each file is appended exactly once, also after a crash.
+    """Append Parquet or Arrow files that hold key and value; or, with --path, new files of any format by a streaming query.
 
-    Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
+    FILES are appended one commit each, without a JVM. With --path each file is appended exactly once, also after a crash.
+
+    Examples: lastword append fruit-prices monday.parquet;
+    lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
     """
+    if bool(files) == bool(path):
+        subject = "the command line"
+        allowed = "either FILES (Parquet or Arrow, with the columns key and value), or --path with --key"
+        raise InvalidConfiguration(subject, [Violation(key="FILES", value=" ".join(map(str, files or [])) or "nothing", allowed=allowed)])
+    if files:
+        grown = _append_files(LogDir(None, log_dir).topic(topic), files, idempotency_key)
+        tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
+        return
     source: dict[str, Any] = {
         "name": name,
         "topic": topic,
         "format": file_format,
         "path": path,
-        "key": key,
+        "key": key or [],
         "value": value,
         "tombstone": tombstone,
         "drop": drop or [],
@@ -50,6 +74,9 @@ def append(
         "trigger": "" if follow else "available-now",
     }
     settings = {"log_dir": log_dir, "sources": [source], "http": {"listen": ""}, "spark": {"spark.log.level": "ERROR"}}
+    from lastword.service.service import Service  # noqa: PLC0415  starts Spark; FILES need none
+    from lastword.service.settings import checked_settings  # noqa: PLC0415  as above
+
     service = Service(checked_settings(settings, subject="the command line"), cleaning=False)
     log = service.logs.topic(topic).log
     before = sum(log.log_end_offsets())
@@ -58,6 +85,33 @@ def append(
     tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
 
 
+def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None) -> int:
+    """Append files, a commit each, and return how many records they brought."""
+    tables = [(file, _read(file)) for file in files]  # a file that cannot be read is named before anything is appended
+    results = [
+        topic.append(table, idempotency_key=None if idempotency_key is None else f"{idempotency_key}/{file.name}") for file, table in tables
+    ]
+    return sum(result.record_count for result in results)
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        with file.open("rb") as stream:
+            magic = stream.read(len(_ARROW_MAGIC))
+        if magic.startswith(_PARQUET_MAGIC):
+            return pq.ParquetFile(file).read()
+        if magic == _ARROW_MAGIC:
+            return feather.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        message = f"{file} cannot be read: {error}"
+        raise UserError(message) from error
+    message = f"{file} is neither a Parquet nor an Arrow file; for other formats use --path with --format and --key"
+    raise UserError(message)
+
+
 def run(config: Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")] = Path("conf/lastword.toml")) -> None:
     """Run the service: an append query for every source, and the cleaner. Example: lastword run -c conf/lastword.toml."""
+    from lastword.service.service import Service  # noqa: PLC0415  starts Spark
+    from lastword.service.settings import load_settings  # noqa: PLC0415  as above
+
     Service(load_settings(config)).run_until_signal()

@@ -25,7 +25,7 @@ from lastword.storage.files.row_files import RowFile, read_row_file, write_row_f
 from lastword.storage.files.schema import dead_letter_arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -85,6 +85,13 @@ def replace_dead_letters(
             commit_rows(_following(table), written, kind="dead letters", removes=removed, planned_version=version, time_column="refused_at")
 
     retry_on_conflict(once, attempts=50)
+
+
+def read_dead_letters(location: str, storage_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield the dead letters of a topic, oldest first, with the columns of the table; a file is opened when its rows are asked for."""
+    files = current_files(DeltaTable(location, storage_options=dict(storage_options)), "refused_at")
+    for file in sorted(files, key=lambda file: (file.time_ms or 0, file.path)):
+        yield from complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema()).to_pylist()
 
 
 def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, before_ms: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic, first_line
 from lastword.storage.delta.commit import flush_delta_log
-from lastword.storage.delta.history import check_commits
+from lastword.storage.delta.history import check_commits, commit_file
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files import schema
@@ -54,6 +55,10 @@ class Ledger:
         self._rows: dict[str, list[Decision]] = {}
         self._decisions: Decisions | None = None
         self._topic_id: str | None = None
+
+    @cached_property
+    def _files(self) -> fs.FileSystem:
+        return filesystem_of(self._uri, self._options)
 
     def create(self, decisions: list[Decision]) -> None:
         """Make the ledger with its first decisions in one commit; raise `TopicExists` when it is there already."""
@@ -170,6 +175,8 @@ class Ledger:
         identity = self._identity()
         if identity != self._opened:  # deleted, or deleted and made again under the same name
             self._table, self._version, self._rows = None, -1, {}
+        elif self._table is not None and self._is_newest():
+            return
         try:
             if self._table is None:
                 self._table = DeltaTable(self._uri, storage_options=self._options)
@@ -189,6 +196,12 @@ class Ledger:
         self._rows = {path: self._rows[path] if path in self._rows else self._read(path) for path in paths}
         self._app_version = txn_version(self._table, _APP_ID)
         self._version, self._opened, self._decisions = self._table.version(), identity, None
+
+    def _is_newest(self) -> bool:
+        """Whether there is no commit after the version that was read: it is there, and the next is not."""
+        names = [commit_file(self._version), commit_file(self._version + 1)]
+        this, after = self._files.get_file_info(names)
+        return bool(this.type == fs.FileType.File and after.type == fs.FileType.NotFound)
 
     def _read(self, path: str) -> list[Decision]:
         try:
@@ -225,7 +238,7 @@ class Ledger:
 
     def _stored_identity(self) -> tuple[int, int] | None:
         """Return when the first commit that is left was written: that of a topic which took the name is another object."""
-        files = filesystem_of(self._uri, self._options).get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
+        files = self._files.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
         commits = sorted((one.base_name, one.mtime_ns or 0, one.size) for one in files if one.base_name.endswith(".json"))
         commits = [one for one in commits if one[0][:20].isdigit()]
         return (commits[0][1], commits[0][2]) if commits else None

@@ -201,6 +201,21 @@ def records(
     return together(ranges, read, columns)
 
 
+def record_batches(
+    view: ArrowView,
+    columns: Sequence[str] = RECORD_COLUMNS,
+    *,
+    control: bool = False,
+    begin: Sequence[int] | None = None,
+    end: Sequence[int] | None = None,
+    partitions: Iterable[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `records` as record batches, file by file: a file is opened when its rows are asked for."""
+    ranges = file_ranges(view, *clipped(view, begin, end), partitions)
+    filesystem = log_filesystem(view.location, view.storage_options)
+    yield from range_batches(filesystem, ranges, columns, aborted=view.aborted, control=control)
+
+
 def offsets_at(view: ArrowView, moment_ms: int) -> tuple[int, ...]:
     """Return for each partition the first offset that is seen whose timestamp is not older than a moment; its end where there is none.
 

@@ -72,6 +72,14 @@ def test_xxhash64_of_a_column_is_that_of_each_key(longest: int) -> None:
     assert murmur2(column[1:]).tolist() == murmur2(column).tolist()[1:]
 
 
+def test_many_keys_are_hashed_block_by_block() -> None:
+    """Each as alone."""
+    column = pa.array([b"key %d" % number for number in range(20_000)])
+    found = xxhash64(column)
+    assert found[[0, 8_191, 8_192, 19_999]].tolist() == [_xxhash64(b"key %d" % number) for number in (0, 8_191, 8_192, 19_999)]
+    assert len(found) == 20_000
+
+
 def test_no_keys_have_no_hashes() -> None:
     """An empty batch, with buffers and without, and nulls alone."""
     for column in (pa.array([], pa.binary()), pa.array([b"a"], pa.binary())[1:]):

@@ -1,0 +1,120 @@
+"""Commands that look at a log, and append files to it, without a JVM: pyspark is not even imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+from lastword import LogDir
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.writing import ArrowRows
+from tests.pictures import log, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lastword import Topic
+
+_WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"py4j", "delta"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from lastword.cli.app import main
+main()
+"""
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Topic:
+    """Return a topic with four records in two partitions."""
+    found = LogDir(None, str(tmp_path / "data")).create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
+    found.append(rows("lime=1 grape=2 lime=∅", partition=0, timestamp_ms=1_000))
+    found.append(rows("kiwi=3", partition=1, timestamp_ms=2_000))
+    return found
+
+
+def _run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LASTWORD_LOG_DIR": str(tmp_path / "data"), "JAVA_HOME": "/nonexistent", "COLUMNS": "140"}
+    return subprocess.run([sys.executable, "-c", _WITHOUT, *words], capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+
+
+def _json(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
+    done = _run(tmp_path, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_records_are_read_in_order_and_no_further_than_the_limit(topic: Topic, tmp_path: Path) -> None:
+    """By partition and offset; from an offset on; of one partition."""
+    found = _json(tmp_path, "records", "fruit")
+    assert [(row["partition"], row["offset"], row["key"], row["value"]) for row in found] == [
+        (0, 0, "lime", "1"),
+        (0, 1, "grape", "2"),
+        (0, 2, "lime", None),
+        (1, 0, "kiwi", "3"),
+    ]
+    assert found[0]["timestamp"] == "1970-01-01T00:00:01.000+00:00"
+    assert [row["key"] for row in _json(tmp_path, "records", "fruit", "--from-offset", "1")] == ["grape", "lime"]
+    assert [row["key"] for row in _json(tmp_path, "records", "fruit", "--partition", "1")] == ["kiwi"]
+    assert [row["key"] for row in _json(tmp_path, "records", "fruit", "--limit", "1")] == ["lime"]
+    shown = _run(tmp_path, "records", "fruit", "--limit", "2")
+    assert "grape" in shown.stdout
+    assert "more rows exist" in shown.stdout
+
+
+def test_the_latest_record_of_each_key(topic: Topic, tmp_path: Path) -> None:
+    """By partition and key; of some keys; no tombstones."""
+    assert [(row["key"], row["value"]) for row in _json(tmp_path, "latest", "fruit")] == [("grape", "2"), ("kiwi", "3")]
+    assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--limit", "1")] == ["grape"]
+    assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--key", "kiwi", "--key", "lime")] == ["kiwi"]
+
+
+def test_verify_and_dead_letters(topic: Topic, tmp_path: Path) -> None:
+    """The invariants hold; the newest refusal comes last."""
+    stats = AppendStats()
+    for number, key in enumerate(["first", "second"]):
+        batch = MicroBatch(query_id="q", query_name="files", batch_id=number)
+        bad = ArrowRows(pa.table({"key": [None], "value": [key]}))
+        append_rows(topic.log, bad, now_ms=1_000 + number, stats=stats, micro_batch=batch)
+    assert [row["value"] for row in _json(tmp_path, "dead-letters", "fruit")] == ["first", "second"]
+    assert "4 records at table version 2: all invariants hold" in _run(tmp_path, "verify", "fruit").stdout
+
+
+def test_files_are_appended_and_one_that_cannot_be_read_appends_nothing(topic: Topic, tmp_path: Path) -> None:
+    """Parquet and Arrow, told by what is in them; with an idempotency key each once."""
+    table = rows("plum=1 fig=2", partition=1)
+    pq.write_table(table, tmp_path / "a.parquet")
+    feather.write_feather(table, tmp_path / "b.arrow")
+    (tmp_path / "c.csv").write_text("key,value\n")
+    files = [str(tmp_path / name) for name in ("a.parquet", "b.arrow")]
+    for _ in range(2):
+        done = _run(tmp_path, "append", "fruit", *files, "--idempotency-key", "monday")
+        assert done.returncode == 0, done.stderr
+    assert log(topic, 1) == ["0 kiwi=3", "1 plum=1", "2 fig=2", "3 plum=1", "4 fig=2"]
+    for words, message in (
+        ([files[0], str(tmp_path / "c.csv")], "c.csv is neither a Parquet nor an Arrow file"),
+        ([str(tmp_path / "none.parquet")], "none.parquet cannot be read"),
+        ([], "FILES = nothing: either FILES"),
+    ):
+        done = _run(tmp_path, "append", "fruit", *words)
+        assert done.returncode == 1
+        assert message in done.stderr
+    assert len(log(topic, 1)) == 5
+
+
+@pytest.mark.parametrize("words", [["topics", "describe", "fruit"], ["explain", "fruit"], ["clean", "fruit"], ["receipts", "fruit"]])
+def test_other_commands_need_no_jvm_either(topic: Topic, tmp_path: Path, words: list[str]) -> None:
+    """They end well."""
+    done = _run(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
