@@ -6,10 +6,25 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import append, arrow, cleaning, cluster, measure, memory, metadata, readers, results, rounds, status, transactions
+from benchmarks import (
+    append,
+    arrow,
+    cleaning,
+    cluster,
+    measure,
+    memory,
+    metadata,
+    readers,
+    results,
+    rounds,
+    status,
+    transactions,
+    without_spark,
+)
 
 _ALL = {
     "append": append.run,
+    "without_spark": without_spark.run,
     "transactions": transactions.run,
     "rewrite": cleaning.against_rewrite,
     "merge": cleaning.against_merge,

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from benchmarks.cleaning import changes
 from benchmarks.measure import headline, in_turns, report
 from lastword import LogDir, clock, spark_session
-from lastword.storage.reading.dataframes import LATEST_COLUMNS
+from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,24 +19,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+import pyarrow as pa
+
+from lastword.checkpoints.producer_cache import ProducerSnapshots
 from lastword.compaction.errors import HistoryCleaned, UserError
 from lastword.compaction.read_positions import Position, parse_offsets
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import RECORD_COLUMNS
-from lastword.storage.reading import arrow_frames, arrow_rows
-from lastword.storage.reading.arrow_frames import LATEST_COLUMNS
-from lastword.storage.reading.arrow_view import ArrowLog, ArrowView
+from lastword.storage.log.topic_log import TopicLog
+from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
+from lastword.storage.reading.arrow_view import ArrowLog, ArrowView, arrow_view
 from lastword.storage.reading.sql import latest_sql
+from lastword.storage.reading.time_travel import vector_of, views_as_of
+from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import polars as pl
-    import pyarrow as pa
 
 __all__ = [
     "Bootstrap",
     "PartitionOffsets",
     "bootstrap",
+    "changes",
     "latest",
     "latest_sql",
     "offsets",
@@ -81,6 +87,7 @@ def latest(
     path: str | Path,
     *,
     isolation: str = "read_committed",
+    as_of: object | None = None,
     partitions: Iterable[int] | None = None,
     keys: Iterable[str | bytes] | None = None,
     columns: Sequence[str] | None = None,
@@ -90,14 +97,42 @@ def latest(
 
     Columns: partition int32, key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC], offset
     int64; or the `columns` of the log that are named. Only of some `partitions` or `keys` (strings are UTF-8) when they are given. Keyless
-    records have no last word. Raises `UnknownTopic` when there is none at `path`, `UserError` for a value that is not allowed.
+    records have no last word. `as_of` asks the past as in `Topic.latest`: a table version, a moment, or an offset vector. Raises
+    `UnknownTopic` when there is none at `path`, `UserError` for a value that is not allowed; with `as_of` also `HistoryCleaned` and
+    `OffsetOutOfRange`.
     """
     wanted = _keys(keys)
+    if as_of is not None:
+        log = _topic_log(path, storage_options)
+        views = [arrow_view(log, view) for view in views_as_of(log, as_of, isolation)]
+        named = columns or LATEST_COLUMNS
+        found = [arrow_frames.latest(view, named, partitions=_partitions(view, partitions), keys=wanted) for view in views]
+        return pa.concat_tables(found)
 
     def read(view: ArrowView) -> pa.Table:
         return arrow_frames.latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=wanted)
 
     return _reading(path, isolation, storage_options, read)
+
+
+def changes(
+    path: str | Path,
+    begin: Offsets,
+    end: Offsets,
+    *,
+    net: bool = False,
+    isolation: str = "read_committed",
+    storage_options: Mapping[str, str] | None = None,
+) -> pa.Table:
+    """Return what changed from one offset vector to another (exclusive), with the values from before, by partition and offset.
+
+    Columns: those of `latest`, and change_type string: insert, update_before, update_after or delete; a delete carries the value from
+    before. Each record makes a change at its offset; with `net` a key changes once at most. Raises `HistoryCleaned` when cleaning has
+    removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not reached yet.
+    """
+    log = _topic_log(path, storage_options)
+    told = arrow_changes.net_changes if net else arrow_changes.changes
+    return told(log, vector_of(log, begin, "begin"), vector_of(log, end, "end"), isolation=isolation)
 
 
 def scan_latest(
@@ -217,6 +252,21 @@ def offsets(path: str | Path, *, storage_options: Mapping[str, str] | None = Non
         return {one: PartitionOffsets(*found) for one, found in enumerate(zip(view.start, view.stable, view.log_end, strict=True))}
 
     return _reading(path, "read_committed", storage_options, read)
+
+
+def _topic_log(path: str | Path, storage_options: Mapping[str, str] | None) -> TopicLog:
+    """Return the log of the topic at `path`, for questions about the past; raises `UnknownTopic` when there is none."""
+    opened = ArrowLog(path, storage_options)
+    opened.table()
+    folder = filesystem_of(opened.paths.root, opened.storage_options)
+    log = TopicLog(
+        opened.topic,
+        opened.paths,
+        defaults={},
+        storage_options=opened.storage_options,
+        producer_cache=ProducerSnapshots(folder, lambda: log.decisions().topic_id),
+    )
+    return log
 
 
 def _reading(path: str | Path, isolation: str, storage_options: Mapping[str, str] | None, read: Callable[[ArrowView], T]) -> T:

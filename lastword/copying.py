@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from lastword.compaction.errors import InvalidRecords, UserError
 from lastword.compaction.rows.validation import ORDER_PREFIX
 
@@ -30,14 +28,8 @@ def copy_topic(logs: LogDir, source: str, target: str, *, partitions: int, now_m
         message = f"topic {source}: open transactions of {undecided}: commit or abort them first (lastword transactions list {source})"
         raise UserError(message)
     copy = logs.create_topic(target, partitions=partitions, config=origin.log.decisions().overrides, now_ms=now_ms)
-    rows = origin.records(isolation="read_committed").select(
-        "key",
-        "value",
-        "headers",
-        "timestamp",
-        F.col("partition").alias(f"{ORDER_PREFIX}1_partition"),
-        F.col("offset").alias(f"{ORDER_PREFIX}2_offset"),
-    )
+    order = [f"partition AS `{ORDER_PREFIX}1_partition`", f"offset AS `{ORDER_PREFIX}2_offset`"]
+    rows = origin.records(isolation="read_committed").selectExpr("key", "value", "headers", "timestamp", *order)
     try:
         return copy.append(rows, now_ms=now_ms)
     except InvalidRecords:

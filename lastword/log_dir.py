@@ -20,7 +20,6 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.topic_log import TopicLog
-from lastword.streaming.append.query import stop_append_queries
 from lastword.topic import Topic
 
 if TYPE_CHECKING:
@@ -109,12 +108,13 @@ class LogDir(Handle):
         topic = self.topic(name)
         time_ms = clock.or_now(now_ms)
         with self.cleaner.locks.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
-            stop_append_queries(topic.log)
+            if self._spark is not None:
+                topic.spark_verbs.stop_append_queries(topic.log)
             with topic.log.turn():
                 self.cleaner.forget(topic.log)
                 self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
                 if self._spark is not None:
-                    self._forget_delta_log(topic)
+                    topic.spark_verbs.forget_delta_log(self._spark, topic.log)
 
     def purge_deleted(self, *, now_ms: int | None = None) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
@@ -132,10 +132,3 @@ class LogDir(Handle):
                     configuration=properties,
                     storage_options=self._storage_options,
                 )
-
-    def _forget_delta_log(self, topic: Topic) -> None:
-        """Drop Delta's cached snapshots of the paths, which another topic of the same name may take."""
-        jvm = self.spark.sparkContext._jvm  # noqa: SLF001  no public way to reach a Scala object
-        session = self.spark._jsparkSession  # noqa: SLF001
-        for path in (topic.log.paths.log, topic.log.paths.dead_letters):
-            jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]

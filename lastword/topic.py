@@ -12,40 +12,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import reduce
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pyspark.sql import DataFrame
 
 from lastword import clock
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, UserError, Violation
-from lastword.compaction.read_positions import Position, parse_offsets
+from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import EXPIRATION_MS, ReaderStanding
+from lastword.inputs import append_input
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendResult, AppendStats, append_rows
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.reading.changes import changes, net_changes
-from lastword.storage.reading.dataframes import data_records, latest_records, log_records, view_of
-from lastword.storage.reading.decoding import decoded
-from lastword.storage.reading.time_travel import version_at, view_at, witnesses
+from lastword.storage.reading.time_travel import is_vector, views_as_of
+from lastword.storage.reading.view import view_of
 from lastword.storage.verify import VerifyReport, verify
-from lastword.streaming.append.dataframes import append_input
-from lastword.streaming.append.query import Grouping, start_append_query
-from lastword.streaming.reading.jvm_source import streaming_frame
-from lastword.streaming.reading.materialize import Shape
-from lastword.streaming.reading.tail import Tail, TailOptions
 from lastword.topics import decisions
 from lastword.topics.description import TopicDescription, describe
 from lastword.topics.explanation import PartitionReport, partition_reports
-from lastword.topics.materializing import start_materialization
-from lastword.topics.positions import starting_position
 from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
@@ -56,7 +48,6 @@ if TYPE_CHECKING:
     from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.storage.reading.dataframes import View
     from lastword.streaming.append.query import Mirror
     from lastword.streaming.reading.materialize import Sink
 
@@ -100,6 +91,11 @@ class Topic:
     def config(self) -> TopicConfig:
         """The configuration that holds now: the topic's own settings over the service's over Kafka's defaults."""
         return self._log.config()
+
+    @cached_property
+    def spark_verbs(self) -> Any:
+        """What the methods do that need Spark; it imports pyspark."""
+        return import_module("lastword.topics.spark_verbs")
 
     @property
     def log(self) -> TopicLog:
@@ -177,8 +173,8 @@ class Topic:
         """
         grouping = None
         if transactional_id is not None:
-            grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
-        return start_append_query(
+            grouping = self.spark_verbs.Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
+        query: StreamingQuery = self.spark_verbs.start_append_query(
             self._log,
             rows,
             name=name,
@@ -188,6 +184,7 @@ class Topic:
             clock_ms=clock_ms,
             grouping=grouping,
         )
+        return query
 
     def forget_query(self, name: str, *, now_ms: int | None = None) -> None:
         """Forget the streaming query `name`, so that it may start anew from its source's beginning (its rows then come again)."""
@@ -244,14 +241,14 @@ class Topic:
         are those of one table version: the newest, or `as_of` a version, or a moment (datetime, ISO 8601 text). No order is promised: sort
         by partition and offset. Raises `HistoryCleaned` when that version is gone.
         """
-        spark = self._log_dir.spark
-        if _is_vector(as_of):
+        if is_vector(as_of):
             message = (
                 f"topic {self.name}: as_of = {as_of}: records() takes a table version or a moment; use tail() or changes() for offsets"
             )
             raise UserError(message)
-        rows = log_records(spark, self._log, self._view(isolation, as_of))
-        return rows if include_control else data_records(rows)
+        (view,) = views_as_of(self._log, as_of, isolation)
+        rows: DataFrame = self.spark_verbs.records(self._log_dir.spark, self._log, view, include_control=include_control)
+        return rows
 
     def latest(
         self,
@@ -273,16 +270,20 @@ class Topic:
         `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not
         reached yet.
         """
-        spark = self._log_dir.spark
         chosen = None if partitions is None else [self._log.check_partition(one) for one in partitions]
         wanted = None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
-        if _is_vector(as_of):
-            ends = self._vector(as_of, "as_of")
-            views = [one.below(ends) for one in witnesses(self._log, ends, isolation)]
-        else:
-            views = [self._view(isolation, as_of)]
-        found = [latest_records(spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
-        return decoded(reduce(DataFrame.unionByName, found), value_format, schema, mode=mode)
+        rows: DataFrame = self.spark_verbs.latest(
+            self._log_dir.spark,
+            self._log,
+            as_of,
+            isolation,
+            partitions=chosen,
+            keys=wanted,
+            value_format=value_format,
+            schema=schema,
+            mode=mode,
+        )
+        return rows
 
     def bootstrap(self, *, isolation: str = "read_committed") -> Bootstrap:
         """Return the last words at one table version, and the offset vector from which `tail` continues exactly there.
@@ -290,8 +291,8 @@ class Topic:
         The vector is the last stable offset of every partition (`read_committed`) or its log end. Reading the rows later, or again, gives
         the same: they are of that version.
         """
-        view = self._view(isolation, None)
-        rows = latest_records(self._log_dir.spark, self._log, view)
+        view = view_of(self._log, self._log.snapshot(), isolation)
+        rows = self.spark_verbs.latest_of(self._log_dir.spark, self._log, view)
         return Bootstrap(rows=rows, position=view.position)
 
     def tail(
@@ -318,7 +319,7 @@ class Topic:
         before those of the next, in no order inside of it: apply by offset. A tail that is named as a `reader` is registered: tombstones
         that it has not read stay, and files that it read last, until it has not been seen for `reader_expiration_ms`.
         """
-        options = TailOptions(
+        options = self.spark_verbs.TailOptions(
             isolation=isolation,
             max_offsets_per_trigger=max_offsets_per_trigger,
             fail_on_data_loss=fail_on_data_loss,
@@ -326,9 +327,15 @@ class Topic:
             reader=reader,
             reader_expiration_ms=reader_expiration_ms,
         )
-        spark = self._log_dir.spark
-        begin = starting_position(self._log, spark, starting_offsets, starting_timestamp, isolation)
-        return streaming_frame(Tail(self._log, spark, options, clock_ms), begin)
+        rows: DataFrame = self.spark_verbs.tail(
+            self._log_dir.spark,
+            self._log,
+            options,
+            starting_offsets=starting_offsets,
+            starting_timestamp=starting_timestamp,
+            clock_ms=clock_ms,
+        )
+        return rows
 
     def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> DataFrame:
         """Return what changed from one offset vector to another (exclusive).
@@ -338,8 +345,8 @@ class Topic:
         Raises `HistoryCleaned` when cleaning has removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not
         reached yet.
         """
-        told = net_changes if net else changes
-        return told(self._log, self._log_dir.spark, self._vector(begin, "begin"), self._vector(end, "end"), isolation=isolation)
+        rows: DataFrame = self.spark_verbs.changes(self._log_dir.spark, self._log, begin, end, net=net, isolation=isolation)
+        return rows
 
     def materialize(
         self,
@@ -371,18 +378,19 @@ class Topic:
         `trigger` is Spark's; `options` are those of `tail` (isolation, max_offsets_per_trigger, reader …). Raises `UserError` for a table
         that is no target of this topic.
         """
-        return start_materialization(
+        query: StreamingQuery = self.spark_verbs.start_materialization(
             self._log_dir,
             self._log,
             target,
-            options=TailOptions(**options),
-            shape=Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
+            options=self.spark_verbs.TailOptions(**options),
+            shape=self.spark_verbs.Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
             trigger=trigger or {},
             history=history,
             rebuild=rebuild,
             checkpoint_location=checkpoint_location,
             clock_ms=clock_ms,
         )
+        return query
 
     def readers(self, *, now_ms: int | None = None) -> list[ReaderStanding]:
         """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
@@ -392,17 +400,6 @@ class Topic:
     def drop_reader(self, name: str, *, now_ms: int | None = None) -> None:
         """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""
         decisions.drop_reader(self._log, name, now_ms=clock.or_now(now_ms))
-
-    def _vector(self, given: object, option: str) -> tuple[int, ...]:
-        if isinstance(given, Position):
-            given = given.offsets
-        nowhere = [0] * self.partitions
-        return parse_offsets(given, option=option, partitions=self.partitions, earliest=nowhere, latest=nowhere, allow_latest=False)
-
-    def _view(self, isolation: str, as_of: AsOf | None) -> View:
-        if as_of is None:
-            return view_of(self._log, self._log.snapshot(), isolation)
-        return view_at(self._log, version_at(self._log, as_of), isolation)
 
     def dead_letters(self) -> DataFrame:
         """Return the refused rows of streams: when, from where, why, and the row itself."""
@@ -486,7 +483,3 @@ class Topic:
     def verify(self) -> VerifyReport:
         """Check the invariants of the log: offsets unique and ascending, slices disjoint, only commits of ours; reads every offset."""
         return verify(self._log)
-
-
-def _is_vector(as_of: object) -> bool:
-    return isinstance(as_of, (Mapping, Position)) or (isinstance(as_of, Sequence) and not isinstance(as_of, (str, bytes)))

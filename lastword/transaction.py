@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from lastword import clock
 from lastword.compaction.errors import InvalidTransactionState
 from lastword.compaction.producers import Control, ProducerStamp
+from lastword.inputs import append_input
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendResult, AppendStats
-from lastword.streaming.append.dataframes import append_input
 
 if TYPE_CHECKING:
     from types import TracebackType

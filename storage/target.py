@@ -33,7 +33,7 @@ from pyspark.sql import types as T
 from lastword.compaction.errors import CommitConflict, UserError
 from lastword.compaction.read_positions import Position
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.reading.dataframes import LATEST_COLUMNS
+from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

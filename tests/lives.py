@@ -33,17 +33,17 @@ _KEYS: Final = tuple(f"k{number}".encode() for number in range(6))
 _CRASHES: Final = (CrashPoint.OFFSET_MAP_BUILT, CrashPoint.CLEANING_PLANNED, CrashPoint.SWAP_COMMITTED, CrashPoint.RECEIPT_WRITTEN)
 
 
-class _Crash(BaseException):
+class Crash(BaseException):
     """The process is gone: no `except Exception` of it sees this."""
 
 
 @contextmanager
-def _crashing(at: CrashPoint | None) -> Iterator[None]:
+def crashing(at: CrashPoint | None) -> Iterator[None]:
     """Crash where `at` is reached, if it is."""
 
     def reached(point: CrashPoint) -> None:
         if point is at:
-            raise _Crash
+            raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crash_points, "reached", reached)
@@ -142,10 +142,10 @@ class Lives(ABC):
         object.__setattr__(self.logs.service_config, "log_cleaner_dedupe_buffer_size", BYTES_PER_ENTRY * self.chance.choice(self.slots))
         with divided(self.chance.choice(DIVISIONS)):
             try:
-                with _crashing(crash):
+                with crashing(crash):
                     found = self.topic.clean(self.now_ms, force=force)
                 crash = None
-            except _Crash:
+            except Crash:
                 self.done.append(f"crash at {crash}")
                 self.restart()
                 self.topic.log.sync_ledger_with_history()
@@ -178,9 +178,9 @@ class Lives(ABC):
     def retain(self) -> None:
         """Let retention take what it takes; now and then the process dies of it, and the next one makes it good."""
         try:
-            with _crashing(self.chance.choice((None, CrashPoint.LOG_START_DECIDED, CrashPoint.SEGMENTS_REMOVED))):
+            with crashing(self.chance.choice((None, CrashPoint.LOG_START_DECIDED, CrashPoint.SEGMENTS_REMOVED))):
                 self.topic.apply_retention(self.now_ms)
-        except _Crash:
+        except Crash:
             self.done.append("crash of retention")
             self.restart()
             self.topic.apply_retention(self.now_ms)

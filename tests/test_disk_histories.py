@@ -1,7 +1,6 @@
 """Random histories without Spark: appends, transactions, cleaning, retention, crashes and two processes, against the specification.
 
-Every partition of a topic is a history of its own. What the model has appended is written as an append writes it: the data files of each
-partition go into its active segment, and one commit of the family of appends names them.
+Every partition of a topic is a history of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lastword import LogDir, arrow
-from lastword.compaction.log.segments import next_append
-from lastword.storage.delta.commit import new_token
-from lastword.storage.delta.history import CommitMetadata
-from lastword.storage.delta.snapshot import APPEND_APP_ID
-from lastword.storage.files.data_files import SliceWriter, complete
+from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.schema import DATA_SCHEMA
-from tests.lives import Lives
+from tests.lives import Crash, Lives, crashing
 from tests.model import Record
 from tests.test_model_equality import seed_of_this_run
 
@@ -30,10 +25,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lastword import Topic
-    from lastword.storage.files.data_files import DataFile
 
 _PARTITIONS: Final = 100
 _STEPS: Final = 12
+_COLUMNS: Final = {
+    "partition": pa.int32(),
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "timestamp": pa.int64(),
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int32(),
+    "sequence": pa.int32(),
+    "transactional": pa.bool_(),
+    "control": pa.string(),
+}
 
 
 class _Lives(Lives):
@@ -59,24 +64,19 @@ class _Lives(Lives):
         return LogDir(None, self.logs.location)
 
     def appended(self, drawn: Sequence[tuple[Any, ...]]) -> None:
-        log, now_ms = self.topic.log, self.now_ms
-        snapshot, decisions = log.snapshot(), log.decisions()
-        config, ends = log.config(decisions), snapshot.log_end_offsets(decisions.partitions)
-        last = snapshot.last_segments()
-        files = []
-        for partition, end in enumerate(ends):
-            rows = [one for one in self.model.logs[partition] if one.offset >= end]
-            if rows:
-                rolled = decisions.closed_offset(partition, end)
-                active = next_append(
-                    last.get(partition), config, partition=partition, log_end_offset=end, rolled_offset=rolled, now_ms=now_ms
-                )
-                files.append(_written(log.paths.log, partition, active.label, end, rows))
-        if self.chance.random() < 0.1:  # a process that dies before the commit leaves files that nobody names; the next one writes its own
-            self.done.append("crash before the commit")
-            self.appended(drawn)
-            return
-        log.commit(snapshot, family=APPEND_APP_ID, metadata=CommitMetadata(token=new_token(), kind="append"), adds=files)
+        table = pa.table(
+            {name: pa.array(column, of) for (name, of), column in zip(_COLUMNS.items(), zip(*drawn, strict=True), strict=True)}
+        )
+        crash = self.chance.choice((*[None] * 8, CrashPoint.APPEND_PLANNED, CrashPoint.APPEND_COMMITTED))
+        self._written += 1
+        try:
+            with crashing(crash):
+                self.topic.append(table, now_ms=self.now_ms, idempotency_key=str(self._written))
+        except Crash:
+            self.done.append(f"crash at {crash}")
+            self.restart()
+            again = self.topic.append(table, now_ms=self.now_ms, idempotency_key=str(self._written))
+            assert again.replayed == (crash is CrashPoint.APPEND_COMMITTED)
 
     def rows(self) -> dict[int, list[Record]]:
         found: dict[int, list[Record]] = {partition: [] for partition in range(self.model.partitions)}
@@ -88,31 +88,6 @@ class _Lives(Lives):
     def words(self) -> dict[tuple[int, bytes], tuple[int, bytes]]:
         shown = arrow.latest(self.topic.log.paths.root).select(["partition", "key", "offset", "value"]).to_pylist()
         return {(row["partition"], row["key"]): (row["offset"], row["value"]) for row in shown}
-
-
-def _written(location: str, partition: int, segment: int, slice_: int, rows: Sequence[Record]) -> DataFile:
-    """Write rows of the model as a slice."""
-    table = pa.table(
-        {
-            "offset": pa.array([one.offset for one in rows], pa.int64()),
-            "timestamp": _times([one.timestamp_ms for one in rows]),
-            "key": pa.array([one.key for one in rows], pa.binary()),
-            "value": pa.array([one.value for one in rows], pa.binary()),
-            "producer_id": pa.array([one.producer_id for one in rows], pa.int64()),
-            "producer_epoch": pa.array([one.epoch for one in rows], pa.int32()),
-            "sequence": pa.array([one.sequence for one in rows], pa.int32()),
-            "control": pa.array([one.control for one in rows], pa.string()),
-            "txn_first_offset": pa.array([one.txn_first_offset for one in rows], pa.int64()),
-            "appended_at": _times([one.appended_at_ms for one in rows]),
-        }
-    )
-    writer = SliceWriter(location, {}, partition=partition, segment=segment, slice_=slice_, codec="zstd")
-    writer.write(complete(table))
-    return writer.close()
-
-
-def _times(times_ms: Sequence[int | None]) -> pa.Array:
-    return pa.array([None if one is None else one * 1000 for one in times_ms], pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
 def _records(rows: pa.Table) -> list[Record]:

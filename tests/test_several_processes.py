@@ -34,7 +34,9 @@ _PLAIN_FEW = {"arrow 1": 4.0, "arrow 2": 6.0, "clean 5": 6.0, "retain 7": 6.0}
 class _Process:
     """One party of the storm, started again when it was killed; any other end of it is a failure."""
 
-    def __init__(self, name: str, lives_seconds: float, folder: Path, draw: random.Random, place: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, lives_seconds: float, folder: Path, draw: random.Random, *, place: str, options: Mapping[str, str]
+    ) -> None:
         self.name, self._lives_seconds, self._folder, self._draw, self._place = name, lives_seconds, folder, draw, place
         self._environment = {"LASTWORD_STORM_OPTIONS": json.dumps(dict(options))}
         self._starts = 0

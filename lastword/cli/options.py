@@ -16,9 +16,7 @@ from lastword.log_dir import LogDir
 from lastword.spark.session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Iterable, Mapping
 
 
 def _topics_beginning_with(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -76,12 +74,6 @@ def show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, l
     out.print(tables.records_table(found[:most], columns, title))
     if len(found) > most:
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
-
-
-def spark_rows(rows: DataFrame, limit: int | None, *, as_json: bool) -> Iterator[dict[str, Any]]:
-    """Return the rows of a DataFrame for `show`."""
-    most = read_limit(limit, as_json=as_json)
-    return (row.asDict(recursive=True) for row in (rows if most is None else rows.limit(most)).toLocalIterator())
 
 
 def config_pairs(config: list[str] | None) -> dict[str, object]:

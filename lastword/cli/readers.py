@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
+import polars as pl
 import typer
 
 from lastword import arrow
@@ -24,7 +25,6 @@ from lastword.cli.options import (
     out,
     read_limit,
     show,
-    spark_rows,
     tell,
     with_spark,
 )
@@ -50,17 +50,16 @@ def latest(
     log_dir: LogDirOption = "data",
 ) -> None:
     """Show the latest record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
-    rows: Iterator[dict[str, Any]]
-    if as_of is not None:
-        found = with_spark(log_dir).topic(topic).latest(as_of=_as_of(as_of), keys=key, partitions=partition)
-        rows = spark_rows(found.orderBy("partition", "key"), limit, as_json=as_json)
+    log = LogDir(None, log_dir).topic(topic).log
+    path, options = log.paths.root, log.storage_options
+    if as_of is None:
+        words = arrow.scan_latest(path, partitions=partition, keys=key, storage_options=options)
     else:
-        log = LogDir(None, log_dir).topic(topic).log
-        words = arrow.scan_latest(log.paths.root, partitions=partition, keys=key, storage_options=log.storage_options)
-        most = read_limit(limit, as_json=as_json)
-        ordered = words.sort("partition", "key")
-        rows = (ordered if most is None else ordered.head(most)).collect(engine="streaming").iter_rows(named=True)
-    show(rows, RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+        found = arrow.latest(path, as_of=_as_of(as_of), partitions=partition, keys=key, storage_options=options)
+        words = pl.DataFrame(found).lazy()
+    most, ordered = read_limit(limit, as_json=as_json), words.sort("partition", "key")
+    rows = (ordered if most is None else ordered.head(most)).collect(engine="streaming")
+    show(rows.iter_rows(named=True), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
 
 
 def changes(
@@ -77,10 +76,11 @@ def changes(
 
     Example: lastword changes fruit-prices --from '{"0": 100}' --to '{"0": 200}'
     """
-    rows = with_spark(log_dir).topic(topic).changes(_offsets(begin, "--from"), _offsets(end, "--to"), net=net)
+    log = LogDir(None, log_dir).topic(topic).log
+    vectors = _offsets(begin, "--from"), _offsets(end, "--to")
+    rows = arrow.changes(log.paths.root, *vectors, net=net, storage_options=log.storage_options)
     shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
-    found = spark_rows(rows.orderBy("partition", "offset"), limit, as_json=as_json)
-    show(found, shown, f"{topic}: changes", limit, decode, as_json=as_json)
+    show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, decode, as_json=as_json)
 
 
 def materialize(

@@ -46,7 +46,7 @@ def start_materialization(
             options=options,
             shape=shape,
             trigger=trigger,
-            begin=starting_position(log, spark, "earliest", None, options.isolation),
+            begin=starting_position(log, "earliest", None, options.isolation),
             checkpoint_location=checkpoint_location,
             clock_ms=clock_ms,
         )

@@ -38,7 +38,6 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.erasure import erase_dead_letters, rows_of_key, sweep
 from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.target import Target
 from lastword.streaming.events import logger
 from lastword.topics import decisions
 from lastword.topics.explanation import partition_reports
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from lastword.handle import Handle
     from lastword.storage.erasure import KeyRows, Swept
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.target import Target
 
 #: How often the key may come again while it is purged.
 _ROUNDS: Final = 20
@@ -122,7 +122,6 @@ class Purge:
     def __init__(self, log_dir: Handle, log: TopicLog, key: bytes, *, before_ms: int | None, now_ms: int) -> None:
         """Take what is asked for; nothing is read yet."""
         self._log_dir, self._log, self._key, self._before_ms, self._now_ms = log_dir, log, key, before_ms, now_ms
-        self._spark = log_dir.spark
         self._done = _Done()
 
     def run(self) -> PurgeReceipt:
@@ -217,7 +216,7 @@ class Purge:
         for _ in range(_TRIES):
             cleaner.locks.wait_idle(self._log, partitions)
             self._check_goes_on()
-            receipts = cleaner.clean(self._log, self._spark, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
+            receipts = cleaner.clean(self._log, self._log_dir.session, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
         self._check_goes_on()
@@ -242,6 +241,8 @@ class Purge:
     # --- what holds copies --------------------------------------------------------------------------------------------------------------
 
     def _target(self, name: str, details: Mapping[str, Any]) -> Target:
+        from lastword.storage.target import Target  # noqa: PLC0415  imports pyspark, which a purge without targets does not need
+
         topic_id, options = self._log.decisions().topic_id, self._log_dir.storage_options
         return Target(name, topic_id=topic_id, history=bool(details.get("history")), storage_options=options)
 
@@ -261,11 +262,11 @@ class Purge:
         def fenced() -> None:
             current = target.standing() or standing
             if self._lags(current.position.offsets):
-                target.fence(self._spark, current, self._log.snapshot().version)
+                target.fence(self._log_dir.spark, current, self._log.snapshot().version)
 
         retry_on_conflict(fenced)
-        self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(self._spark, wanted))
-        retry_on_conflict(lambda: target.fence(self._spark, target.standing() or standing, self._log.snapshot().version))
+        self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(self._log_dir.spark, wanted))
+        retry_on_conflict(lambda: target.fence(self._log_dir.spark, target.standing() or standing, self._log.snapshot().version))
 
     def _lags(self, offsets: Sequence[int]) -> bool:
         """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""

@@ -11,7 +11,7 @@ from enum import Enum
 class CrashPoint(str, Enum):
     """A moment between two steps of a commit."""
 
-    APPEND_PLANNED = "append: numbered, nothing written"
+    APPEND_PLANNED = "append: its files are written, no commit names them"
     DEAD_LETTERS_WRITTEN = "append: dead letters committed, the log not yet"
     PRODUCER_REGISTERED = "transaction: id and epoch are in the ledger, nothing in the log"
     MARKERS_PLANNED = "transaction: all rows committed, its markers not yet"

@@ -11,7 +11,7 @@ Values are read once, and only in files that hold a row of the answer. Polars fo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS
 from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, range_batches, schema_of, together
 from lastword.storage.reading.arrow_view import NOTHING, log_filesystem
+from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from lastword.storage.reading.arrow_view import ArrowView
 
     Longs = NDArray[np.int64]
-
-#: The columns of a last word.
-LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
 
 
 def latest(

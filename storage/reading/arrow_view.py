@@ -31,7 +31,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from lastword.compaction.errors import UnknownTopic, UserError
+from lastword.compaction.errors import UnknownTopic
 from lastword.compaction.log.restores import Restore
 from lastword.compaction.producers import Control
 from lastword.compaction.read_positions import Extent, Position
@@ -39,6 +39,7 @@ from lastword.storage.delta.history import commits_since
 from lastword.storage.delta.snapshot import Files
 from lastword.storage.files.paths import TopicPaths
 from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.reading.view import check_isolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.reading.view import View
 
     Longs = NDArray[np.int64]
 
-#: Kafka's isolation.level.
-ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 #: How many files are read at once.
 THREADS: Final = max(2, pa.cpu_count())
 #: No offsets.
@@ -129,6 +130,32 @@ class ArrowView:
         return np.flatnonzero(wanted)
 
 
+def arrow_view(log: TopicLog, view: View) -> ArrowView:
+    """Return a view, of any table version, as Arrow reads by it."""
+    files, aborted = view.snapshot.files, [NOTHING] * view.partitions
+    if view.isolation == "read_committed":
+        undecided = np.flatnonzero(
+            (files.producer_rows > 0) & (files.last_offset >= np.asarray(view.first_dirty, dtype=np.int64)[files.partition])
+        )
+        found = file_transactions(log_filesystem(log.paths.log, log.storage_options), [str(path) for path in files.path[undecided]], {})
+        for partition in range(view.partitions):
+            aborted[partition] = _union([one.aborted for one, at in zip(found, undecided, strict=True) if files.partition[at] == partition])
+    return ArrowView(
+        topic=log.name,
+        topic_id=view.topic_id,
+        location=log.paths.log,
+        storage_options=log.storage_options,
+        version=view.snapshot.version,
+        isolation=view.isolation,
+        files=files,
+        start=view.start,
+        first_dirty=view.first_dirty,
+        stable=view.end,
+        log_end=view.end,
+        aborted=tuple(aborted),
+    )
+
+
 class ArrowLog:
     """A topic's log without a JVM: asked for a view again and again, it reads only what is new."""
 
@@ -164,9 +191,7 @@ class ArrowLog:
 
     def view(self, isolation: str) -> ArrowView:
         """Return what a reader of `isolation` sees now; raise `UserError` for another isolation than `ISOLATIONS`."""
-        if isolation not in ISOLATIONS:
-            message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
-            raise UserError(message)
+        check_isolation(isolation)
         decisions = self.ledger.read()
         if decisions.topic_id != self._topic_id:  # another topic has the name now: nothing that is known holds
             self._table, self._files, self._known, self._restores, self._looked_at = None, None, {}, {}, -1

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange
 from lastword.storage.reading.dataframes import data_records, latest_records, log_records
-from lastword.storage.reading.time_travel import witnesses
+from lastword.storage.reading.time_travel import change_witnesses, check_range, witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     from lastword.storage.log.topic_log import TopicLog
 
-#: The columns of a change. `change_type` is insert, update_before, update_after or delete; a delete carries the value from before.
-CHANGE_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset", "change_type")
 _WORD: Final = ("value", "headers", "timestamp", "offset")
 
 
@@ -40,17 +37,8 @@ def changes(log: TopicLog, spark: SparkSession, begin: Sequence[int], end: Seque
     A tombstone for a key that is not there changes nothing. Raises `OffsetOutOfRange` for a vector that goes back or is not reached yet,
     `HistoryCleaned` when cleaning has removed records that the answer needs.
     """
-    _check_order(log, begin, end)
     parts = []
-    for witness in witnesses(log, begin, isolation, asked="changes from"):
-        view = witness.view
-        short = {one: end[one] for one in witness.partitions if end[one] > view.end[one]}
-        if short:
-            message = (
-                f"topic {log.name}: changes to offsets {short}: they were appended after records from offset {begin[next(iter(short))]} on "
-                f"had been cleaned (table version {view.snapshot.version + 1}); ask for net changes, or begin later"
-            )
-            raise HistoryCleaned(message)
+    for witness in change_witnesses(log, begin, end, isolation):
         rows = data_records(log_records(spark, log, witness.below(end), begin=begin)).where(F.col("key").isNotNull())
         keys = rows.select("partition", "key").distinct()
         before = latest_records(spark, log, witness.below(begin)).join(keys, ["partition", "key"], "left_semi")
@@ -70,7 +58,7 @@ def net_changes(log: TopicLog, spark: SparkSession, begin: Sequence[int], end: S
 
     A delete has offset and timestamp of the word that went: its tombstone may be gone.
     """
-    _check_order(log, begin, end)
+    check_range(log, begin, end)
     tables = []
     for name, vector in (("before", begin), ("after", end)):
         found = [latest_records(spark, log, one.below(vector)) for one in witnesses(log, vector, isolation, asked="changes")]
@@ -97,10 +85,3 @@ def _told(steps: DataFrame) -> DataFrame:
         WHEN after.value IS NOT NULL THEN array({change("insert", "after", "after")})
         ELSE array() END"""
     return steps.select("partition", "key", F.explode(F.expr(made)).alias("change")).select("partition", "key", "change.*")
-
-
-def _check_order(log: TopicLog, begin: Sequence[int], end: Sequence[int]) -> None:
-    for partition, (first, last) in enumerate(zip(begin, end, strict=True)):
-        if first > last:
-            message = f"topic {log.name}, partition {partition}: changes from offset {first} to {last}; allowed is a later one, or the same"
-            raise OffsetOutOfRange(message)

@@ -13,32 +13,25 @@ sections meet; it comes from metadata, but for the last stable offset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from pyspark.sql import functions as F
 
-from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.compaction.producers import Control
-from lastword.compaction.read_positions import Extent, Position
 from lastword.storage.delta.plan_values import by_partition
 from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS, TRANSACTION
 from lastword.storage.log.producer_states import has_producers
+from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.reading.view import View
 
-#: Kafka's isolation.level.
-ISOLATIONS: Final = ("read_committed", "read_uncommitted")
-#: The columns of a last word.
-LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
 #: The column that `flagged_aborted` adds.
 ABORTED: Final = "__aborted"
 #: Settings of a session with which Spark leaves out the rows of a file that it cannot read.
@@ -49,75 +42,6 @@ _POSITION_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
 #: Up to so many rows one task finds the newest words faster than a shuffle does.
 _ONE_TASK_ROWS: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """What a reader of `isolation` sees of the log at a snapshot: offsets `start[p]` to `end[p]` (exclusive) of each partition p.
-
-    Nothing below the log start offset, at any version: deleted records never come back. Below `first_dirty[p]` a key has at most one data
-    record, and no data of an aborted transaction is left.
-    """
-
-    topic_id: str
-    snapshot: LogSnapshot
-    isolation: str
-    start: tuple[int, ...]
-    first_dirty: tuple[int, ...]
-    end: tuple[int, ...]
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions."""
-        return len(self.start)
-
-    @property
-    def position(self) -> Position:
-        """Where a reader goes on that knows all that is seen here."""
-        version = self.snapshot.version
-        return Position(offsets=self.end, table_version=version, since_version=version, topic_id=self.topic_id)
-
-    @property
-    def extent(self) -> Extent:
-        """The log as a reader finds it; it reaches to the log end offsets, whatever is seen."""
-        ends = self.snapshot.log_end_offsets(self.partitions)
-        return Extent(topic_id=self.topic_id, table_version=self.snapshot.version, log_start_offsets=self.start, log_end_offsets=ends)
-
-    def records(self, begin: Sequence[int]) -> int:
-        """Return how many rows the files that reach past `begin` hold: at least as many as are seen from there on."""
-        files = self.snapshot.files
-        reached = (files.last_offset >= _of(begin, files.partition)) & (files.first_offset < _of(self.end, files.partition))
-        return int(files.record_count[reached].sum())
-
-    def first_slices(self, begin: Sequence[int]) -> list[int]:
-        """Return for each partition the first slice that may hold an offset from `begin` on."""
-        files = self.snapshot.files
-        found = np.full(self.partitions, np.iinfo(np.int64).max)
-        reached = files.last_offset >= _of(begin, files.partition)
-        np.minimum.at(found, files.partition[reached], files.slice[reached])
-        return [int(one) for one in found]
-
-
-def _of(values: Sequence[int], partition: NDArray[np.int64]) -> NDArray[np.int64]:
-    chosen: NDArray[np.int64] = np.asarray(values, dtype=np.int64)[partition]
-    return chosen
-
-
-def view_of(log: TopicLog, snapshot: LogSnapshot, isolation: str) -> View:
-    """Return what a reader of `isolation` sees at a snapshot; raise `UserError` for another isolation than `ISOLATIONS`."""
-    if isolation not in ISOLATIONS:
-        message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
-        raise UserError(message)
-    decisions = log.decisions_seen(snapshot)
-    ends = snapshot.log_end_offsets(decisions.partitions)
-    if isolation == "read_committed":
-        ends = log.last_stable_offsets(snapshot, decisions)
-    start = decisions.log_start_offsets()
-    checkpoints = [decisions.cleaner_checkpoint(one, as_of_version=snapshot.version) or 0 for one in range(decisions.partitions)]
-    dirty = [max(*bounds) for bounds in zip(start, checkpoints, strict=True)]
-    return View(
-        topic_id=decisions.topic_id, snapshot=snapshot, isolation=isolation, start=tuple(start), first_dirty=tuple(dirty), end=tuple(ends)
-    )
 
 
 def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequence[int] | None = None) -> DataFrame:

@@ -12,20 +12,19 @@ A version is right for an offset vector while no partition was cleaned past it. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
 from lastword.compaction.moments import instant, moment_ms
-from lastword.compaction.read_positions import as_of_version_needed
-from lastword.storage.reading.dataframes import view_of
+from lastword.compaction.read_positions import Position, as_of_version_needed, parse_offsets
+from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.storage.reading.dataframes import View
+    from lastword.storage.reading.view import View
 
 
 def version_at(log: TopicLog, as_of: object) -> int:
@@ -90,6 +89,60 @@ def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: st
         view = now if version == now.snapshot.version else _view_at(log, version, isolation, f"{asked} offsets {{{offsets}}}")
         found.append(Witness(view=view, partitions=tuple(mine)))
     return found
+
+
+def check_range(log: TopicLog, begin: Sequence[int], end: Sequence[int]) -> None:
+    """Raise `OffsetOutOfRange` for changes from an offset to an earlier one."""
+    for partition, (first, last) in enumerate(zip(begin, end, strict=True)):
+        if first > last:
+            message = f"topic {log.name}, partition {partition}: changes from offset {first} to {last}; allowed is a later one, or the same"
+            raise OffsetOutOfRange(message)
+
+
+def change_witnesses(log: TopicLog, begin: Sequence[int], end: Sequence[int], isolation: str) -> list[Witness]:
+    """Return `witnesses` of `begin` that hold every record up to `end`.
+
+    Raises `OffsetOutOfRange` for a vector that goes back or is not reached yet, `HistoryCleaned` when cleaning has removed records between
+    the two.
+    """
+    check_range(log, begin, end)
+    found = witnesses(log, begin, isolation, asked="changes from")
+    for witness in found:
+        view = witness.view
+        short = {one: end[one] for one in witness.partitions if end[one] > view.end[one]}
+        if short:
+            message = (
+                f"topic {log.name}: changes to offsets {short}: they were appended after records from offset {begin[next(iter(short))]} on "
+                f"had been cleaned (table version {view.snapshot.version + 1}); ask for net changes, or begin later"
+            )
+            raise HistoryCleaned(message)
+    return found
+
+
+def views_as_of(log: TopicLog, as_of: object, isolation: str) -> list[View]:
+    """Return views that together show what `as_of` names: a table version, a moment, an offset vector, or, by None, the newest version.
+
+    Raises `HistoryCleaned`, `OffsetOutOfRange` and `UserError` as `version_at`, `view_at` and `witnesses` do.
+    """
+    if as_of is None:
+        return [view_of(log, log.snapshot(), isolation)]
+    if not is_vector(as_of):
+        return [view_at(log, version_at(log, as_of), isolation)]
+    vector = vector_of(log, as_of, "as_of")
+    return [one.below(vector) for one in witnesses(log, vector, isolation)]
+
+
+def is_vector(as_of: object) -> bool:
+    """Tell whether something names an offset for each partition."""
+    return isinstance(as_of, (Mapping, Position)) or (isinstance(as_of, Sequence) and not isinstance(as_of, (str, bytes)))
+
+
+def vector_of(log: TopicLog, given: object, option: str) -> tuple[int, ...]:
+    """Return the offset vector that `given` names: a mapping, a sequence or a position; `UserError` naming `option` otherwise."""
+    offsets = given.offsets if isinstance(given, Position) else given
+    partitions = log.decisions().partitions
+    nowhere = [0] * partitions
+    return parse_offsets(offsets, option=option, partitions=partitions, earliest=nowhere, latest=nowhere, allow_latest=False)
 
 
 def view_at(log: TopicLog, version: int, isolation: str) -> View:

@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.validation import IGNORED_COLUMNS, ORDER_PREFIX, Column, ColumnKind, validate
-from lastword.storage.append.inputs import arrow_rows
 from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, Written
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
@@ -34,8 +32,9 @@ from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lastword.storage.append.append import AppendStats, Rows
-    from lastword.storage.append.inputs import ArrowInput
+    from pyspark.sql import DataFrame
+
+    from lastword.storage.append.append import AppendStats
     from lastword.storage.append.writing import AppendPlan
     from lastword.storage.files.data_files import DataFile
 
@@ -82,11 +81,6 @@ def _kind(data_type: T.DataType) -> ColumnKind:
     if isinstance(data_type, T.ArrayType) and data_type.simpleString() == HEADERS_TYPE:
         return ColumnKind.HEADERS
     return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
-
-
-def append_input(rows: DataFrame | ArrowInput, stats: AppendStats, *, topic: str) -> Rows:
-    """Return what is to be appended as the input of an append; raises `InvalidRecords` for what is neither a DataFrame nor Arrow."""
-    return DataFrameRows(rows, stats) if isinstance(rows, DataFrame) else arrow_rows(rows, topic=topic)
 
 
 class DataFrameRows:

@@ -23,8 +23,9 @@ from pyspark.sql import functions as F
 from lastword.compaction.errors import CommitConflict, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.reading.dataframes import latest_records, view_of
+from lastword.storage.reading.dataframes import latest_records
 from lastword.storage.reading.decoding import decoded
+from lastword.storage.reading.view import view_of
 from lastword.storage.target import Standing, register
 from lastword.streaming.events import logger
 from lastword.streaming.reading.jvm_source import streaming_frame

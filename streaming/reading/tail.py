@@ -22,7 +22,8 @@ from lastword.compaction.errors import InvalidConfiguration, ReaderBehind, Viola
 from lastword.compaction.read_positions import Loss, Position, advance, overtaken, resumed
 from lastword.compaction.readers import EXPIRATION_MS, Reader, check_reader
 from lastword.storage.log.reader_history import HistoryWatch
-from lastword.storage.reading.dataframes import ISOLATIONS, data_records, log_records, view_of
+from lastword.storage.reading.dataframes import data_records, log_records
+from lastword.storage.reading.view import ISOLATIONS, view_of
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.read_positions import Missed
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.storage.reading.dataframes import View
+    from lastword.storage.reading.view import View
 
 #: The columns of a tail: those of a last word, in the order of the log.
 TAIL_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")

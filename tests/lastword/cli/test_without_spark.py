@@ -1,4 +1,4 @@
-"""Commands that look at a log, and append files to it, without a JVM: pyspark is not even imported."""
+"""What does not stream, where neither Java nor pyspark and delta-spark are to be found."""
 
 from __future__ import annotations
 
@@ -23,15 +23,35 @@ if TYPE_CHECKING:
 
     from lastword import Topic
 
+
 _WITHOUT = """
 import sys
+
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"py4j", "delta"}:
+        if name.partition(".")[0] in {"pyspark", "py4j", "delta"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
 sys.meta_path.insert(0, Missing())
-from lastword.cli.app import main
-main()
+"""
+_COMMAND = f"{_WITHOUT}\nfrom lastword.cli.app import main\nmain()"
+_LIFE = f"""{_WITHOUT}
+from lastword import LogDir, arrow
+logs = LogDir(None, sys.argv[1])
+topic = logs.create_topic("life", partitions=2, config={{"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0}})
+topic.append([{{"key": "a", "value": "1", "partition": 0}}, {{"key": "b", "value": "1", "partition": 0}}])
+with topic.transaction("loader") as transaction:
+    transaction.append([{{"key": "a", "value": "2", "partition": 0}}])
+topic.alter_config({{"segment.bytes": "1MiB"}})
+topic.roll()
+assert [receipt.removed for receipt in topic.clean()] == [{{"superseded": 1}}]
+assert topic.delete_records({{0: 2}}) == {{0: 2}}
+assert topic.purge("a").records_removed == 1
+assert topic.verify().ok
+assert topic.explain() and topic.describe().record_count is not None and topic.receipts() and topic.pause() and topic.resume()
+assert len(arrow.latest(topic.log.paths.root)) == 0
+logs.delete_topic("life")
+assert logs.topics() == []
 """
 
 
@@ -45,8 +65,8 @@ def topic(tmp_path: Path) -> Topic:
 
 
 def _run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LASTWORD_LOG_DIR": str(tmp_path / "data"), "JAVA_HOME": "/nonexistent", "COLUMNS": "140"}
-    return subprocess.run([sys.executable, "-c", _WITHOUT, *words], capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+    environment = {**os.environ, "LASTWORD_LOG_DIR": str(tmp_path / "data"), "JAVA_HOME": "/nonexistent", "PATH": "", "COLUMNS": "140"}
+    return subprocess.run([sys.executable, "-c", _COMMAND, *words], capture_output=True, text=True, env=environment, check=False)  # noqa: S603
 
 
 def _json(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
@@ -78,6 +98,19 @@ def test_the_latest_record_of_each_key(topic: Topic, tmp_path: Path) -> None:
     assert [(row["key"], row["value"]) for row in _json(tmp_path, "latest", "fruit")] == [("grape", "2"), ("kiwi", "3")]
     assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--limit", "1")] == ["grape"]
     assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--key", "kiwi", "--key", "lime")] == ["kiwi"]
+
+
+def test_the_past_and_what_changed_since(topic: Topic, tmp_path: Path) -> None:
+    """As of a table version; from one offset vector to another."""
+    assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--as-of", "1")] == ["grape"]
+    offsets = ("--from", '{"0": 1, "1": 0}', "--to", '{"0": 3, "1": 1}')
+    found = _json(tmp_path, "changes", "fruit", *offsets)
+    assert [(row["key"], row["change_type"], row["value"]) for row in found] == [
+        ("grape", "insert", "2"),
+        ("lime", "delete", "1"),
+        ("kiwi", "insert", "3"),
+    ]
+    assert len(_json(tmp_path, "changes", "fruit", *offsets, "--net")) == 3
 
 
 def test_verify_and_dead_letters(topic: Topic, tmp_path: Path) -> None:
@@ -117,4 +150,10 @@ def test_files_are_appended_and_one_that_cannot_be_read_appends_nothing(topic: T
 def test_other_commands_need_no_jvm_either(topic: Topic, tmp_path: Path, words: list[str]) -> None:
     """They end well."""
     done = _run(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_topic_lives_without_spark(tmp_path: Path) -> None:
+    """Appends, a transaction, a cleaning, a deletion, a purge, the end."""
+    done = subprocess.run([sys.executable, "-c", _LIFE, str(tmp_path / "logs")], capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stderr

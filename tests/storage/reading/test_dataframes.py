@@ -12,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from lastword import arrow
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
 from tests.pictures import HOUR_MS, T0, rows, text, vacuum
 
@@ -51,11 +52,11 @@ def test_the_past_is_asked_by_version_moment_or_offsets_before_and_after_cleanin
 
     asked: list[Any] = [{0: 3}, version, moment, moment.isoformat(), {0: 5}, {0: 1}, {0: 7}, None]
     right = ["a=2 b=1", "a=2 b=1", "a=2 b=1", "a=2 b=1", "a=2 c=1", "a=1", "a=3 c=1 d=1", "a=3 c=1 d=1"]
-    assert [words(topic.latest(as_of=one)) for one in asked] == right
+    assert [words_as_of(topic, one) for one in asked] == right
     topic.clean(now_ms=T0)
-    assert [words(topic.latest(as_of=one)) for one in asked] == right
+    assert [words_as_of(topic, one) for one in asked] == right
     topic.clean(now_ms=T0 + HOUR_MS)
-    assert [words(topic.latest(as_of=one)) for one in asked] == right
+    assert [words_as_of(topic, one) for one in asked] == right
     assert topic.records(as_of=version).count() == 3
 
 
@@ -67,22 +68,15 @@ def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, 
     topic.clean(now_ms=T0)
     vacuum(topic, spark)
 
-    with pytest.raises(HistoryCleaned, match=r"as_of offsets \{0: 2\}: cleaning has passed that point, and VACUUM took 1 of the"):
-        topic.latest(as_of={0: 2})
-    with pytest.raises(HistoryCleaned, match=rf"as_of table version {version}: cleaning has passed that point"):
-        topic.latest(as_of=version)
-    assert words(topic.latest(as_of={0: 3})) == "a=2 b=1"
-    with pytest.raises(OffsetOutOfRange, match=r"partition 0: as_of offset 9; allowed is up to 4 \(last stable offset\)"):
-        topic.latest(as_of={0: 9})
-    with pytest.raises(UserError, match=r"as_of = 99: allowed are the table versions 0 to"):
-        topic.latest(as_of=99)
-    with pytest.raises(HistoryCleaned, match="the history of the log begins at"):
-        topic.latest(as_of=datetime.now(timezone.utc) - timedelta(days=1))
-    with pytest.raises(UserError, match=r"as_of = 'noon': allowed is a table version, a datetime"):
-        topic.latest(as_of="noon")
+    _refused(topic, {0: 2}, HistoryCleaned, r"as_of offsets \{0: 2\}: cleaning has passed that point, and VACUUM took 1 of the")
+    _refused(topic, version, HistoryCleaned, rf"as_of table version {version}: cleaning has passed that point")
+    assert words_as_of(topic, {0: 3}) == "a=2 b=1"
+    _refused(topic, {0: 9}, OffsetOutOfRange, r"partition 0: as_of offset 9; allowed is up to 4 \(last stable offset\)")
+    _refused(topic, 99, UserError, r"as_of = 99: allowed are the table versions 0 to")
+    _refused(topic, datetime.now(timezone.utc) - timedelta(days=1), HistoryCleaned, "the history of the log begins at")
+    _refused(topic, "noon", UserError, r"as_of = 'noon': allowed is a table version, a datetime")
     topic.delete_records({0: 3}, now_ms=T0)
-    with pytest.raises(HistoryCleaned, match=r"partition 0: as_of offset 2 was deleted; the log starts at 3"):
-        topic.latest(as_of={0: 2})
+    _refused(topic, {0: 2}, HistoryCleaned, r"partition 0: as_of offset 2 was deleted; the log starts at 3")
 
 
 def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: Topic, spark: SparkSession) -> None:
@@ -94,7 +88,7 @@ def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: Topic, spark:
     assert words(topic.latest()) == "a=2 b=1"
     append(topic, spark, "a=3")
     assert words(topic.latest()) == "a=3 b=1"
-    assert words(topic.latest(as_of={0: 2})) == "a=1 b=1"
+    assert words_as_of(topic, {0: 2}) == "a=1 b=1"
 
 
 def test_the_clean_section_is_not_shuffled(topic: Topic, spark: SparkSession) -> None:
@@ -170,16 +164,16 @@ def test_changes_carry_the_values_from_before(topic: Topic, spark: SparkSession)
         "6 a=2 update_before", "6 a=3 update_after", "7 b=2 insert",
     ]  # fmt: skip
     net = ["4 c=1 insert", "6 a=1 update_before", "6 a=3 update_after", "7 b=1 update_before", "7 b=2 update_after"]
-    assert told(topic.changes({0: 2}, {0: 8})) == every
-    assert told(topic.changes({0: 2}, {0: 8}, net=True)) == net
-    assert told(topic.changes({0: 2}, {0: 2})) == []
-    assert told(topic.changes({0: 0}, {0: 8}, net=True)) == ["4 c=1 insert", "6 a=3 insert", "7 b=2 insert"]
-    assert told(topic.changes({0: 2}, {0: 4}, net=True)) == ["1 b=1 delete", "2 a=1 update_before", "2 a=2 update_after"]
+    assert told(topic, {0: 2}, {0: 8}) == every
+    assert told(topic, {0: 2}, {0: 8}, net=True) == net
+    assert told(topic, {0: 2}, {0: 2}) == []
+    assert told(topic, {0: 0}, {0: 8}, net=True) == ["4 c=1 insert", "6 a=3 insert", "7 b=2 insert"]
+    assert told(topic, {0: 2}, {0: 4}, net=True) == ["1 b=1 delete", "2 a=1 update_before", "2 a=2 update_after"]
 
     topic.roll(now_ms=T0)
     topic.clean(now_ms=T0)
-    assert told(topic.changes({0: 2}, {0: 8})) == every
-    assert told(topic.changes({0: 2}, {0: 8}, net=True)) == net
+    assert told(topic, {0: 2}, {0: 8}) == every
+    assert told(topic, {0: 2}, {0: 8}, net=True) == net
 
 
 def test_changes_that_cleaning_took_are_refused(topic: Topic, spark: SparkSession) -> None:
@@ -193,19 +187,39 @@ def test_changes_that_cleaning_took_are_refused(topic: Topic, spark: SparkSessio
     ):
         topic.changes({0: 2}, {0: 5})
     net = ["3 a=1 update_before", "3 a=3 update_after", "4 b=1 update_before", "4 b=2 update_after"]
-    assert told(topic.changes({0: 2}, {0: 5}, net=True)) == net
+    assert told(topic, {0: 2}, {0: 5}, net=True) == net
     vacuum(topic, spark)
     with pytest.raises(HistoryCleaned, match="VACUUM took"):
         topic.changes({0: 2}, {0: 5}, net=True)
-    assert told(topic.changes({0: 4}, {0: 5})) == ["4 b=1 update_before", "4 b=2 update_after"]
+    assert told(topic, {0: 4}, {0: 5}) == ["4 b=1 update_before", "4 b=2 update_after"]
     with pytest.raises(OffsetOutOfRange, match="changes from offset 5 to 4"):
         topic.changes({0: 5}, {0: 4})
 
 
-def told(changes: DataFrame) -> list[str]:
-    """Return changes as `offset key=value change_type`, in the order of the log."""
-    found = changes.orderBy("offset", F.col("change_type") != "update_before").collect()
-    return [f"{row['offset']} {text(row['key'])}={text(row['value'])} {row['change_type']}" for row in found]
+def told(topic: Topic, begin: dict[int, int], end: dict[int, int], *, net: bool = False) -> list[str]:
+    """Return changes as `offset key=value change_type`, in the order of the log; Spark and Arrow say the same."""
+    found = topic.changes(begin, end, net=net).orderBy("offset", F.col("change_type") != "update_before")
+    by_arrow = arrow.changes(topic.log.paths.root, begin, end, net=net)
+    columns = ["offset", "key", "value", "headers", "change_type", "partition"]
+    assert by_arrow.select(columns).to_pylist() == found.toArrow().select(columns).to_pylist()
+    rows = by_arrow.to_pylist()
+    return [f"{row['offset']} {text(row['key'])}={text(row['value'])} {row['change_type']}" for row in rows]
+
+
+def words_as_of(topic: Topic, as_of: Any) -> str:
+    """Return the last words of the past as a picture; Spark and Arrow say the same."""
+    by_arrow = arrow.latest(topic.log.paths.root, as_of=as_of).to_pylist()
+    found = words(topic.latest(as_of=as_of))
+    assert " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in by_arrow)) == found
+    return found
+
+
+def _refused(topic: Topic, as_of: Any, error: type[UserError], message: str) -> None:
+    """See that Spark and Arrow refuse a question about the past with the same message."""
+    with pytest.raises(error, match=message):
+        topic.latest(as_of=as_of)
+    with pytest.raises(error, match=message):
+        arrow.latest(topic.log.paths.root, as_of=as_of)
 
 
 def _plan(table: DataFrame) -> str:
