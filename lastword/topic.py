@@ -264,7 +264,7 @@ class Topic:
         """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset.
 
         Only of some `partitions` or `keys` (strings are UTF-8) when they are given; `value` decoded as `value_format` says (json, avro,
-        utf8; see `lastword.storage.reading.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601
+        utf8; see `lastword.streaming.reading.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601
         text, by the time of the Delta commits), or an offset vector {partition: offset}, which shows what the records below those
         offsets said. Raises
         `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not

@@ -1,9 +1,9 @@
 """The log on Delta: its tables, every read and every commit of them.
 
 ```
- verify  erasure  target      checks invariants; erases a key; a table that follows a topic
+ verify  erasure              checks invariants; erases a key
  key_search                   finds a key in data files
- reading/                     records, latest, changes, time travel: DataFrames, and the same as Arrow without a JVM
+ reading/                     records, latest, changes, time travel, as Arrow
  cleaning/                    a round of cleaning, retention, merging of small files
  append/                      validation, partitioning, numbering, dead letters, transactions
  log/                         one topic's log: snapshot, config, producer states, upkeep
@@ -12,5 +12,5 @@
  files/                       schemas and paths
 ```
 
-A package imports only those below it.
+No Spark: nothing here imports pyspark. A package imports only those below it.
 """

@@ -1,9 +1,9 @@
-"""Everything that is a streaming query, on Spark Structured Streaming.
+"""Everything that is Spark: streaming queries, tasks on executors, DataFrames.
 
 ```
  source ──► append/query    foreachBatch: every micro-batch is one Delta commit       append/sources, append/kafka_topics
  ticker ──► cleaning/       foreachBatch on a ticker: rounds of cleaning, retention, upkeep
- log    ──► reading/        tail, materialized tables, the JVM-side source
+ log    ──► reading/        DataFrames, tail, materialized tables, the JVM-side source
  events, metrics            what all of them report
 ```
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lastword.compaction.errors import UserError
-from lastword.storage.target import Target
 from lastword.streaming.reading.materialize import materialize_into, materialize_table
+from lastword.streaming.reading.target import Target
 from lastword.topics.positions import starting_position
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from lastword.handle import Handle
     from lastword.storage.erasure import KeyRows, Swept
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.storage.target import Target
+    from lastword.streaming.reading.target import Target
 
 #: How often the key may come again while it is purged.
 _ROUNDS: Final = 20
@@ -241,7 +241,7 @@ class Purge:
     # --- what holds copies --------------------------------------------------------------------------------------------------------------
 
     def _target(self, name: str, details: Mapping[str, Any]) -> Target:
-        from lastword.storage.target import Target  # noqa: PLC0415  imports pyspark, which a purge without targets does not need
+        from lastword.streaming.reading.target import Target  # noqa: PLC0415  imports pyspark, which a purge without targets does not need
 
         topic_id, options = self._log.decisions().topic_id, self._log_dir.storage_options
         return Target(name, topic_id=topic_id, history=bool(details.get("history")), storage_options=options)

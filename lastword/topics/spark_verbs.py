@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from lastword.storage.reading.changes import changes as every_change
-from lastword.storage.reading.changes import net_changes
-from lastword.storage.reading.dataframes import data_records, latest_records, log_records
-from lastword.storage.reading.decoding import decoded
 from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.streaming.append.query import Grouping, start_append_query, stop_append_queries
+from lastword.streaming.reading.changes import changes as every_change
+from lastword.streaming.reading.changes import net_changes
+from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
+from lastword.streaming.reading.decoding import decoded
 from lastword.streaming.reading.jvm_source import streaming_frame
 from lastword.streaming.reading.materialize import Shape
 from lastword.streaming.reading.tail import Tail, TailOptions

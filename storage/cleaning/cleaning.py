@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-    from pyspark.sql import SparkSession
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
     from lastword.compaction.planning.throttle import Pace
+    from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
 
@@ -57,7 +57,7 @@ class Cleaning:
     def __init__(
         self,
         log: TopicLog,
-        spark: SparkSession | None,
+        cluster: Cluster | None,
         plan: CleaningPlan,
         snapshot: LogSnapshot,
         *,
@@ -66,7 +66,7 @@ class Cleaning:
         pace: Pace | None = None,
     ) -> None:
         """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time."""
-        self.log, self.spark, self.plan, self.snapshot, self.slots = log, spark, plan, snapshot, slots
+        self.log, self.cluster, self.plan, self.snapshot, self.slots = log, cluster, plan, snapshot, slots
         self.pace = pace or Unlimited()
         self.decisions = log.decisions_seen(snapshot)
         self.config = log.config(self.decisions)
@@ -109,7 +109,7 @@ class Cleaning:
         self._check_order()
         places = self._places()
         tasks = [self._task(plan, places[partition], writes=writes) for partition, plan in self.chosen.items()]
-        cleaned = run_tasks(tasks, self, spark=self.spark, parallelism=self.parallelism)
+        cleaned = run_tasks(tasks, self, cluster=self.cluster, parallelism=self.parallelism)
         if writes:
             for one in cleaned:
                 self._check_counts(one)

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-    from pyspark.sql import SparkSession
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.planning.throttle import Pace
+    from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.cleaning.slices import Progress
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
@@ -97,7 +97,7 @@ def merge_small_files(
     *,
     now_ms: int,
     pace: Pace,
-    spark: SparkSession | None = None,
+    cluster: Cluster | None = None,
     parallelism: int | None = None,
 ) -> int:
     """Merge the slices of partitions in one commit, and return in how many segments there were any to merge.
@@ -128,7 +128,7 @@ def merge_small_files(
         )
         for run in runs
     ]
-    written = run_tasks(tasks, pace, spark=spark, parallelism=parallelism)
+    written = run_tasks(tasks, pace, cluster=cluster, parallelism=parallelism)
     removes = np.zeros(len(files.partition), dtype=np.bool_)
     removes[np.concatenate(runs)] = True
     log.commit(

@@ -4,6 +4,6 @@
  snapshot   a table version as arrays (no Spark job)      history    the commits and what each carries
  following  the next snapshot from the one before         crash_points   moments at which tests crash
  commit     the only way to commit to a table of ours     small_tables   commits to the ledger and the dead letters
- footers    what records take in a file                        plan_values  numbers of a partition in a Spark plan
+ footers    what records take in a file
 ```
 """

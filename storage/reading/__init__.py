@@ -1,8 +1,9 @@
-"""Reading a log, in Spark and without it.
+"""Reading a log without Spark; `lastword.streaming.reading` reads by the same views.
 
 ```
- Spark     dataframes   changes   time_travel   decoding
- Arrow     arrow_view (what a reader sees)   arrow_rows   arrow_ranges   arrow_frames      no JVM
- sql       the same fold as one query for other engines
+ view          what a reader of an isolation level sees at a table version
+ time_travel   which versions answer a question about the past
+ arrow_view    a view as Arrow reads by it      arrow_rows   arrow_ranges   arrow_frames   arrow_changes
+ sql           the same fold as one query for other engines
 ```
 """

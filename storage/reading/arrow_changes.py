@@ -1,4 +1,4 @@
-"""What changed between two offset vectors, without a JVM: the rows of `lastword.storage.reading.changes`, by Polars."""
+"""What changed between two offset vectors, without a JVM: the rows of `lastword.streaming.reading.changes`, by Polars."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCHEMA: Final = pa.schema([*arrow_rows.schema_of(CHANGE_COLUMNS[:-1]), ("change
 
 
 def changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isolation: str) -> pa.Table:
-    """Return every change from `begin` to `end` (exclusive) by partition and offset; as `lastword.storage.reading.changes.changes`."""
+    """Return every change from `begin` to `end` (exclusive) by partition and offset; as `lastword.streaming.reading.changes.changes`."""
     parts = []
     for witness in change_witnesses(log, begin, end, isolation):
         view = arrow_view(log, witness.below(end))
@@ -36,7 +36,7 @@ def changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isolatio
 
 
 def net_changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isolation: str) -> pa.Table:
-    """Return what the keys say at `end` and did not say at `begin`; as `lastword.storage.reading.changes.net_changes`."""
+    """Return what the keys say at `end` and did not say at `begin`; as `lastword.streaming.reading.changes.net_changes`."""
     check_range(log, begin, end)
     tables = []
     for name, vector in (("before", begin), ("after", end)):

@@ -6,7 +6,7 @@
  rows of a key           │ at most one │ any    │
 ```
 
-DataFrames (`lastword.storage.reading.dataframes`) and Arrow (`lastword.storage.reading.arrow_view`) read by it.
+DataFrames (`lastword.streaming.reading.dataframes`) and Arrow (`lastword.storage.reading.arrow_view`) read by it.
 """
 
 from __future__ import annotations

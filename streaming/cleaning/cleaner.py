@@ -28,6 +28,7 @@ from lastword.storage.cleaning.retention import remove_segments
 from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
+from lastword.streaming.cleaning.cluster import SparkCluster
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.pacing import PacedTurn
 from lastword.streaming.cleaning.partition_locks import PARTITION_LOCKS
@@ -88,7 +89,7 @@ class Cleaner:
     def preview(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that one round would write, without writing anything (the dry run)."""
         plan, snapshot = self.plan(log, now_ms=now_ms, force=force)
-        return Cleaning(log, spark, plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
+        return Cleaning(log, _cluster(spark), plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
 
     def _logs(self, log: TopicLog, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and say once of which nothing is known."""
@@ -249,7 +250,7 @@ class Cleaner:
     ) -> list[CleaningReceipt]:
         began = time.monotonic()
         slots, pace = map_slots(self.config), self._pace(log, pacing)
-        receipts = Cleaning(log, spark, plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
+        receipts = Cleaning(log, _cluster(spark), plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         chosen = [one.log.partition for one in plan.chosen]
         record_success(log, chosen, table_version=snapshot.version, now_ms=plan.now_ms)
@@ -329,7 +330,9 @@ class Cleaner:
                 logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     pace = self._pace(log, pacing)
-                    return merge_small_files(log, snapshot, logs, now_ms=now_ms, pace=pace, spark=spark, parallelism=self._parallelism)
+                    return merge_small_files(
+                        log, snapshot, logs, now_ms=now_ms, pace=pace, cluster=_cluster(spark), parallelism=self._parallelism
+                    )
 
         merged, failure = _together_or_apart(log, once)
         if failure is not None:
@@ -402,6 +405,10 @@ def _together_or_apart(log: TopicLog, once: Callable[[int | None], T]) -> tuple[
         except Exception as error:  # noqa: BLE001  as above
             failure = failure or error
     return done, failure
+
+
+def _cluster(spark: SparkSession | None) -> SparkCluster | None:
+    return None if spark is None else SparkCluster(spark)
 
 
 def report_cleaned(receipt: CleaningReceipt) -> None:

@@ -1,1 +1,7 @@
-"""Streams out of a topic: the tail, its source for Spark, and tables that follow the topic."""
+"""A log as DataFrames and as streams.
+
+```
+ dataframes   records and last words     changes   what changed     decoding   values with a schema
+ tail         a streaming DataFrame      jvm_source   its source    materialize, target   tables that follow a topic
+```
+"""

@@ -3,7 +3,7 @@
 ```
  start      where does the target stand?   nowhere → bootstrap, in one commit
             tail from there
- span       read it, apply it, move the position: one commit of the target          lastword.storage.target
+ span       read it, apply it, move the position: one commit of the target          lastword.streaming.reading.target
 ```
 
 After each step the table is exactly what `latest()` says at the position (`TailOptions.consistent`).
@@ -23,13 +23,13 @@ from pyspark.sql import functions as F
 from lastword.compaction.errors import CommitConflict, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.reading.dataframes import latest_records
-from lastword.storage.reading.decoding import decoded
 from lastword.storage.reading.view import view_of
-from lastword.storage.target import Standing, register
 from lastword.streaming.events import logger
+from lastword.streaming.reading.dataframes import latest_records
+from lastword.streaming.reading.decoding import decoded
 from lastword.streaming.reading.jvm_source import streaming_frame
 from lastword.streaming.reading.tail import Tail
+from lastword.streaming.reading.target import Standing, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from lastword.compaction.read_positions import Position
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.storage.target import Target
     from lastword.streaming.reading.tail import Span, TailOptions
+    from lastword.streaming.reading.target import Target
 
     #: What a sink of one's own is: (newest record of each key, position after them).
     Sink = Callable[[DataFrame, Position], None]

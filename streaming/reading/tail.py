@@ -22,9 +22,9 @@ from lastword.compaction.errors import InvalidConfiguration, ReaderBehind, Viola
 from lastword.compaction.read_positions import Loss, Position, advance, overtaken, resumed
 from lastword.compaction.readers import EXPIRATION_MS, Reader, check_reader
 from lastword.storage.log.reader_history import HistoryWatch
-from lastword.storage.reading.dataframes import data_records, log_records
 from lastword.storage.reading.view import ISOLATIONS, view_of
 from lastword.streaming.events import logger
+from lastword.streaming.reading.dataframes import data_records, log_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -165,7 +165,7 @@ def test_records_and_latest_are_shown_in_order_and_as_json_lines(lastword: Shell
     assert places("--partition", "1") == [(1, 0), (1, 1)]
     assert places("--from-offset", "1") == [(0, 1), (0, 2), (1, 1)]
     assert places("--partition", "0", "--from-offset", "1", "--limit", "1") == [(0, 1)]
-    assert places("--partition", "9") == []
+    assert "no partition 9: allowed is 0 to 1" in lastword.error(UserError, "records", "fruit", "--partition", "9")
     decoded = lastword.json("records", "fruit", "--decode", "json")
     assert [row["value"] for row in decoded] == [{"price": 1.5}, "plain", None, [1, 2], "text"]
     newest = lastword.json("latest", "fruit", "--decode", "json")

@@ -21,7 +21,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.key_search import KeySearch, WantedKey
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.target import Target
+from lastword.streaming.reading.target import Target
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 from tests.lastword.cli.test_cli import Shell
 from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, log, rows

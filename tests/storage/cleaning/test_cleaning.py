@@ -327,7 +327,7 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
     topic.delete_records({0: 2}, now_ms=T0)
     cleaned = history(topic)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
-        Cleaning(topic.log, spark, plan, snapshot, slots=100).run()
+        Cleaning(topic.log, None, plan, snapshot, slots=100).run()
     assert history(topic) == cleaned == ["2 b=1"]
     assert len(topic.receipts()) == 1
 
@@ -341,7 +341,7 @@ def test_a_plan_that_a_restore_overtook_is_refused(spark: SparkSession, logs: Lo
     plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
-        Cleaning(topic.log, spark, plan, snapshot, slots=100).run()
+        Cleaning(topic.log, None, plan, snapshot, slots=100).run()
     assert history(topic) == ["0 a=1", "1 a=2"]
 
 

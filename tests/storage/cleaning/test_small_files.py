@@ -12,13 +12,14 @@ from lastword import LogDir
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import next_append
 from lastword.compaction.planning.throttle import Unlimited
-from lastword.storage.cleaning import runner, small_files
+from lastword.storage.cleaning import small_files
 from lastword.storage.delta.history import commit_actions
 from lastword.storage.files import data_files
 from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.log.partition_logs import partition_logs
+from lastword.streaming.cleaning.cluster import SparkCluster
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -209,7 +210,7 @@ def test_tasks_of_a_cluster_come_back_in_order_and_name_a_damaged_file(spark: Sp
         )
         for number in range(3)
     ]
-    done = runner._on_cluster(tasks, spark, None)  # noqa: SLF001  a session in this process has no executors
+    done = SparkCluster(spark).run(tasks, None)
     assert [[one.first_offset for one in each] for each in done] == [[0], [4], [8]]
     with pytest.raises(CorruptLog, match=r"missing\.parquet cannot be read"):
-        runner._on_cluster([tasks[0], replace(tasks[1], paths=("missing.parquet",))], spark, None)  # noqa: SLF001  as above
+        SparkCluster(spark).run([tasks[0], replace(tasks[1], paths=("missing.parquet",))], None)

@@ -9,10 +9,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict, UserError
-from lastword.storage import target
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.target import Target
+from lastword.streaming.reading import target
+from lastword.streaming.reading.target import Target
 from tests.pictures import T0, rows, text
 
 if TYPE_CHECKING:

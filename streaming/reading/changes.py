@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lastword.storage.reading.dataframes import data_records, latest_records, log_records
 from lastword.storage.reading.time_travel import change_witnesses, check_range, witnesses
+from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

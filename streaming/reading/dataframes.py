@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.compaction.producers import Control
-from lastword.storage.delta.plan_values import by_partition
 from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS, TRANSACTION
 from lastword.storage.log.producer_states import has_producers
 from lastword.storage.reading.view import LATEST_COLUMNS
+from lastword.streaming.reading.by_partition import by_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
