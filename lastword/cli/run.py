@@ -45,17 +45,20 @@ def append(
     as_json: Json = False,
     log_dir: LogDirOption = "data",
 ) -> None:
-    """Append Parquet or Arrow files that hold key and value; or, with --path, new files of any format by a streaming query.
+    """Append Parquet or Arrow files that hold key and value (append fruit-prices monday.parquet), or new files by a query with --path.
 
     FILES are appended one commit each, without a JVM. With --path each file is appended exactly once, also after a crash.
 
-    Examples: lastword append fruit-prices monday.parquet;
-    lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
+    Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
     """
     if bool(files) == bool(path):
         subject = "the command line"
         allowed = "either FILES (Parquet or Arrow, with the columns key and value), or --path with --key"
         raise InvalidConfiguration(subject, [Violation(key="FILES", value=" ".join(map(str, files or [])) or "nothing", allowed=allowed)])
+    if path and not key:
+        subject = "the command line"
+        allowed = "at least one column of the files, which are the key: --key COLUMN"
+        raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
     if files:
         grown = _append_files(LogDir(None, log_dir).topic(topic), files, idempotency_key)
         tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)

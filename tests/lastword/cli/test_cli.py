@@ -315,7 +315,8 @@ def test_a_mistake_is_one_clear_message(lastword: Shell, logs: LogDir) -> None:
     assert "topics copy fruit NEW" in lastword.error(InvalidConfiguration, "topics", "alter", "fruit", "--config", "partitions=2")
     assert "--decode = yaml: utf8 or json" in lastword.error(InvalidConfiguration, "records", "fruit", "--decode", "yaml")
     assert "cannot read" in lastword.error(UserError, "run", "--config", "none.toml")
-    for wrong in (("append", "fruit", "--path", "x"), ("records", "fruit", "--limit", "0"), ("records",), ("record",)):
+    assert "--key = nothing: at least one column" in lastword.error(InvalidConfiguration, "append", "fruit", "--path", "x")
+    for wrong in (("records", "fruit", "--limit", "0"), ("records",), ("record",)):
         assert lastword.run(*wrong).exit_code == 2, "what the words themselves get wrong"
     assert lastword("topics", "list") == "fruit\n"
     assert dict(logs.topic("fruit").describe().overrides) == {}
