@@ -17,7 +17,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,20 +31,22 @@ from lastword.storage.append.dead_letters import dead_letters_of, write_dead_let
 from lastword.storage.files.data_files import SliceWriter, complete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from lastword.compaction.log.segments import ActiveSegment
     from lastword.compaction.producers import Control, ProducerStamp, ProducerState
     from lastword.compaction.rows.numbering import Compression, SegmentLimits, SlicePart
-    from lastword.compaction.rows.validation import Column, InputRules
+    from lastword.compaction.rows.validation import Column, InputRules, Validated
     from lastword.storage.append.dead_letters import LetterOrigin
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.files.row_files import RowFile
 
+T = TypeVar("T")
+U = TypeVar("U")
 #: So many rows are validated at a time.
-_BATCH_ROWS: Final = 2**17
+_BATCH_ROWS: Final = 2**16
 #: From so many bytes on, a table of many chunks is not copied into one.
 _MAX_COMBINED_BYTES: Final = 2**30
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
@@ -289,14 +291,13 @@ class ArrowRows:
         refusals = Refusals(plan)
         appends: dict[int, PartitionAppend] = {}
         parts: dict[int, list[SliceRows]] = {}
-        for batch in self._batches(plan):
-            validated = validate(batch, plan.rules)
-            rows, refused = validated.rows, np.flatnonzero(validated.code)
+        for validated, divided in _in_threads(lambda batch: _divided(batch, plan), self._batches(plan)):
+            refused = np.flatnonzero(validated.code)
             if len(refused):
                 listed = refused.tolist()
                 reasons = [validated.reason(row).value for row in listed]
-                refusals.add(rows, refused, reasons, [validated.details[row] for row in listed])
-            for partition, mine in by_partition(rows, validated.code == 0):
+                refusals.add(validated.rows, refused, reasons, [validated.details[row] for row in listed])
+            for partition, mine in divided:
                 append = appends.setdefault(partition, PartitionAppend(plan, partition, refusals))
                 parts.setdefault(partition, []).extend(append.take(mine))
         refusals.check()
@@ -314,6 +315,21 @@ class ArrowRows:
                 table = table.take(at)
         batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_BATCH_ROWS)
         return batches
+
+
+def _divided(batch: pa.RecordBatch, plan: AppendPlan) -> tuple[Validated, list[tuple[int, pa.RecordBatch]]]:
+    """Return a batch as validated rows, and those that are not refused by partition."""
+    validated = validate(batch, plan.rules)
+    return validated, by_partition(validated.rows, validated.code == 0)
+
+
+def _in_threads(do: Callable[[T], U], each: Sequence[T]) -> Iterator[U]:
+    """Yield what a function makes of each of some things, in their order; several are worked on at once."""
+    if len(each) <= 1:
+        yield from map(do, each)
+        return
+    with ThreadPoolExecutor(min(len(each), 2 * (os.cpu_count() or 1)), "append") as threads:
+        yield from threads.map(do, each)
 
 
 def _ascending(table: pa.Table, order: Sequence[str]) -> pa.Array:
@@ -342,10 +358,7 @@ def by_partition(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> list[tuple[i
 def _write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:
     """Write the slices of several partitions, a thread a partition: each flushes its own files."""
     there = sorted((partition, mine) for partition, mine in parts.items() if mine)
-    if len(there) <= 1:
-        return [file for partition, mine in there for file in write_parts(plan, partition, mine)]
-    with ThreadPoolExecutor(min(len(there), 2 * (os.cpu_count() or 1)), "append") as threads:
-        return [file for files in threads.map(lambda one: write_parts(plan, *one), there) for file in files]
+    return [file for files in _in_threads(lambda one: write_parts(plan, *one), there) for file in files]
 
 
 def write_markers(plan: AppendPlan, first_offsets: Mapping[int, int], control: Control, *, producer_id: int, epoch: int) -> list[DataFile]:

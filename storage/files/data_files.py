@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES: Final = 16 * 2**20
 ROW_GROUP_ROWS: Final = 2**17
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: No offset comes twice in a file, and hardly a value does: a dictionary of them is built and thrown away.
-_DICTIONARY_COLUMNS: Final = [name for name in DATA_SCHEMA.names if name not in {"offset", "value", "headers"}]
+#: No offset comes twice in a file, and few keys and values do: a dictionary of them is built and thrown away.
+_DICTIONARY_COLUMNS: Final = [name for name in DATA_SCHEMA.names if name not in {"offset", "key", "value", "headers"}]
 _CODECS: Final[Mapping[str, Mapping[str, Any]]] = {
     # zstd's first level makes files as small as its third, in four fifths of the time that an append takes.
     "zstd": {"compression": "zstd", "compression_level": 1},

@@ -55,6 +55,7 @@ class Kind(str, Enum):
     TARGET = "target"
     LOOKED = "looked"
     FAILURE = "failure"
+    CLAIM = "claim"
 
 
 #: What a RESTORE of the log makes void.
@@ -86,6 +87,14 @@ class Producer:
     query: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """That a cleaner works on the topic, until a moment by the wall clock (`lastword.streaming.cleaning.claims`)."""
+
+    owner: str
+    until_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
     """What the ledger says today: every decision folded, newest last.
@@ -112,6 +121,7 @@ class Decisions:
     purges: Mapping[int, Sequence[Decision]]
     targets: Mapping[str, Mapping[str, Any]]
     failures: Mapping[int, Decision]
+    claim: Claim | None
     looked_at_version: int
     sequence: int
 
@@ -213,6 +223,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
     schemas: dict[str, Mapping[str, Any]] = {}
     producers: dict[str, Producer] = {}
     readers: dict[str, Reader] = {}
+    claim: Claim | None = None
     for row in ordered:
         match row.kind:
             case Kind.CONFIG:
@@ -223,6 +234,8 @@ def fold(rows: Iterable[Decision]) -> Decisions:
                 mirror = dict(row.details)
             case Kind.SCHEMA if row.name is not None:
                 schemas[row.name] = dict(row.details)
+            case Kind.CLAIM:
+                claim = Claim(row.details["owner"], row.details["until_ms"])
             case Kind.PRODUCER if row.name is not None:
                 producers[row.name] = Producer(**row.details, since_ms=row.time_ms)
             case Kind.READER if row.name is not None:
@@ -246,6 +259,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         purges=_by_partition(ordered, Kind.PURGE),
         targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
         failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
+        claim=claim,
         cleanings=_receipts(ordered),
         starts=_by_partition(ordered, Kind.START),
         pauses={
@@ -281,12 +295,13 @@ def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, 
     """Return the decisions that still hold, in order, and all younger ones that a RESTORE may yet make void, or let hold again.
 
     Of those, only what is old itself takes the place of something old. None is of a transactional.id that is `forgotten`; a reader is
-    forgotten when it was dropped, or had expired before the moment; failures that a success ended are forgotten.
+    forgotten when it was dropped, or had expired before the moment; failures that a success ended are forgotten, and a released claim.
     """
     rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
     newest = {(row.kind, row.partition, row.name): row for row in rows if row.kind not in _VOIDABLE and row.kind is not Kind.RESTORE}
     kept = [row for row in newest.values() if row.kind is not Kind.READER or _pins_since(row, before_ms)]
     kept = [row for row in kept if row.kind is not Kind.FAILURE or row.details["failures"]]
+    kept = [row for row in kept if row.kind is not Kind.CLAIM or row.details["until_ms"]]
     kept += [row for row in rows if row.kind is Kind.RESTORE]
     settled = replace(today, restores=tuple(_restore(row) for row in rows if row.kind is Kind.RESTORE and row.time_ms < before_ms))
     holding: list[Decision] = []

@@ -5,6 +5,7 @@
  cleaner     rounds over the partitions of a topic
  failures    failed cleanings: tried again with backoff, or quarantined; in the ledger
  partition_locks   which thread works on which partition
+ claims      which process works on a topic, in the ledger
  cluster     cleaning tasks on the executors of a session
  pacing      log.cleaner.io.max.bytes.per.second
 ```

@@ -28,6 +28,7 @@ from lastword.storage.cleaning.retention import remove_segments
 from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.streaming import metrics
+from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.cluster import SparkCluster
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.pacing import PacedTurn
@@ -74,6 +75,8 @@ class Cleaner:
         self._reported_resets: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._unreadable: set[tuple[str, int]] = set()
         self._turns = threading.BoundedSemaphore(turns)
+        #: What this cleaner says in the ledger about what it works on, for those of other processes.
+        self.claims = Claims()
         #: Set it, and no further round begins; the one in hand ends.
         self.stopping = threading.Event()
 
@@ -108,9 +111,10 @@ class Cleaner:
     ) -> CleaningPlan:
         today = log.decisions()
         failures = today.cleaning_failures()
+        is_claimed = self.claims.of_another(today) is not None
 
         def barred(one: PartitionLog) -> Obstacle | None:
-            if one.partition in done:
+            if is_claimed or one.partition in done:
                 return Obstacle.IN_PROGRESS
             found = self.locks.obstacle(log, one.partition)
             if found is None and one.partition in today.pauses:
@@ -225,7 +229,8 @@ class Cleaner:
         """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
         with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
-                return self._run(log, spark, plan, snapshot, pacing)
+                with self.claims.held(log, sum(segment.size_bytes for one in plan.chosen for segment in one.segments)):
+                    return self._run(log, spark, plan, snapshot, pacing)
             except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
             except Exception as error:
@@ -340,7 +345,9 @@ class Cleaner:
         return sum(merged)
 
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog], only: int | None) -> list[PartitionLog]:
-        """Return the partitions, or the one that is wanted, without those that are paused or being worked on."""
+        """Return the partitions, or the one that is wanted, without those that are paused or being worked on, here or elsewhere."""
+        if self.claims.of_another(log.decisions()) is not None:
+            return []
         wanted = [one for one in logs if only in {None, one.partition}]
         paused = log.decisions().pauses
         return [one for one in wanted if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]

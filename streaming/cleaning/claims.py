@@ -1,0 +1,111 @@
+"""Claims: a process says in the ledger that it works on a topic, so that no other cleans it for nothing at the same time.
+
+```
+ ledger   claim a until 12:02      claim a until 12:03 (renewed)      claim a until 0 (released)
+ b        leaves the topic alone ──────────────────────────────────► cleans it
+```
+
+All maintenance of a topic is one family of commits: of two rounds that overlap, one works for nothing, and a long one would lose against
+short ones for ever. A round that is short costs less than its claim, so only long ones have one. A claim is a courtesy, not a lock: the
+compare-and-set keeps the log right without it. It expires, and counts no longer when the process that made it is known to be dead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from lastword.compaction.errors import CommitConflict, LastwordError
+from lastword.storage.ledger.decisions import Claim, Decision, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
+
+#: A round over so many bytes of files has a claim: it takes a second or more.
+CLAIMED_BYTES: Final = 128 * 2**20
+#: How long a claim holds when nobody renews it.
+LEASE_SECONDS: Final = 120.0
+_NAME: Final = "maintenance"
+
+
+class Claims:
+    """The claims of one cleaner; others of the same process have others."""
+
+    def __init__(self, *, claimed_bytes: int = CLAIMED_BYTES, lease_seconds: float = LEASE_SECONDS) -> None:
+        """Claim nothing yet."""
+        self._claimed_bytes, self._lease_seconds = claimed_bytes, lease_seconds
+        self.owner = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
+
+    def of_another(self, decisions: Decisions) -> Claim | None:
+        """Return the claim that another cleaner has on a topic now, if there is one."""
+        claim = decisions.claim
+        if claim is None or claim.owner == self.owner or claim.until_ms <= _now_ms() or _is_dead(claim.owner):
+            return None
+        return claim
+
+    @contextmanager
+    def held(self, log: TopicLog, size_bytes: int) -> Iterator[None]:
+        """Claim a topic for a round over so many bytes, as long as the block lasts; no claim for a short one.
+
+        Raises `CommitConflict` if another cleaner has claimed it.
+        """
+        if size_bytes < self._claimed_bytes:
+            yield
+            return
+        self._claim(log)
+        over = threading.Event()
+        renewing = threading.Thread(target=self._renew, args=(log, over), name=f"claim {log.name}", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            renewing.join()
+            with suppress(LastwordError, OSError):  # it expires
+                log.ledger.append([_decision(self.owner, 0)])
+
+    def _claim(self, log: TopicLog) -> None:
+        def claimed(today: Decisions) -> list[Decision]:
+            other = self.of_another(today)
+            if other is not None:
+                message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
+                raise CommitConflict(message)
+            return [_decision(self.owner, _now_ms() + int(1000 * self._lease_seconds))]
+
+        log.ledger.decide(claimed)
+
+    def _renew(self, log: TopicLog, over: threading.Event) -> None:
+        while not over.wait(self._lease_seconds / 3):
+            with suppress(LastwordError, OSError):  # at the next time, or it expires
+                log.ledger.append([_decision(self.owner, _now_ms() + int(1000 * self._lease_seconds))])
+
+
+def _decision(owner: str, until_ms: int) -> Decision:
+    return Decision(kind=Kind.CLAIM, time_ms=_now_ms(), name=_NAME, details={"owner": owner, "until_ms": until_ms})
+
+
+def _now_ms() -> int:
+    """Return the time by the wall clock: a claim is made and looked at by different processes, whatever clock their topics go by."""
+    return int(time.time() * 1000)
+
+
+def _is_dead(owner: str) -> bool:
+    """Tell whether the process that made a claim is known to be dead: it ran on this machine, under a number that nobody has now."""
+    host, pid, _ = owner.rsplit("/", 2)
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,107 @@
+"""Two cleaners of different processes: a long round is left alone, and a claim never outlives the process that made it for long."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lastword import LogDir
+from lastword.compaction.errors import CommitConflict
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.streaming.cleaning.claims import Claims
+from tests.pictures import T0, history, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lastword import Topic
+
+_EAGER = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0, "retention.ms": -1}
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> LogDir:
+    """Return a log.dir whose cleaner claims each round."""
+    found = LogDir(None, str(tmp_path))
+    found.cleaner.claims = Claims(claimed_bytes=0)
+    return found
+
+
+@pytest.fixture
+def topic(logs: LogDir) -> Topic:
+    """Return a topic with something to clean."""
+    found = logs.create_topic("fruit", config=_EAGER)
+    found.append(rows("a=1 a=2"), now_ms=T0)
+    found.roll(now_ms=T0)
+    return found
+
+
+def _other(topic: Topic) -> Topic:
+    return LogDir(None, topic.log.paths.root.rsplit("/", 1)[0]).topic("fruit")
+
+
+def _claimed(topic: Topic, owner: str, seconds: float) -> None:
+    details = {"owner": owner, "until_ms": int(1000 * (time.time() + seconds))}
+    topic.log.ledger.append([Decision(kind=Kind.CLAIM, time_ms=T0, name="maintenance", details=details)])
+
+
+def test_what_another_process_works_on_is_left_alone_until_it_is_done(logs: LogDir, topic: Topic) -> None:
+    """No round, no retention, no merge; `explain` says why. Then it goes on."""
+    other = _other(topic)
+    with logs.cleaner.claims.held(topic.log, 1):
+        assert other.clean(T0) == []
+        assert [report.obstacle for report in other.explain(T0)] == ["being cleaned already"]
+        other.delete_records({0: 2}, now_ms=T0)
+        assert history(other) == []
+        assert other.describe().record_count == 2, "the records go when the claim is over"
+        with pytest.raises(CommitConflict, match=r"another cleaner .* works on it"), Claims(claimed_bytes=0).held(other.log, 1):
+            pass
+    assert other.apply_retention(T0)
+    assert other.describe().record_count == 1, "what keeps the log end"
+
+
+def test_a_cleaner_claims_its_own_rounds_and_gives_them_back(logs: LogDir, topic: Topic) -> None:
+    """Whether the round succeeds or not."""
+    assert [receipt.removed for receipt in topic.clean(T0)] == [{"superseded": 1}]
+    claims = [row.details["until_ms"] for row in topic.log.ledger.rows() if row.kind is Kind.CLAIM]
+    assert [until > 0 for until in claims] == [True, False]
+    with pytest.raises(ZeroDivisionError), logs.cleaner.claims.held(topic.log, 1):
+        _ = 1 // 0
+    claim = topic.log.decisions().claim
+    assert claim is not None
+    assert claim.until_ms == 0
+
+
+def test_a_short_round_has_no_claim(topic: Topic) -> None:
+    """It costs less than a commit of the ledger."""
+    with Claims().held(topic.log, 1_000_000):
+        assert topic.log.decisions().claim is None
+
+
+def test_a_claim_that_is_renewed_goes_on_and_one_that_is_not_ends(logs: LogDir, topic: Topic) -> None:
+    """The process may be gone, or its machine."""
+    claims = Claims(claimed_bytes=0, lease_seconds=0.6)
+    with claims.held(topic.log, 1):
+        time.sleep(1.2)
+        assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
+    _claimed(topic, "another.host/1/abc", 0.2)
+    assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
+    time.sleep(0.3)
+    assert logs.cleaner.claims.of_another(topic.log.decisions()) is None
+    assert len(topic.clean(T0)) == 1
+
+
+def test_the_claim_of_a_dead_process_of_this_machine_counts_no_more(logs: LogDir, topic: Topic) -> None:
+    """Its number is nobody's now; that of a living one counts."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    _claimed(topic, f"{socket.gethostname()}/{dead.pid}/abc", 60)
+    assert logs.cleaner.claims.of_another(topic.log.decisions()) is None
+    _claimed(topic, f"{socket.gethostname()}/1/abc", 60)
+    assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
+    assert topic.clean(T0) == []
