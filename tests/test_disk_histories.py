@@ -77,8 +77,7 @@ class _Lives(Lives):
             self.restart()
             again = self.topic.append(table, now_ms=self.now_ms, idempotency_key=str(self._written))
             assert again.replayed == (crash is CrashPoint.APPEND_COMMITTED)
-        for one in self.topic.describe().partitions:  # an append may close a segment by record time, which the model takes over
-            self.model.adopt_segments(one.partition, {segment.label: segment.size_bytes for segment in one.segments})
+        self.adopt()  # an append closes segments by record time, which the model takes over
 
     def rows(self) -> dict[int, list[Record]]:
         found: dict[int, list[Record]] = {partition: [] for partition in range(self.model.partitions)}
