@@ -243,8 +243,16 @@ class SliceFiles:
                 segment=part.segment,
                 slice_=part.slice,
                 codec=self._plan.codec,
+                known_folders=self._known_folders(part),
             )
         self._writer.write(part.rows)
+
+    def _known_folders(self, part: SliceRows) -> int:
+        """Return how many of the folders partition=…/segment=… hold files that a commit names."""
+        active = self._plan.actives[self._partition]
+        if active.size_bytes and part.segment == active.label:
+            return 2
+        return 1 if active.log_end_offset else 0
 
     def close(self) -> list[DataFile]:
         """Finish the last slice and return all files."""

@@ -64,13 +64,23 @@ class DataFile:
 class SliceWriter:
     """Writes one slice as one Parquet file: `write` batches in offset order, then `close`."""
 
-    def __init__(self, location: str, storage_options: Mapping[str, str], *, partition: int, segment: int, slice_: int, codec: str) -> None:
-        """Create the file in the table at `location`; `codec` is the topic's compression.type."""
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, str],
+        *,
+        partition: int,
+        segment: int,
+        slice_: int,
+        codec: str,
+        known_folders: int = 0,
+    ) -> None:
+        """Create the file in the table at `location`; `codec` is the topic's compression.type, `known_folders` as in `output_file`."""
         self._place = partition, segment, slice_
         folder = "/".join(f"{name}={value}" for name, value in zip(PLACE_COLUMNS, self._place, strict=True))
         self._path = f"{folder}/part-{uuid.uuid4()}.{codec}.parquet"
         self._open = ExitStack()
-        self._stream = self._open.enter_context(output_file(location, storage_options, self._path))
+        self._stream = self._open.enter_context(output_file(location, storage_options, self._path, known_folders=known_folders))
         settings = _CODECS.get(codec, {"compression": codec})
         self._writer = pq.ParquetWriter(self._stream, DATA_SCHEMA, use_dictionary=_DICTIONARY_COLUMNS, **settings)
         self._held: list[pa.Table] = []
@@ -179,22 +189,27 @@ def _plain(name: str, value: int) -> Any:
 
 
 @contextmanager
-def output_file(location: str, storage_options: Mapping[str, str], path: str) -> Iterator[Any]:
-    """Open a new file below a table's folder for writing; on a local disk it is flushed to the disk when it is closed."""
+def output_file(location: str, storage_options: Mapping[str, str], path: str, *, known_folders: int = 0) -> Iterator[Any]:
+    """Open a new file below a table's folder for writing; on a local disk it is flushed to the disk when it is closed.
+
+    So are the folders on the way to it, but for the first `known_folders`: a commit names files in them, so they are on the disk.
+    """
     folder = local_path(location)
     if folder is None:
         with filesystem_of(location, storage_options).open_output_stream(path) as stream:
             yield stream
         return
     file = folder / path
+    parents = [file.parent, *(parent for parent in file.parent.parents if parent.is_relative_to(folder))]
+    flushed = len(parents) - (known_folders if known_folders and parents[-1 - known_folders].exists() else 0)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("xb") as stream:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
-    # Another thread may have made one of the folders, and not flushed it yet.
-    for one in (file.parent, *(parent for parent in file.parent.parents if parent.is_relative_to(folder))):
-        sync_folder(one)
+    # Another thread may have made one of the other folders, and not flushed it yet.
+    for parent in parents[:flushed]:
+        sync_folder(parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -114,10 +114,11 @@ class DataFrameRows:
     def _collect(self) -> ArrowRows | None:
         """Return the rows, in no order; None when they are too many bytes."""
         tasks = max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
-        found = self._positioned().coalesce(tasks).mapInArrow(_hand_over(_MAX_COLLECTED_BYTES // tasks), "rows binary").collect()
-        if any(row[0] is None for row in found):
+        handed = self._positioned().coalesce(tasks).mapInArrow(_hand_over(_MAX_COLLECTED_BYTES // tasks), "rows binary")
+        streams = handed.toArrow().column("rows")  # its buffers are read as they are, where collect() copies them
+        if streams.null_count:
             return None
-        tables = [pa.ipc.open_stream(pa.py_buffer(row[0])).read_all() for row in found]
+        tables = [pa.ipc.open_stream(stream.as_buffer()).read_all() for stream in streams]
         if not tables:
             return ArrowRows(pa.table({name: pa.nulls(0) for name in self._names()}))
         return ArrowRows(pa.concat_tables(tables))

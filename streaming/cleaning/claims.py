@@ -7,7 +7,8 @@
 
 All maintenance of a topic is one family of commits: of two rounds that overlap, one works for nothing, and a long one would lose against
 short ones for ever. A round that is short costs less than its claim, so only long ones have one. A claim is a courtesy, not a lock: the
-compare-and-set keeps the log right without it. It expires, and counts no longer when the process that made it is known to be dead.
+compare-and-set keeps the log right without it. It expires, by the wall clock, as different processes look at it; and it counts no longer
+when the process that made it is known to be dead.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.errors import CommitConflict, LastwordError
+from lastword.storage.delta.commit import action_time_ms
 from lastword.storage.ledger.decisions import Claim, Decision, Kind
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Claims:
     def of_another(self, decisions: Decisions) -> Claim | None:
         """Return the claim that another cleaner has on a topic now, if there is one."""
         claim = decisions.claim
-        if claim is None or claim.owner == self.owner or claim.until_ms <= _now_ms() or _is_dead(claim.owner):
+        if claim is None or claim.owner == self.owner or claim.until_ms <= action_time_ms() or _is_dead(claim.owner):
             return None
         return claim
 
@@ -78,23 +79,18 @@ class Claims:
             if other is not None:
                 message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
                 raise CommitConflict(message)
-            return [_decision(self.owner, _now_ms() + int(1000 * self._lease_seconds))]
+            return [_decision(self.owner, action_time_ms() + int(1000 * self._lease_seconds))]
 
         log.ledger.decide(claimed)
 
     def _renew(self, log: TopicLog, over: threading.Event) -> None:
         while not over.wait(self._lease_seconds / 3):
             with suppress(LastwordError, OSError):  # at the next time, or it expires
-                log.ledger.append([_decision(self.owner, _now_ms() + int(1000 * self._lease_seconds))])
+                log.ledger.append([_decision(self.owner, action_time_ms() + int(1000 * self._lease_seconds))])
 
 
 def _decision(owner: str, until_ms: int) -> Decision:
-    return Decision(kind=Kind.CLAIM, time_ms=_now_ms(), name=_NAME, details={"owner": owner, "until_ms": until_ms})
-
-
-def _now_ms() -> int:
-    """Return the time by the wall clock: a claim is made and looked at by different processes, whatever clock their topics go by."""
-    return int(time.time() * 1000)
+    return Decision(kind=Kind.CLAIM, time_ms=action_time_ms(), name=_NAME, details={"owner": owner, "until_ms": until_ms})
 
 
 def _is_dead(owner: str) -> bool:

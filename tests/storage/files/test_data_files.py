@@ -160,6 +160,19 @@ def test_files_and_the_folders_made_for_them_are_flushed(tmp_path: Path, monkeyp
     ]
 
 
+def test_folders_that_a_commit_names_files_in_are_not_flushed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that a new file adds are; all of them if somebody has removed the folders."""
+    flushed: list[str] = []
+    monkeypatch.setattr(data_files, "sync_folder", lambda folder: flushed.append(folder.relative_to(tmp_path).as_posix()))
+    for slice_, known in ((0, 2), (1, 2), (2, 1)):
+        flushed.clear()
+        writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=slice_, codec="zstd", known_folders=known)
+        writer.write(complete(arrow_rows(rows(f"{slice_}:k=v"))))
+        writer.close()
+        names = [f"partition=0/segment=0/slice={slice_}", "partition=0/segment=0", "partition=0", "."]
+        assert flushed == names[: 4 if slice_ == 0 else 4 - known]
+
+
 def test_what_another_writer_left_is_read_as_what_it_is_or_named(tmp_path: Path) -> None:
     """INT96 timestamps and views have other types; a missing column and rows out of order are damage: readers rely on both."""
     drawn = complete(arrow_rows(rows("3:k=v 4:j=∅~1234")))
