@@ -106,8 +106,14 @@ def latest(
         log = _topic_log(path, storage_options)
         views = [arrow_view(log, view) for view in views_as_of(log, as_of, isolation)]
         named = columns or LATEST_COLUMNS
-        found = [arrow_frames.latest(view, named, partitions=_partitions(view, partitions), keys=wanted) for view in views]
-        return pa.concat_tables(found)
+        given = _partitions(views[0], partitions)
+        chosen = range(views[0].partitions) if given is None else sorted(set(given))
+
+        def words() -> pa.Table:
+            found = [arrow_frames.latest(view, named, partitions=[partition], keys=wanted) for partition in chosen for view in views]
+            return pa.concat_tables(found) if found else arrow_frames.latest(views[0], named, partitions=[], keys=wanted)
+
+        return _of_the_past(log, words)
 
     def read(view: ArrowView) -> pa.Table:
         return arrow_frames.latest(view, columns or LATEST_COLUMNS, partitions=_partitions(view, partitions), keys=wanted)
@@ -132,7 +138,8 @@ def changes(
     """
     log = _topic_log(path, storage_options)
     told = arrow_changes.net_changes if net else arrow_changes.changes
-    return told(log, vector_of(log, begin, "begin"), vector_of(log, end, "end"), isolation=isolation)
+    vectors = vector_of(log, begin, "begin"), vector_of(log, end, "end")
+    return _of_the_past(log, lambda: told(log, *vectors, isolation=isolation))
 
 
 def scan_latest(
@@ -252,6 +259,14 @@ def offsets(path: str | Path, *, storage_options: Mapping[str, str] | None = Non
         return {one: PartitionOffsets(*found) for one, found in enumerate(zip(view.start, view.stable, view.log_end, strict=True))}
 
     return _reading(path, "read_committed", storage_options, read)
+
+
+def _of_the_past(log: TopicLog, read: Callable[[], pa.Table]) -> pa.Table:
+    try:
+        return read()
+    except FileNotFoundError as error:
+        message = f"topic {log.name}: VACUUM removed files of an old table version while they were read ({error}); ask again"
+        raise HistoryCleaned(message) from error
 
 
 def _topic_log(path: str | Path, storage_options: Mapping[str, str] | None) -> TopicLog:

@@ -458,7 +458,7 @@ class Topic:
         rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
         if rose and not self._log_dir.cleaner.locks.works_on(self._log):  # it is not waited for: the decision holds as it is
             with suppress(CommitConflict):  # asked for again, -1 would mean another log end
-                self.apply_retention(moment)
+                self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=moment, heeds_claims=True)
         today = self._log.decisions()
         return {partition: today.log_start_offset(partition) for partition in before}
 

@@ -134,7 +134,7 @@ def _flat(column: pa.Array, *, padding: int) -> tuple[NDArray[np.uint8], NDArray
         return np.zeros(padding, dtype=np.uint8), nothing, nothing
     first, last = int(offsets[0]), int(offsets[-1])
     data = np.zeros(last - first + padding, dtype=np.uint8)
-    data[: last - first] = np.frombuffer(content, dtype=np.uint8)[first:last]
+    data[: last - first] = np.frombuffer(b"" if content is None else content, dtype=np.uint8)[first:last]
     lengths = np.diff(offsets)
     if column.null_count:
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0

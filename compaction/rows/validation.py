@@ -29,7 +29,7 @@ from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.partitioners import partitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -154,8 +154,17 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
     return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order)
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raise `InvalidRecords` for a column that comes more than once."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"column {', '.join(twice)} comes more than once: each column of the rows needs a name of its own"
+        raise InvalidRecords(message)
+
+
 def columns_of(schema: pa.Schema) -> dict[str, Column]:
-    """Return the columns of an Arrow schema."""
+    """Return the columns of an Arrow schema; raises `InvalidRecords` for one that comes more than once."""
+    check_names(schema.names)
     return {field.name: Column(_kind(field.type), str(field.type)) for field in schema}
 
 
@@ -239,7 +248,7 @@ class _Validation:
     """The validation of one batch."""
 
     def __init__(self, batch: pa.RecordBatch, rules: InputRules) -> None:
-        self.batch, self.rules, self.shape = batch, rules, rules.shape
+        self.batch, self.rules, self.shape = decoded(batch), rules, rules.shape
         self.code = np.zeros(len(batch), dtype=np.int8)
         self.details: dict[int, str] = {}
         self.key, self.value = self._binary("key"), self._binary("value")
@@ -422,7 +431,7 @@ def rest_bytes(value: pa.Array, headers: pa.Array) -> NDArray[np.int64]:
     if headers.null_count < len(headers):
         items = pc.list_flatten(headers)
         of_items = _lengths(pc.struct_field(items, "key")) + _lengths(pc.struct_field(items, "value"))
-        owners = pc.list_parent_indices(headers).to_numpy()
+        owners = np.repeat(np.arange(len(headers)), pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False))
         size += np.bincount(owners, weights=of_items, minlength=len(headers)).astype(np.int64)
     return size
 
@@ -440,9 +449,15 @@ def _milliseconds(times: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
     return times // {"ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
 
 
+def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose dictionary-encoded columns are plain ones."""
+    if not any(pt.is_dictionary(field.type) for field in batch.schema):
+        return batch
+    columns = [column.dictionary_decode() if pt.is_dictionary(column.type) else column for column in batch.columns]
+    return pa.record_batch(columns, names=batch.schema.names)
+
+
 def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
-    if pt.is_dictionary(column.type):
-        column = column.dictionary_decode()
     return column if column.type == data_type else column.cast(data_type)
 
 

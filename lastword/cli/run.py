@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,6 +15,7 @@ from lastword.cli.options import (
     Json,
     LogDirOption,
     Topic,
+    notes,
     tell,
 )
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
@@ -55,6 +57,9 @@ def append(
         subject = "the command line"
         allowed = "either FILES (Parquet or Arrow, with the columns key and value), or --path with --key"
         raise InvalidConfiguration(subject, [Violation(key="FILES", value=" ".join(map(str, files or [])) or "nothing", allowed=allowed)])
+    if path and idempotency_key is not None:
+        message = "--idempotency-key belongs to FILES: with --path a query appends each file once"
+        raise UserError(message)
     if path and not key:
         subject = "the command line"
         allowed = "at least one column of the files, which are the key: --key COLUMN"
@@ -90,11 +95,20 @@ def append(
 
 def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None) -> int:
     """Append files, a commit each, and return how many records they brought."""
+    twice = sorted(name for name, count in Counter(file.name for file in files).items() if count > 1)
+    if idempotency_key is not None and twice:
+        message = (
+            f"--idempotency-key: several FILES are called {', '.join(twice)}, and would be taken for one; append them by separate commands"
+        )
+        raise UserError(message)
     tables = [(file, _read(file)) for file in files]  # a file that cannot be read is named before anything is appended
-    results = [
-        topic.append(table, idempotency_key=None if idempotency_key is None else f"{idempotency_key}/{file.name}") for file, table in tables
-    ]
-    return sum(result.record_count for result in results)
+    grown = 0
+    for file, table in tables:
+        result = topic.append(table, idempotency_key=None if idempotency_key is None else f"{idempotency_key}/{file.name}")
+        grown += result.record_count
+        if result.replayed:
+            notes.print(f"{file} was appended before under {idempotency_key}/{file.name}; nothing is appended", soft_wrap=True)
+    return grown
 
 
 def _read(file: Path) -> pa.Table:

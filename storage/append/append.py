@@ -284,18 +284,23 @@ class Append:
         if batch is None or batch.fail_on_invalid:
             self.log.discard(written.files)
             raise refusal(self.log.name, written.refused, written.examples)
-        if self.log.committed_micro_batch(batch.query_id) >= batch.batch_id:
-            message = f"topic {self.log.name}: another process has committed micro-batch {batch.batch_id}"
-            raise CommitConflict(message)  # the next attempt finds it replayed; its dead letters are those of the other process
+        self._check_not_committed(batch)
         self.stats.put_aside = batch.query_id, batch.batch_id
         replace_dead_letters(
             self.log.paths.dead_letters, self.log.storage_options, written.letters, query_id=batch.query_id, batch_id=batch.batch_id
         )
         crash_points.reached(CrashPoint.DEAD_LETTERS_WRITTEN)
 
+    def _check_not_committed(self, batch: MicroBatch) -> None:
+        """Raise `CommitConflict` if another process has committed a micro-batch: its dead letters are those of that process then."""
+        if self.log.committed_micro_batch(batch.query_id) >= batch.batch_id:
+            message = f"topic {self.log.name}: another process has committed micro-batch {batch.batch_id}"
+            raise CommitConflict(message)  # the next attempt finds it replayed
+
     def _take_back(self, batch: MicroBatch) -> None:
         """Remove the dead letters of an earlier attempt of a micro-batch of which nothing is refused now."""
         if self.stats.is_first or self.stats.put_aside == (batch.query_id, batch.batch_id):
+            self._check_not_committed(batch)
             location, options = self.log.paths.dead_letters, self.log.storage_options
             replace_dead_letters(location, options, [], query_id=batch.query_id, batch_id=batch.batch_id)
 

@@ -47,6 +47,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 #: So many rows are validated at a time.
 _BATCH_ROWS: Final = 2**16
+#: Or about so many bytes: a column of a batch has to stay below 2 GiB.
+_BATCH_BYTES: Final = 2**28
 #: From so many bytes on, a table of many chunks is not copied into one.
 _MAX_COMBINED_BYTES: Final = 2**30
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
@@ -321,7 +323,8 @@ class ArrowRows:
             at = _ascending(table, order)
             if (np.diff(at.to_numpy().astype(np.int64)) < 0).any():
                 table = table.take(at)
-        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=_BATCH_ROWS)
+        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * len(table) // max(1, table.nbytes)))
+        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
         return batches
 
 
@@ -345,7 +348,8 @@ def _ascending(table: pa.Table, order: Sequence[str]) -> pa.Array:
     columns = {}
     for name in order:
         columns[f"is {name}"] = pc.is_valid(table.column(name)).cast(pa.int8())
-        columns[name] = table.column(name)
+        column = table.column(name)
+        columns[name] = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     return pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
 
 

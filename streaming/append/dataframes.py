@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.validation import IGNORED_COLUMNS, ORDER_PREFIX, Column, ColumnKind, validate
+from lastword.compaction.rows.validation import IGNORED_COLUMNS, ORDER_PREFIX, Column, ColumnKind, check_names, validate
 from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, Written
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
@@ -73,7 +73,8 @@ _PRODUCER_DDL: Final = {
 
 
 def dataframe_columns(schema: T.StructType) -> dict[str, Column]:
-    """Return the columns of a DataFrame."""
+    """Return the columns of a DataFrame; raises `InvalidRecords` for one that comes more than once."""
+    check_names(schema.names)
     return {field.name: Column(_kind(field.dataType), field.dataType.simpleString()) for field in schema.fields}
 
 

@@ -20,12 +20,12 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from lastword.compaction.errors import CommitConflict, LastwordError
+from lastword.compaction.errors import CommitConflict
 from lastword.storage.delta.commit import action_time_ms
 from lastword.storage.ledger.decisions import Claim, Decision, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 CLAIMED_BYTES: Final = 128 * 2**20
 #: How long a claim holds when nobody renews it.
 LEASE_SECONDS: Final = 120.0
+#: A claim that seems to hold for longer is of a clock that is wrong, and counts for nothing.
+_MAX_LEFT_MS: Final = 10 * 60 * 1000
 _NAME: Final = "maintenance"
 
 
@@ -48,17 +50,18 @@ class Claims:
     def of_another(self, decisions: Decisions) -> Claim | None:
         """Return the claim that another cleaner has on a topic now, if there is one."""
         claim = decisions.claim
-        if claim is None or claim.owner == self.owner or claim.until_ms <= action_time_ms() or _is_dead(claim.owner):
+        if claim is None or claim.owner == self.owner or _is_dead(claim.owner):
             return None
-        return claim
+        left_ms = claim.until_ms - action_time_ms()
+        return claim if 0 < left_ms < _MAX_LEFT_MS else None
 
     @contextmanager
-    def held(self, log: TopicLog, size_bytes: int) -> Iterator[None]:
+    def held(self, log: TopicLog, size_bytes: int, *, insists: bool = False) -> Iterator[None]:
         """Claim a topic for a round over so many bytes, as long as the block lasts; no claim for a short one.
 
-        Raises `CommitConflict` if another cleaner has claimed it.
+        Raises `CommitConflict` if another cleaner has claimed it; one that `insists` works beside it, without a claim.
         """
-        if size_bytes < self._claimed_bytes:
+        if size_bytes < self._claimed_bytes or (insists and self.of_another(log.decisions()) is not None):
             yield
             return
         self._claim(log)
@@ -70,8 +73,7 @@ class Claims:
         finally:
             over.set()
             renewing.join()
-            with suppress(LastwordError, OSError):  # it expires
-                log.ledger.append([_decision(self.owner, 0)])
+            self._write(log, lambda: 0)
 
     def _claim(self, log: TopicLog) -> None:
         def claimed(today: Decisions) -> list[Decision]:
@@ -79,14 +81,21 @@ class Claims:
             if other is not None:
                 message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
                 raise CommitConflict(message)
-            return [_decision(self.owner, action_time_ms() + int(1000 * self._lease_seconds))]
+            return [_decision(self.owner, self._until_ms())]
 
         log.ledger.decide(claimed)
 
     def _renew(self, log: TopicLog, over: threading.Event) -> None:
         while not over.wait(self._lease_seconds / 3):
-            with suppress(LastwordError, OSError):  # at the next time, or it expires
-                log.ledger.append([_decision(self.owner, action_time_ms() + int(1000 * self._lease_seconds))])
+            self._write(log, self._until_ms)
+
+    def _until_ms(self) -> int:
+        return action_time_ms() + int(1000 * self._lease_seconds)
+
+    def _write(self, log: TopicLog, until_ms: Callable[[], int]) -> None:
+        """Renew or release the claim, if another cleaner has not claimed the topic since it expired; whatever fails, a claim expires."""
+        with suppress(Exception):
+            log.ledger.decide(lambda today: [] if self.of_another(today) is not None else [_decision(self.owner, until_ms())])
 
 
 def _decision(owner: str, until_ms: int) -> Decision:

@@ -111,7 +111,7 @@ class Cleaner:
     ) -> CleaningPlan:
         today = log.decisions()
         failures = today.cleaning_failures()
-        is_claimed = self.claims.of_another(today) is not None
+        is_claimed = not force and self.claims.of_another(today) is not None
 
         def barred(one: PartitionLog) -> Obstacle | None:
             if is_claimed or one.partition in done:
@@ -187,7 +187,9 @@ class Cleaner:
                 self._report_plan(log, plan)
                 chosen = {one.log.partition for one in plan.chosen}
                 try:
-                    return self._execute(log, spark, plan, snapshot, pacing, clock_ms=clock_ms) if chosen else [], chosen
+                    if not chosen:
+                        return [], chosen
+                    return self._execute(log, spark, plan, snapshot, pacing, clock_ms=clock_ms, force=force), chosen
                 except CleaningAborted as error:
                     _LOG.info("cleaning aborted", topic=log.name, why=str(error))
                     return [], chosen & error.paused
@@ -225,11 +227,13 @@ class Cleaner:
         pacing: Pacing | None,
         *,
         clock_ms: Callable[[], int],
+        force: bool,
     ) -> list[CleaningReceipt] | None:
         """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
         with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
             try:
-                with self.claims.held(log, sum(segment.size_bytes for one in plan.chosen for segment in one.segments)):
+                size_bytes = sum(segment.size_bytes for one in plan.chosen for segment in one.segments)
+                with self.claims.held(log, size_bytes, insists=force):
                     return self._run(log, spark, plan, snapshot, pacing)
             except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
@@ -283,8 +287,10 @@ class Cleaner:
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
-    def apply_retention(self, log: TopicLog, *, now_ms: int) -> dict[int, Deletion]:
+    def apply_retention(self, log: TopicLog, *, now_ms: int, heeds_claims: bool = False) -> dict[int, Deletion]:
         """Take away the segments that log start, size and time allow to go; return what went by partition.
+
+        With `heeds_claims` none of a topic that a cleaner of another process has claimed.
 
         When that fails it is done partition by partition, and what went wrong with one of them is raised in the end.
         """
@@ -293,6 +299,8 @@ class Cleaner:
             log.sync_ledger_with_history()
             snapshot = log.snapshot()
             logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
+            if heeds_claims and self.claims.of_another(log.decisions()) is not None:
+                return {}
             with self.locks.in_progress(log, [one.partition for one in logs]):
                 return remove_segments(log, snapshot, logs, now_ms=now_ms)
 
@@ -327,7 +335,7 @@ class Cleaner:
 
         def once(only: int | None) -> int:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
-                if self.stopping.is_set():
+                if self.stopping.is_set() or self.claims.of_another(log.decisions()) is not None:
                     return 0
                 snapshot = log.snapshot()
                 logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
@@ -345,9 +353,7 @@ class Cleaner:
         return sum(merged)
 
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog], only: int | None) -> list[PartitionLog]:
-        """Return the partitions, or the one that is wanted, without those that are paused or being worked on, here or elsewhere."""
-        if self.claims.of_another(log.decisions()) is not None:
-            return []
+        """Return the partitions, or the one that is wanted, without those that are paused or being worked on."""
         wanted = [one for one in logs if only in {None, one.partition}]
         paused = log.decisions().pauses
         return [one for one in wanted if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]

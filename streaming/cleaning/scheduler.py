@@ -234,7 +234,7 @@ class MaintenanceScheduler:
             return
         if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
-        self.cleaner.apply_retention(log, now_ms=now_ms)
+        self.cleaner.apply_retention(log, now_ms=now_ms, heeds_claims=True)
 
     def _merge(self, log: TopicLog) -> bool:
         """Merge small files, about a segment of each partition; return whether there were any: then it is due again at once.

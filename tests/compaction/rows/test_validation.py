@@ -264,6 +264,28 @@ def test_a_producer_may_leave_out_what_it_does_not_use() -> None:
     assert reason == "invalid_producer"
 
 
+def test_a_column_that_comes_twice_is_named() -> None:
+    """Nobody knows which of the two is meant."""
+    with pytest.raises(InvalidRecords, match="column value comes more than once"):
+        columns_of(pa.schema([("key", pa.string()), ("value", pa.string()), ("value", pa.string())]))
+
+
+def test_dictionaries_of_times_and_numbers_are_what_they_hold() -> None:
+    """Not their places in the dictionary, and not ticks taken for milliseconds."""
+    moment = datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)
+    times = pa.array([moment, moment], pa.timestamp("s", "UTC")).dictionary_encode()
+    rows = _rows({**_KV, "timestamp": times, "partition": pa.array([1, 1], pa.uint64()).dictionary_encode()})
+    assert rows.column("timestamp").to_pylist() == [moment, moment]
+    assert rows.column("partition").to_pylist() == [1, 1]
+
+
+def test_headers_that_a_mask_has_hidden_count_for_nothing() -> None:
+    """Their items are in the column still."""
+    items = pa.array([{"key": "h", "value": b"123"}, {"key": "i", "value": b"4"}], HEADERS.value_type)
+    masked = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), items, mask=pa.array([True, False]))
+    assert record_bytes(pa.array([b"k", b"k"]), pa.array([b"v", b"v"]), masked).tolist() == [2, 4]
+
+
 def test_the_error_of_a_batch_call_has_each_reason_with_an_example_the_most_frequent_first() -> None:
     """Nothing was appended."""
     error = refusal("fruit", {"keyless": 1, "oversized": 12}, {"keyless": "key is null", "oversized": "2000 bytes"})

@@ -131,14 +131,17 @@ def test_files_are_appended_and_one_that_cannot_be_read_appends_nothing(topic: T
     feather.write_feather(table, tmp_path / "b.arrow")
     (tmp_path / "c.csv").write_text("key,value\n")
     files = [str(tmp_path / name) for name in ("a.parquet", "b.arrow")]
-    for _ in range(2):
-        done = _run(tmp_path, "append", "fruit", *files, "--idempotency-key", "monday")
-        assert done.returncode == 0, done.stderr
+    done = _run(tmp_path, "append", "fruit", *files, "--idempotency-key", "monday")
+    assert done.returncode == 0, done.stderr
+    done = _run(tmp_path, "append", "fruit", *files, "--idempotency-key", "monday")
+    assert "was appended before under monday/a.parquet" in done.stderr
     assert log(topic, 1) == ["0 kiwi=3", "1 plum=1", "2 fig=2", "3 plum=1", "4 fig=2"]
     for words, message in (
         ([files[0], str(tmp_path / "c.csv")], "c.csv is neither a Parquet nor an Arrow file"),
         ([str(tmp_path / "none.parquet")], "none.parquet cannot be read"),
         ([], "FILES = nothing: either FILES"),
+        ([files[0], files[0], "--idempotency-key", "k"], "several FILES are called a.parquet"),
+        (["--path", "x", "--key", "k", "--idempotency-key", "k"], "--idempotency-key belongs to FILES"),
     ):
         done = _run(tmp_path, "append", "fruit", *words)
         assert done.returncode == 1

@@ -96,6 +96,29 @@ def test_a_claim_that_is_renewed_goes_on_and_one_that_is_not_ends(logs: LogDir, 
     assert len(topic.clean(T0)) == 1
 
 
+def test_a_claim_by_a_clock_that_runs_ahead_counts_for_nothing(logs: LogDir, topic: Topic) -> None:
+    """A topic would rest for a day."""
+    _claimed(topic, "another.host/1/abc", 86_400)
+    assert logs.cleaner.claims.of_another(topic.log.decisions()) is None
+
+
+def test_who_asks_by_force_cleans_and_purges_a_claimed_topic(topic: Topic) -> None:
+    """A person knows what for; the round works beside the other, without a claim."""
+    _claimed(topic, "another.host/1/abc", 60)
+    assert topic.clean(T0) == []
+    assert topic.purge("a", now_ms=T0).records_removed == 2
+
+
+def test_a_claim_of_another_is_neither_renewed_nor_released(topic: Topic) -> None:
+    """It was made after ours had expired."""
+    with Claims(claimed_bytes=0, lease_seconds=0.3).held(topic.log, 1):
+        _claimed(topic, "another.host/1/abc", 60)
+        time.sleep(0.5)
+    claim = topic.log.decisions().claim
+    assert claim is not None
+    assert claim.owner == "another.host/1/abc"
+
+
 def test_the_claim_of_a_dead_process_of_this_machine_counts_no_more(logs: LogDir, topic: Topic) -> None:
     """Its number is nobody's now; that of a living one counts."""
     dead = subprocess.Popen([sys.executable, "-c", ""])

@@ -60,6 +60,19 @@ def test_the_past_is_asked_by_version_moment_or_offsets_before_and_after_cleanin
     assert topic.records(as_of=version).count() == 3
 
 
+def test_partitions_of_different_versions_are_read_in_their_order(logs: LogDir, spark: SparkSession) -> None:
+    """One of them was cleaned past the vector, so an older version answers for it."""
+    topic = logs.create_topic("many", partitions=3, config=_COMPACT)
+    for value in (1, 2):
+        for partition in range(3):
+            topic.append(rows(f"a={value} b={value}", partition=partition), now_ms=T0)
+    topic.roll(1, now_ms=T0)
+    topic.clean(now_ms=T0)
+    found = arrow.latest(topic.log.paths.root, as_of=[4, 3, 4])
+    assert found.column("partition").to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert words(topic.latest(as_of=[4, 3, 4])) == "a=2 a=2 a=2 b=1 b=2 b=2"
+
+
 def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, spark: SparkSession) -> None:
     """Cleaning has passed the point, and VACUUM has taken the files; or the records were deleted; or the point never was."""
     append(topic, spark, "a=1 b=1 a=2")
