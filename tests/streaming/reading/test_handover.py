@@ -45,6 +45,7 @@ class Writer(threading.Thread):
             while not self.over.is_set():
                 self._step()
                 self.steps += 1
+                self.over.wait(0.2)  # what it writes, Spark reads again and again
         except BaseException as error:  # noqa: BLE001  the test raises it
             self.failure = error
 
@@ -119,6 +120,7 @@ def _hand_over(spark: SparkSession, logs: LogDir, tmp_path: Path, moments: int) 
         assert reader.words == writer.words
 
 
+@pytest.mark.timeout(600)
 def test_bootstrap_and_tail_meet_beside_a_writer(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
     """Whatever the moment: the folded result is the last words, no record twice, none missing."""
     _hand_over(spark, logs, tmp_path, moments=3)
