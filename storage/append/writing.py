@@ -308,8 +308,9 @@ class ArrowRows:
                 reasons = [validated.reason(row).value for row in listed]
                 refusals.add(validated.rows, refused, reasons, [validated.details[row] for row in listed])
             for partition, mine in divided:
-                append = appends.setdefault(partition, PartitionAppend(plan, partition, refusals))
-                parts.setdefault(partition, []).extend(append.take(mine))
+                if partition not in appends:
+                    appends[partition] = PartitionAppend(plan, partition, refusals)
+                parts.setdefault(partition, []).extend(appends[partition].take(mine))
         refusals.check()
         return refusals.written(_write_all(plan, parts))
 

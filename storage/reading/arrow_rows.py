@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lastword.compaction.errors import UserError
+from lastword.compaction.rows.validation import HEADERS, TIMESTAMP
 from lastword.storage.files.schema import RECORD_COLUMNS
 from lastword.storage.reading.arrow_view import NOTHING, THREADS, log_filesystem
 
@@ -35,22 +36,21 @@ if TYPE_CHECKING:
 
     Longs = NDArray[np.int64]
 
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
 #: The Arrow types of the log's columns; Spark's own for the same columns are these too.
 TYPES: Final = {
     "partition": pa.int32(),
     "offset": pa.int64(),
-    "timestamp": _TIMESTAMP,
+    "timestamp": TIMESTAMP,
     "key": pa.binary(),
     "value": pa.binary(),
-    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    "headers": HEADERS,
     "producer_id": pa.int64(),
     "producer_epoch": pa.int32(),
     "sequence": pa.int32(),
     "txn_first_offset": pa.int64(),
     "control": pa.string(),
-    "appended_at": _TIMESTAMP,
-    "delete_horizon": _TIMESTAMP,
+    "appended_at": TIMESTAMP,
+    "delete_horizon": TIMESTAMP,
 }
 _BATCH_ROWS: Final = 16_384
 
@@ -225,7 +225,7 @@ def offsets_at(view: ArrowView, moment_ms: int) -> tuple[int, ...]:
     filesystem = log_filesystem(view.location, view.storage_options)
     files = view.files
     newest = dict(zip(files.path.tolist(), files.max_timestamp_ms.tolist(), strict=True))
-    moment = pa.scalar(moment_ms * 1000, pa.int64()).cast(_TIMESTAMP)
+    moment = pa.scalar(moment_ms * 1000, pa.int64()).cast(TIMESTAMP)
     for partition in range(view.partitions):
         for one in file_ranges(view, view.start, view.end, [partition]):
             if newest[one.path] < moment_ms:
