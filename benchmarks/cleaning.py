@@ -113,7 +113,7 @@ def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         topic = LogDir(spark, f"{folder}/logs").create_topic("a", partitions=_PARTITIONS, config=_COMPACT)
         for number in range(20):
-            topic.append(changes(spark, 200_000, 0, 400_000, number, in_turn=in_turn), now_ms=clock.now_ms())
+            topic.append(changes(spark, 200_000, 0, 400_000, number, in_turn=in_turn))
             topic.roll()
         version = topic.log.snapshot().version
         size = topic.describe().size_bytes

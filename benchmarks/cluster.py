@@ -37,7 +37,7 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as master:
         for count in (2_000_000, 8_000_000):
             place = f"{folder}/{count}"
-            topic = LogDir(None, place).create_topic("spread", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
+            topic = LogDir(place).create_topic("spread", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
             for number in range(count // 500_000):
                 topic.append(changes(500_000, 0, count // 4, number))
             topic.roll()

@@ -50,7 +50,7 @@ def run() -> None:
     rows = []
     for count in (1_000_000, 16_000_000):
         with tempfile.TemporaryDirectory() as folder:
-            topic = LogDir(None, folder).create_topic("memory", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+            topic = LogDir(folder).create_topic("memory", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
             for number in range(count // _EACH):
                 topic.append(changes(_EACH, number * _EACH // 2, _EACH, number))
                 topic.roll()
@@ -79,7 +79,7 @@ def resident_mib(line: str = "VmHWM") -> float:
 
 
 def _clean(folder: str) -> dict[str, Any]:
-    topic = LogDir(None, folder, settings=_SETTINGS).topic("memory")
+    topic = LogDir(folder, settings=_SETTINGS).topic("memory")
     topic.describe()
     before, rounds = resident_mib(), 0
     while topic.clean():
@@ -89,7 +89,7 @@ def _clean(folder: str) -> dict[str, Any]:
 
 def _map(entries: str) -> dict[str, Any]:
     count, each = int(entries), 250_000
-    assert map_entries(LogDir(None, "nowhere").service_config) >= count  # noqa: S101  the default budget has room for all
+    assert map_entries(LogDir("nowhere").service_config) >= count  # noqa: S101  the default budget has room for all
     nulls = {name: pa.nulls(each, pa.int64()) for name in KEY_COLUMNS if name not in {"key", "offset"}}
     parts = [
         pa.table({"key": changes(each, 0, 1, 0).column("key"), "offset": pa.array(np.arange(each)), **nulls}).select(list(KEY_COLUMNS))

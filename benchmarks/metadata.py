@@ -44,12 +44,12 @@ def run() -> None:
 
 def _measured(files: int) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
-        other = LogDir(None, f"{folder}/logs").create_topic("m", partitions=_PARTITIONS).log
+        other = LogDir(f"{folder}/logs").create_topic("m", partitions=_PARTITIONS).log
         each = files // _PARTITIONS
         step = _FILES_A_COMMIT // _PARTITIONS
         for first in range(0, each, step):
             _commit(other, first, min(step, each - first))
-        log = LogDir(None, f"{folder}/logs").topic("m").log
+        log = LogDir(f"{folder}/logs").topic("m").log
         full = _seconds(log.snapshot)
         spent, commits = [], []
         for number in range(_WARM_UP + _ROUNDS):

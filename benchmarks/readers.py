@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.cleaning import changes
 from benchmarks.measure import headline, in_turns, report
-from lastword import LogDir, clock, spark_session
+from lastword import LogDir, spark_session
 from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import Topic
+    from lastword import SparkTopic
 
 _PARTITIONS = 4
 _KEYS = 400_000
@@ -45,14 +45,14 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as folder:
         topic = LogDir(spark, f"{folder}/logs").create_topic("a", partitions=_PARTITIONS, config=_COMPACT)
         for number in range(_APPENDS):
-            topic.append(changes(spark, _UPDATES, 0, _KEYS, number), now_ms=clock.now_ms())
+            topic.append(changes(spark, _UPDATES, 0, _KEYS, number))
             topic.roll()
         tail(spark, topic, folder)
         last_words(spark, topic, folder)
     materialized(spark)
 
 
-def last_words(spark: SparkSession, topic: Topic, folder: str) -> None:
+def last_words(spark: SparkSession, topic: SparkTopic, folder: str) -> None:
     """Measure (a)."""
 
     def log() -> DataFrame:
@@ -75,7 +75,7 @@ def last_words(spark: SparkSession, topic: Topic, folder: str) -> None:
     plain = {"scan": lambda: _drain(spark.read.format("delta").load(f"{folder}/plain"))}
     for name, bound in (("cleaned", "≤ 1.3"), ("cleaned, 5 % dirty", "≤ 2")):
         if bound == "≤ 2":
-            topic.append(changes(spark, _KEYS // 20, 0, _KEYS, _APPENDS), now_ms=clock.now_ms())
+            topic.append(changes(spark, _KEYS // 20, 0, _KEYS, _APPENDS))
         timings = in_turns({**plain, "ours": lambda: _drain(topic.latest())}, warm_up=3, rounds=4 * _ROUNDS)
         goal = 0.77 if bound == "≤ 1.3" else 0.5
         headline(f"latest(), {name}", "a scan of a plain table of these rows", timings["scan"].seconds, timings["ours"].seconds, goal=goal)
@@ -83,7 +83,7 @@ def last_words(spark: SparkSession, topic: Topic, folder: str) -> None:
     report("(a) latest() over 400,000 keys", found, ["log", "records", "against", "theirs s", "ours s", "ratio", "bound"])
 
 
-def tail(spark: SparkSession, topic: Topic, folder: str) -> None:
+def tail(spark: SparkSession, topic: SparkTopic, folder: str) -> None:
     """Measure (b)."""
 
     def drained(source: DataFrame) -> None:
@@ -144,7 +144,7 @@ def _drain(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _row(name: str, topic: Topic, seconds: tuple[float, float], against: str, bound: str) -> list[str]:
+def _row(name: str, topic: SparkTopic, seconds: tuple[float, float], against: str, bound: str) -> list[str]:
     records = topic.log.snapshot().files.record_count.sum()
     theirs, ours = seconds
     return [name, f"{records:,}", against, f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs:.2f}", bound]

@@ -53,7 +53,7 @@ def against_kafka() -> None:
     properties = {"log.cleaner.dedupe.buffer.size": str(128 * 2**20), "log.cleaner.io.buffer.size": str(512 * 2**10)}
     rows = []
     with KafkaBroker({**properties, "log.cleaner.threads": "1"}, jvm=_JVM) as broker, tempfile.TemporaryDirectory() as folder:
-        logs = LogDir(None, folder)
+        logs = LogDir(folder)
         for codec in ("uncompressed", "zstd"):
             theirs, ours, sections = [], [], []
             for number in range(_WARM_UP + _ROUNDS):
@@ -73,7 +73,7 @@ def small() -> None:
     """Measure (g)."""
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
-        logs = LogDir(None, folder)
+        logs = LogDir(folder)
         for number in range(_SMALL_ROUNDS):
             topic = logs.create_topic(f"s{number}", partitions=2, config=_COMPACT)
             _append(topic, [(b"%016d" % at, b"v" * _VALUE_BYTES) for at in range(100_000)])

@@ -65,7 +65,7 @@ def run() -> None:
 def _sizes(folder: str) -> None:
     lines = []
     for count, bound in _BOUNDS_MS.items():
-        topic = LogDir(None, f"{folder}/sizes").create_topic(f"t{count}", partitions=_PARTITIONS, config=_CONFIG)
+        topic = LogDir(f"{folder}/sizes").create_topic(f"t{count}", partitions=_PARTITIONS, config=_CONFIG)
         table = rows(count, count)
         plain = table.append_column("partition", pa.array(np.arange(count) % _PARTITIONS))
 
@@ -90,7 +90,7 @@ def _sizes(folder: str) -> None:
 
 def _together(folder: str) -> None:
     place = f"{folder}/together"
-    topic = LogDir(None, place).create_topic("t", partitions=_PARTITIONS, config=_CONFIG)
+    topic = LogDir(place).create_topic("t", partitions=_PARTITIONS, config=_CONFIG)
     command = [sys.executable, "-m", "benchmarks.without_spark", place]
     processes = [subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for number in range(_PROCESSES)]  # noqa: S603
     for process in processes:
@@ -106,7 +106,7 @@ def _together(folder: str) -> None:
 
 
 def _appends(place: str, seed: str) -> None:
-    topic, table = LogDir(None, place).topic("t"), rows(200, int(seed))
+    topic, table = LogDir(place).topic("t"), rows(200, int(seed))
     topic.describe()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -116,7 +116,7 @@ def _appends(place: str, seed: str) -> None:
 
 
 def _after_many_commits(folder: str) -> None:
-    logs = LogDir(None, f"{folder}/many")
+    logs = LogDir(f"{folder}/many")
     topic, table = logs.create_topic("t", config=_CONFIG), rows(200, 1)
     cleaner, seconds = Cleaner(logs.service_config, parallelism=None), list[float]()
     while topic.log.snapshot().version < _MANY_COMMITS:
@@ -134,7 +134,7 @@ def _after_many_commits(folder: str) -> None:
 
 def _commands(folder: str) -> None:
     place = f"{folder}/commands"
-    topic = LogDir(None, place).create_topic("t", partitions=2, config=_CONFIG)
+    topic = LogDir(place).create_topic("t", partitions=2, config=_CONFIG)
     for number in range(5):
         topic.append(rows(20_000, number))
         topic.roll()

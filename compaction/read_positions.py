@@ -14,11 +14,11 @@ reader cannot notice them by itself: records below the log start are gone (`Loss
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import OffsetOutOfRange, UserError
 from lastword.compaction.log.restores import Restore, is_contained
 
 if TYPE_CHECKING:
@@ -127,6 +127,32 @@ def _from_json(text: str, *, option: str, allowed: str) -> object:
     except ValueError:
         message = f"{option} = {text!r}: allowed is {allowed}"
         raise UserError(message) from None
+
+
+def offsets_within(given: object, *, option: str, topic: str, newest: Position, log: Extent) -> tuple[int, ...]:
+    """Return the offset vector that `given` names in a log; `newest` is what a reader may see of it.
+
+    "latest" is the end of `newest`. Raises `UserError` as `parse_offsets`, and `OffsetOutOfRange` for an offset past the log end offset.
+    """
+    ends = log.log_end_offsets
+    offsets = parse_offsets(given, option=option, partitions=len(ends), earliest=log.log_start_offsets, latest=newest.offsets)
+    past = {one: offset for one, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
+    if past:
+        allowed = ", ".join(f"partition {one} up to {ends[one]}" for one in past)
+        message = f"topic {topic}: {option} {past}: allowed is {allowed} (log end offset)"
+        raise OffsetOutOfRange(message)
+    return offsets
+
+
+def starting_at(given: object, *, option: str, topic: str, newest: Position, log: Extent) -> Position:
+    """Return where a reader begins that names offsets, as `offsets_within` does.
+
+    A reader that begins at the ends of the log, or where it starts, holds nothing yet. Of offsets in between, which somebody remembers,
+    nobody knows the version: every tombstone at or past them counts as missed once it was removed.
+    """
+    offsets = offsets_within(given, option=option, topic=topic, newest=newest, log=log)
+    fresh = all(at <= first or at >= last for at, first, last in zip(offsets, log.log_start_offsets, newest.offsets, strict=True))
+    return replace(newest, offsets=offsets, since_version=newest.table_version if fresh else -1)
 
 
 def advance(begin: Sequence[int], end: Sequence[int], limit: int | None) -> tuple[int, ...]:

@@ -3,12 +3,13 @@
 ```python
 from lastword import LogDir, spark_session
 
-logs = LogDir(spark_session(), "data")
+logs = LogDir("data")                        # Arrow tables and Polars frames: no Spark, no JVM
+logs = LogDir(spark_session(), "data")       # the same methods with DataFrames, and what streams
 topic = logs.create_topic("fruit-prices", partitions=4, config={"cleanup.policy": "compact"})
 ```
 
 Everything a user needs is importable from here: the log.dir and its topics, what their methods return, positions, receipts and errors.
-What needs Spark is imported when it is first used (PEP 562), so that `lastword.arrow` needs neither pyspark nor a JVM.
+What needs Spark is imported when it is first used (PEP 562), so that `LogDir("data")` needs neither pyspark nor a JVM.
 
 Packages, from the top down; each one imports only what stands below it (import-linter checks this):
 
@@ -67,13 +68,16 @@ from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
 
 if TYPE_CHECKING:
+    from lastword.arrow_topic import ArrowBootstrap, ArrowTopic
     from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
+    from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
     from lastword.storage.append.append import AppendedRange, AppendResult
+    from lastword.storage.reading.sql import latest_sql
     from lastword.storage.verify import VerifyReport
     from lastword.streaming.append.query import Mirror
-    from lastword.topic import Bootstrap, Topic
+    from lastword.topic import PartitionOffsets, Topic
     from lastword.topics.description import PartitionDescription, TopicDescription
     from lastword.topics.explanation import PartitionReport
     from lastword.topics.purging import PurgeReceipt
@@ -82,14 +86,20 @@ if TYPE_CHECKING:
     __version__: str
 else:  # a type checker that sees this takes any name for one of ours
     _HOMES: Final = {
+        "ArrowBootstrap": "lastword.arrow_topic",
+        "ArrowTopic": "lastword.arrow_topic",
         "copy_topic": "lastword.copying",
         "LogDir": "lastword.log_dir",
         "spark_session": "lastword.spark.session",
         "AppendedRange": "lastword.storage.append.append",
         "AppendResult": "lastword.storage.append.append",
+        "SparkBootstrap": "lastword.spark_topic",
+        "SparkTopic": "lastword.spark_topic",
+        "SparkTransaction": "lastword.spark_topic",
+        "latest_sql": "lastword.storage.reading.sql",
         "VerifyReport": "lastword.storage.verify",
         "Mirror": "lastword.streaming.append.query",
-        "Bootstrap": "lastword.topic",
+        "PartitionOffsets": "lastword.topic",
         "Topic": "lastword.topic",
         "PartitionDescription": "lastword.topics.description",
         "TopicDescription": "lastword.topics.description",
@@ -125,7 +135,8 @@ __all__ = [
     "Aborted",
     "AppendResult",
     "AppendedRange",
-    "Bootstrap",
+    "ArrowBootstrap",
+    "ArrowTopic",
     "CleaningAborted",
     "CleaningReceipt",
     "CommitConflict",
@@ -145,6 +156,7 @@ __all__ = [
     "OffsetOutOfRange",
     "OpenTransaction",
     "PartitionDescription",
+    "PartitionOffsets",
     "PartitionReport",
     "PartitionUncleanable",
     "Position",
@@ -155,6 +167,9 @@ __all__ = [
     "ReaderBehind",
     "ReaderStanding",
     "ServiceConfig",
+    "SparkBootstrap",
+    "SparkTopic",
+    "SparkTransaction",
     "Topic",
     "TopicConfig",
     "TopicDescription",
@@ -166,5 +181,6 @@ __all__ = [
     "Violation",
     "__version__",
     "copy_topic",
+    "latest_sql",
     "spark_session",
 ]

@@ -1,20 +1,22 @@
-"""An open log.dir without its topics: location, session, storage options, settings and cleaner.
+"""An open log.dir without its topics: location, session, clock, storage options, settings and cleaner.
 
 `Topic` and the functions in `lastword.topics` need this much of a log.dir and no more; `LogDir` adds the topics.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_service_config, parse_topic_config
-from lastword.spark.session import spark_session
+from lastword.compaction.errors import UserError
 from lastword.storage.files.paths import LogDirFiles
 from lastword.streaming.cleaning.cleaner import Cleaner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from os import PathLike
 
     from pyspark.sql import SparkSession
 
@@ -28,25 +30,23 @@ class Handle:
     def __init__(
         self,
         spark: SparkSession | None,
-        location: str,
+        location: str | PathLike[str],
         *,
-        settings: Mapping[str, object] | None = None,
-        storage_options: Mapping[str, str] | None = None,
-        cleaner_parallelism: int | None = None,
-        session_settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None,
+        storage_options: Mapping[str, str] | None,
+        cleaner_parallelism: int | None,
+        clock: Callable[[], int],
     ) -> None:
-        """Open a log.dir; nothing is read or made yet. Raises `InvalidConfiguration` for wrong settings.
-
-        `cleaner_parallelism` limits the Spark tasks of all cleanings together; `session_settings` are those of a session that has to be
-        started.
-        """
-        self._spark = spark
-        self._files = LogDirFiles(str(location), storage_options)
+        """Open a log.dir, with the Spark session if there is one; nothing is read or made yet. The rest is `LogDir`'s."""
+        #: The Spark session, if the log.dir was opened with one: work that needs none is not a reason to start it.
+        self.session = spark
+        #: What the time is, in milliseconds since the epoch.
+        self.clock = clock
+        self._files = LogDirFiles(os.fspath(location), storage_options)
         self._settings = settings
         if settings is not None:
             _ = self._configuration
         self._storage_options = dict(storage_options or {})
-        self._session_settings = dict(session_settings or {})
         self._cleaner_parallelism = cleaner_parallelism
         self._cleaner: Cleaner | None = None
 
@@ -83,17 +83,12 @@ class Handle:
         """The path or URI."""
         return self._files.uri
 
-    @property
-    def spark(self) -> SparkSession:
-        """The Spark session; started on first use when none was given."""
-        if self._spark is None:
-            self._spark = spark_session(settings=self._session_settings)
-        return self._spark
-
-    @property
-    def session(self) -> SparkSession | None:
-        """The Spark session, if there is one: work that needs none is not a reason to start it."""
-        return self._spark
+    def spark_for(self, what: str) -> SparkSession:
+        """Return the Spark session for something that needs one; raise `UserError` naming it when there is none."""
+        if self.session is None:
+            message = f'{what} needs Spark: open the log.dir as LogDir(spark_session(), "{self.location}")'
+            raise UserError(message)
+        return self.session
 
     @property
     def storage_options(self) -> Mapping[str, str]:

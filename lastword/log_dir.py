@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from typing_extensions import TypeVar
 
-from lastword import clock
+from lastword.arrow_topic import ArrowTopic
 from lastword.checkpoints.producer_cache import ProducerSnapshots
+from lastword.clock import now_ms
 from lastword.compaction.config.topic_config import normalize_overrides
-from lastword.compaction.errors import InvalidTopic, TopicExists, UnknownTopic
+from lastword.compaction.errors import InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword.handle import Handle
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.files import schema
@@ -23,28 +26,95 @@ from lastword.storage.log.topic_log import TopicLog
 from lastword.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltalake import Schema
+    from pyspark.sql import SparkSession
+
+    from lastword.spark_topic import SparkTopic
 
 
+#: The topics of a log.dir; `LogDir` alone, as a type, is one of any engine.
+TopicT_co = TypeVar("TopicT_co", bound=Topic, covariant=True, default=Topic)
+_SPARK_AND_LOCATION = 2
 _MOST_PARTITIONS = 10_000
 _CREATE_ATTEMPTS = 5
 
 
-class LogDir(Handle):
-    """A directory of topics.
+class LogDir(Handle, Generic[TopicT_co]):
+    """A directory of topics; what its topics take and return is of the engine that it was opened with.
 
-    `spark` may be None: everything that needs no record (create, list, describe, alter, delete) then runs without a JVM, and the first
-    use that does need one starts the default session. `settings` are service-wide settings under Kafka's names (`log.retention.hours`,
-    `log.cleaner.threads`, topic keys …) that hold for every topic without its own; when none are given (None), those that the last
-    `lastword run` over this log.dir began with hold, or the defaults when there was none. `storage_options` are delta-rs' for object
-    stores.
+    ```
+     LogDir("data")           LogDir[ArrowTopic]    no Spark, no JVM: Arrow tables, Polars lazy frames
+     LogDir(spark, "data")    LogDir[SparkTopic]    DataFrames, and what streams
+    ```
     """
 
-    def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None, now_ms: int | None = None
-    ) -> Topic:
+    @overload
+    def __init__(
+        self: LogDir[ArrowTopic],
+        location: str | PathLike[str],
+        /,
+        *,
+        settings: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: LogDir[SparkTopic],
+        spark: SparkSession,
+        location: str | PathLike[str],
+        /,
+        *,
+        settings: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        cleaner_parallelism: int | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *given: Any,
+        settings: Mapping[str, object] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        cleaner_parallelism: int | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """Open a log.dir: `LogDir(location)`, or `LogDir(spark, location)`; nothing is read or made yet.
+
+        Args:
+            given: The path or URI of the log.dir, behind the Spark session if there is one.
+            settings: Service-wide settings under Kafka's names (`log.retention.hours`, `log.cleaner.threads`, topic keys …) that hold for
+                every topic without its own. None: those that the last `lastword run` over this log.dir began with, or the defaults when
+                there was none.
+            storage_options: delta-rs' options for an object store; none are needed where the environment has them (AWS_REGION …).
+            cleaner_parallelism: The most Spark tasks of all cleanings together.
+            clock: Returns the time in milliseconds since the epoch; everything that is appended, decided or due goes by it.
+
+        Raises:
+            InvalidConfiguration: Settings that are not allowed, each with what is.
+            UserError: Neither a location nor a session and a location.
+        """
+        spark, location = given if len(given) == _SPARK_AND_LOCATION else (None, given[0] if len(given) == 1 else None)
+        is_session = hasattr(spark, "readStream")
+        if not isinstance(location, (str, PathLike)) or is_session is not (len(given) == _SPARK_AND_LOCATION):
+            shown = ", ".join(repr(one) for one in given) or "nothing"
+            message = (
+                f'LogDir takes a location, LogDir("data"), or a Spark session and a location, LogDir(spark, "data"); it was given {shown}'
+            )
+            raise UserError(message)
+        super().__init__(
+            spark,
+            location,
+            settings=settings,
+            storage_options=storage_options,
+            cleaner_parallelism=cleaner_parallelism,
+            clock=clock,
+        )
+
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicT_co:
         """Create a topic and return it.
 
         `config` has topic settings under Kafka's names, human units allowed (`{"segment.bytes": "128MiB"}`). Raises `TopicExists`,
@@ -58,7 +128,7 @@ class LogDir(Handle):
         if self._files.has_ledger(name):
             message = f"topic {name} exists already in {self.location}"
             raise TopicExists(message)
-        time_ms = clock.or_now(now_ms)
+        time_ms = self.clock()
         self._files.make()
         self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
         self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.dead_letter_properties())
@@ -71,13 +141,18 @@ class LogDir(Handle):
         Ledger(paths.ledger, name, self._storage_options).create([created, configured])
         return self.topic(name)
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicT_co:
         """Return the topic `name`; raise `UnknownTopic` naming those that exist."""
         if not self._files.has_ledger(name):
             known = ", ".join(self.topics()) or "none"
             message = f"topic {name} does not exist in {self.location}; existing: {known}"
             raise UnknownTopic(message)
-        return Topic(self, self.log(name))
+        log = self.log(name)
+        if self.session is None:
+            return cast("TopicT_co", ArrowTopic(self, log))
+        from lastword.spark_topic import SparkTopic  # noqa: PLC0415  imports pyspark, which may not be there
+
+        return cast("TopicT_co", SparkTopic(self, log, self.session))
 
     def log(self, name: str) -> TopicLog:
         """Return the log of topic `name`, which exists; nothing is read yet."""
@@ -99,26 +174,24 @@ class LogDir(Handle):
         """Return the names of all topics, sorted."""
         return self._files.topics()
 
-    def delete_topic(self, name: str, *, now_ms: int | None = None) -> None:
+    def delete_topic(self, name: str) -> None:
         """Delete a topic: it is gone at once and its name is free; its files go after file.delete.delay.ms.
 
         Its streaming queries are stopped first, between two micro-batches, and a cleaning in hand ends; later appends to it raise
         `UnknownTopic`. Raises `CommitConflict` when the cleaning takes too long; nothing is deleted then.
         """
         topic = self.topic(name)
-        time_ms = clock.or_now(now_ms)
+        time_ms = self.clock()
         with self.cleaner.locks.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
-            if self._spark is not None:
-                topic.spark_verbs.stop_append_queries(topic.log)
+            topic.stop_queries()
             with topic.log.turn():
                 self.cleaner.forget(topic.log)
                 self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
-                if self._spark is not None:
-                    topic.spark_verbs.forget_delta_log(self._spark, topic.log)
+                topic.forget()
 
-    def purge_deleted(self, *, now_ms: int | None = None) -> list[str]:
+    def purge_deleted(self) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
-        return self._files.purge_retired(clock.or_now(now_ms))
+        return self._files.purge_retired(self.clock())
 
     def _create_table(self, location: str, columns: Schema, properties: dict[str, str], *, partition_by: Sequence[str] = ()) -> None:
         """Make a Delta table if it is not there. Of two who do so at once one fails: the table is there when it asks again."""

@@ -10,20 +10,18 @@ with topic.transaction("prices-loader") as txn:    # begun: another instance wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lastword import clock
 from lastword.compaction.errors import InvalidTransactionState
 from lastword.compaction.producers import Control, ProducerStamp
-from lastword.inputs import append_input
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendResult, AppendStats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-    from pyspark.sql import DataFrame
-
+    from lastword.storage.append.append import Rows
     from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.log.topic_log import TopicLog
 
@@ -31,10 +29,12 @@ if TYPE_CHECKING:
 class Transaction:
     """One transaction of one transactional.id; made by `Topic.transaction`."""
 
-    def __init__(self, log: TopicLog, stamp: ProducerStamp) -> None:
-        """Belong to a begun identity."""
+    def __init__(self, log: TopicLog, stamp: ProducerStamp, as_input: Callable[[Any], Rows], clock_ms: Callable[[], int]) -> None:
+        """Belong to a begun identity; `as_input` turns what is given to `append` into the input of an append."""
         self._log = log
         self._stamp = stamp
+        self._input = as_input
+        self._clock = clock_ms
         self._stats = AppendStats()
         self._versions: list[int] = []
         self._ended: Control | None = None
@@ -49,29 +49,29 @@ class Transaction:
         """The epoch that its records carry."""
         return self._stamp.epoch
 
-    def append(self, rows: DataFrame | ArrowInput, *, now_ms: int | None = None) -> AppendResult:
+    def append(self, rows: ArrowInput) -> AppendResult:
         """Append rows as part of the transaction, in one Delta commit; columns as `Topic.append` takes them, without producer or offset.
 
         Raises `InvalidRecords` (nothing of the call is written; the transaction is still open), `ProducerFenced` when another instance has
         taken over, `InvalidTransactionState` after the end, and when a RESTORE took back what was appended before.
         """
         self._check_open("append to")
-        given = append_input(rows, self._stats, topic=self._log.name)
-        result = transactions.append(self._log, given, self._stamp, now_ms=clock.or_now(now_ms), stats=self._stats, versions=self._versions)
+        given = self._input(rows)
+        result = transactions.append(self._log, given, self._stamp, now_ms=self._clock(), stats=self._stats, versions=self._versions)
         if result.table_version is not None:
             self._versions.append(result.table_version)
         return result
 
-    def commit(self, *, now_ms: int | None = None) -> AppendResult:
+    def commit(self) -> AppendResult:
         """Commit: a COMMIT marker in every touched partition, in one Delta commit.
 
         Raises `ProducerFenced` when taken over; `InvalidTransactionState` when a RESTORE took a part of it back: the rest is aborted.
         """
-        return self._end(Control.COMMIT, now_ms)
+        return self._end(Control.COMMIT)
 
-    def abort(self, *, now_ms: int | None = None) -> AppendResult:
+    def abort(self) -> AppendResult:
         """Abort: an ABORT marker in every touched partition, in one Delta commit. Raises `ProducerFenced` when taken over."""
-        return self._end(Control.ABORT, now_ms)
+        return self._end(Control.ABORT)
 
     def __enter__(self) -> Transaction:  # noqa: PYI034  typing.Self is of Python 3.11
         """Return itself: it was begun when it was made."""
@@ -80,11 +80,11 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Commit, or abort when an exception came; nothing when it was ended by hand."""
         if self._ended is None:
-            self._end(Control.COMMIT if kind is None else Control.ABORT, None)
+            self._end(Control.COMMIT if kind is None else Control.ABORT)
 
-    def _end(self, control: Control, now_ms: int | None) -> AppendResult:
+    def _end(self, control: Control) -> AppendResult:
         self._check_open(control.name.lower())
-        result = transactions.end(self._log, self._stamp, control, now_ms=clock.or_now(now_ms), versions=self._versions)
+        result = transactions.end(self._log, self._stamp, control, now_ms=self._clock(), versions=self._versions)
         self._ended = control
         return result
 

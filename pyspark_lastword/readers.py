@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from lastword.compaction.errors import OffsetOutOfRange, ReaderBehind
-from lastword.compaction.read_positions import Loss, Position, advance, overtaken, parse_offsets, resumed
+from lastword.compaction.errors import ReaderBehind
+from lastword.compaction.read_positions import Loss, Position, advance, offsets_within, overtaken, resumed, starting_at
 from lastword.storage.log.reader_history import HistoryWatch
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_rows import offsets_at
@@ -92,28 +92,12 @@ class RangeReader:
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
     def starting(self, view: ArrowView) -> Position:
-        """Return where a new reader begins.
-
-        A reader that begins at the ends of the log holds nothing yet. Of offsets in between, which somebody remembers, nobody knows the
-        version: every tombstone at or past them counts as missed once it was removed.
-        Raises `UserError` for what is no position, `OffsetOutOfRange` for one past the log end.
-        """
+        """Return where a new reader begins; raise `UserError` for what is no position, `OffsetOutOfRange` for one past the log end."""
         options = self.options
-        newest = view.position
         if options.starting_timestamp_ms is not None:
-            return replace(newest, offsets=offsets_at(view, options.starting_timestamp_ms))
-        offsets = self._parsed(view, "startingOffsets", options.starting_offsets)
-        fresh = all(at <= first or at >= last for at, first, last in zip(offsets, view.start, view.end, strict=True))
-        return replace(newest, offsets=offsets, since_version=view.version if fresh else -1)
-
-    def _parsed(self, view: ArrowView, option: str, given: str) -> tuple[int, ...]:
-        offsets = parse_offsets(given, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
-        past = {one: offset for one, offset in enumerate(offsets) if offset > view.log_end[one]}
-        if past:
-            allowed = ", ".join(f"partition {one} up to {view.log_end[one]}" for one in past)
-            message = f"topic {view.topic}: {option} {past}: allowed is {allowed} (log end offset)"
-            raise OffsetOutOfRange(message)
-        return offsets
+            return replace(view.position, offsets=offsets_at(view, options.starting_timestamp_ms))
+        given = options.starting_offsets
+        return starting_at(given, option="startingOffsets", topic=view.topic, newest=view.position, log=view.extent)
 
 
 class Watch:
@@ -151,7 +135,8 @@ class TopicBatchReader(RangeReader, DataSourceReader):
         view = self.view()
         start = replace(self.starting(view), since_version=view.version)  # whoever asks for a range once keeps nothing up to date
         begin, _ = Watch(self.log, self.options).check(start, view)
-        end = self._parsed(view, "endingOffsets", self.options.ending_offsets)
+        asked = self.options.ending_offsets
+        end = offsets_within(asked, option="endingOffsets", topic=view.topic, newest=view.position, log=view.extent)
         return self.splits(view, tuple(map(max, begin, view.start)), tuple(map(min, end, view.end)))
 
 
@@ -224,7 +209,7 @@ def _told(topic: str, found: Sequence[Missed]) -> str:
     lines = "\n".join(f"  {one}" for one in found)
     return (
         f"topic {topic}: this reader was overtaken:\n{lines}\n"
-        "Start anew from the last words, which is right for sure (lastword.arrow.bootstrap or Topic.bootstrap, then a new query with their "
+        "Start anew from the last words, which is right for sure (bootstrap() of the topic, then a new query with their "
         "offsets as startingOffsets); or go on without what was missed: failOnDataLoss=false for deleted records, onMissedTombstones=warn "
         "for tombstones"
     )

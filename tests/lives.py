@@ -16,6 +16,7 @@ import pytest
 from lastword.compaction.planning.offset_map import BYTES_PER_ENTRY
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
+from tests.clocks import at
 from tests.divisions import DIVISIONS, divided
 from tests.model import ModelConfig, ModelTopic, Record
 from tests.pictures import DAY_MS, HOUR_MS, T0
@@ -126,7 +127,7 @@ class Lives(ABC):
     def roll(self) -> None:
         """Close the active segments of all partitions, or of one."""
         partition = self.chance.choice((None, None, self.chance.randrange(self.model.partitions)))
-        self.topic.roll(partition, now_ms=self.now_ms)
+        at(self.now_ms, self.topic).roll(partition)
         for one in range(self.model.partitions) if partition is None else [partition]:
             self.model.roll(one)
 
@@ -143,7 +144,7 @@ class Lives(ABC):
         with divided(self.chance.choice(DIVISIONS)):
             try:
                 with crashing(crash):
-                    found = self.topic.clean(self.now_ms, force=force)
+                    found = at(self.now_ms, self.topic).clean(force=force)
                 crash = None
             except Crash:
                 self.done.append(f"crash at {crash}")
@@ -171,19 +172,19 @@ class Lives(ABC):
     def merge(self) -> None:
         """Join the small files of closed segments, as of a topic without `compact`; no row changes."""
         policy = ",".join(self.model.config.cleanup_policy)
-        self.topic.alter_config({"cleanup.policy": "delete"}, now_ms=self.now_ms)
+        at(self.now_ms, self.topic).alter_config({"cleanup.policy": "delete"})
         self.logs.cleaner.merge(self.topic.log, None, now_ms=self.now_ms)
-        self.topic.alter_config({"cleanup.policy": policy}, now_ms=self.now_ms)
+        at(self.now_ms, self.topic).alter_config({"cleanup.policy": policy})
 
     def retain(self) -> None:
         """Let retention take what it takes; now and then the process dies of it, and the next one makes it good."""
         try:
             with crashing(self.chance.choice((None, CrashPoint.LOG_START_DECIDED, CrashPoint.SEGMENTS_REMOVED))):
-                self.topic.apply_retention(self.now_ms)
+                at(self.now_ms, self.topic).apply_retention()
         except Crash:
             self.done.append("crash of retention")
             self.restart()
-            self.topic.apply_retention(self.now_ms)
+            at(self.now_ms, self.topic).apply_retention()
         for partition in range(self.model.partitions):
             self.model.apply_retention(partition, self.now_ms)
 
@@ -192,7 +193,7 @@ class Lives(ABC):
         partition = self.chance.randrange(self.model.partitions)
         end = self.topic.log.log_end_offsets()[partition]
         offset = self.chance.randint(0, end)
-        self.topic.delete_records({partition: offset}, now_ms=self.now_ms)
+        at(self.now_ms, self.topic).delete_records({partition: offset})
         self.model.delete_records(partition, offset)
         for one in range(self.model.partitions):
             self.model.apply_retention(one, self.now_ms)
@@ -202,8 +203,8 @@ class Lives(ABC):
         policy = self.chance.choice(("compact", "compact", "compact,delete", "delete"))
         lag_ms = self.chance.choice((0, 0, HOUR_MS))
         retention_ms = self.chance.choice((HOUR_MS, DAY_MS))
-        self.topic.alter_config(
-            {"cleanup.policy": policy, "min.compaction.lag.ms": lag_ms, "delete.retention.ms": retention_ms}, now_ms=self.now_ms
+        at(self.now_ms, self.topic).alter_config(
+            {"cleanup.policy": policy, "min.compaction.lag.ms": lag_ms, "delete.retention.ms": retention_ms}
         )
         self.model.config = replace(
             self.model.config,

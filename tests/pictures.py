@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from delta.tables import DeltaTable
 
-from lastword import arrow
+from lastword import LogDir
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import Topic
+    from lastword import ArrowTopic, Topic
 
 _TOMBSTONE = "∅"
 
@@ -43,15 +43,22 @@ def text(value: bytes | bytearray | None) -> str:
     return _TOMBSTONE if value is None else bytes(value).decode()
 
 
+def by_arrow(topic: Topic | str) -> ArrowTopic:
+    """Return a topic, or the one whose folder is named, as `LogDir(location)` opens it anew: without Spark, and nothing is remembered."""
+    root, options = (topic, None) if isinstance(topic, str) else (topic.log.paths.root, topic.log.storage_options)
+    log_dir, _, name = root.rpartition("/")
+    return LogDir(log_dir, storage_options=options).topic(name)
+
+
 def log(topic: Topic, partition: int = 0) -> list[str]:
     """Return the data records of a partition as they are drawn."""
-    found = arrow.records(topic.log.paths.root, partitions=[partition], storage_options=topic.log.storage_options).to_pylist()
+    found = by_arrow(topic).records(partitions=[partition]).to_pylist()
     return [f"{row['offset']} {text(row['key'])}={text(row['value'])}" for row in found]
 
 
 def latest(topic: Topic) -> dict[str, str]:
     """Return the last word on every key; the keys of a test belong to one partition each."""
-    found = arrow.latest(topic.log.paths.root, storage_options=topic.log.storage_options).to_pylist()
+    found = by_arrow(topic).latest().to_pylist()
     return {text(row["key"]): text(row["value"]) for row in found}
 
 
@@ -68,8 +75,7 @@ DAY_MS = 24 * HOUR_MS
 
 def history(topic: Topic, partition: int = 0) -> list[str]:
     """Return every row of a partition: `offset key=value` or `offset CONTROL`, and `@horizon` in ms after T0 where there is one."""
-    options = topic.log.storage_options
-    found = arrow.records(topic.log.paths.root, include_control=True, partitions=[partition], storage_options=options)
+    found = by_arrow(topic).records(include_control=True, partitions=[partition])
     horizons = found.column("delete_horizon").cast("int64").to_pylist()
     return [
         f"{row['offset']} {row['control'] or text(row['key']) + '=' + text(row['value'])}"

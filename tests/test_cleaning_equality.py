@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword import LogDir
+from tests.clocks import at
 from tests.lives import Lives
 from tests.model import Record
 from tests.test_model_equality import seed_of_this_run
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import Topic
+    from lastword import SparkTopic
 
 _SCHEMA: Final = (
     "partition int, key binary, value binary, timestamp bigint, producer_id bigint, producer_epoch int, sequence int, "
@@ -33,14 +34,16 @@ _SCHEMA: Final = (
 class _Lives(Lives):
     """Lives that append DataFrames and read with Spark."""
 
+    topic: SparkTopic
+
     def __init__(self, spark: SparkSession, *args: Any, **options: Any) -> None:
         self.spark = spark
         super().__init__(*args, **options)
 
     def appended(self, drawn: Sequence[tuple[Any, ...]]) -> None:
-        self.topic.append(self.spark.createDataFrame(drawn, _SCHEMA), now_ms=self.now_ms)
+        at(self.now_ms, self.topic).append(self.spark.createDataFrame(drawn, _SCHEMA))
 
-    def opened(self) -> LogDir:
+    def opened(self) -> LogDir[SparkTopic]:
         return LogDir(self.spark, self.logs.location)
 
     def rows(self) -> dict[int, list[Record]]:
@@ -51,7 +54,7 @@ class _Lives(Lives):
         return {(row["partition"], bytes(row["key"])): (row["offset"], bytes(row["value"])) for row in shown}
 
 
-def _rows(spark: SparkSession, topic: Topic, partitions: int) -> dict[int, list[Record]]:
+def _rows(spark: SparkSession, topic: SparkTopic, partitions: int) -> dict[int, list[Record]]:
     """Return every row of the log table as the model writes it."""
     table = spark.read.format("delta").load(topic.log.paths.log)
     shown = table.select(
@@ -88,19 +91,19 @@ def _rows(spark: SparkSession, topic: Topic, partitions: int) -> dict[int, list[
     return found
 
 
-def test_forty_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+def test_forty_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """One topic of forty partitions; the same seed gives the same histories: LASTWORD_SEED."""
     _Lives(spark, logs, random.Random(seed_of_this_run()), "lives", 40).live(12)
 
 
-def test_random_histories_with_a_small_map_hold_what_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+def test_random_histories_with_a_small_map_hold_what_the_model_says(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Most rounds are cut: a key may have several records in the clean section, and a segment be clean and dirty at once."""
     _Lives(spark, logs, random.Random(seed_of_this_run()), "cut", 3, slots=[3, 6]).live(12)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(7_200)
-def test_five_hundred_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+def test_five_hundred_random_histories_with_cleaning_hold_what_the_model_says(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Five topics of 120 partitions, and as many of 5 with small maps; LASTWORD_ROUNDS says how many topics."""
     chance = random.Random(seed_of_this_run())
     for number in range(int(os.environ.get("LASTWORD_ROUNDS", "5"))):

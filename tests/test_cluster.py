@@ -19,7 +19,7 @@ import pyspark
 import pytest
 
 from examples.airports.demo import newest_release
-from lastword import arrow
+from tests.pictures import by_arrow
 from tests.processes import ROOT, SHORT_JVM
 from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
@@ -147,6 +147,6 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
         until(counted, "the cleanings are not counted")
         service.send_signal(signal.SIGTERM)
         assert service.wait(PATIENCE_SECONDS) == 0, (tmp_path / "service.log").read_text()[-4000:]
-    found = arrow.latest(str(tmp_path / "data" / "airports")).to_pylist()
+    found = by_arrow(str(tmp_path / "data" / "airports")).latest().to_pylist()
     latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
     assert latest == newest_release()

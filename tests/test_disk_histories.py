@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import pyarrow as pa
 import pytest
 
-from lastword import LogDir, arrow
+from lastword import LogDir
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.schema import DATA_SCHEMA
+from tests.clocks import at
 from tests.lives import Crash, Lives, crashing
 from tests.model import Record
+from tests.pictures import by_arrow
 from tests.test_model_equality import seed_of_this_run
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class _Lives(Lives):
             super().live(1)
 
     def opened(self) -> LogDir:
-        return LogDir(None, self.logs.location)
+        return LogDir(self.logs.location)
 
     def appended(self, drawn: Sequence[tuple[Any, ...]]) -> None:
         table = pa.table(
@@ -71,11 +73,11 @@ class _Lives(Lives):
         self._written += 1
         try:
             with crashing(crash):
-                self.topic.append(table, now_ms=self.now_ms, idempotency_key=str(self._written))
+                at(self.now_ms, self.topic).append(table, idempotency_key=str(self._written))
         except Crash:
             self.done.append(f"crash at {crash}")
             self.restart()
-            again = self.topic.append(table, now_ms=self.now_ms, idempotency_key=str(self._written))
+            again = at(self.now_ms, self.topic).append(table, idempotency_key=str(self._written))
             assert again.replayed == (crash is CrashPoint.APPEND_COMMITTED)
         self.adopt()  # an append closes segments by record time, which the model takes over
 
@@ -87,7 +89,7 @@ class _Lives(Lives):
         return found
 
     def words(self) -> dict[tuple[int, bytes], tuple[int, bytes]]:
-        shown = arrow.latest(self.topic.log.paths.root).select(["partition", "key", "offset", "value"]).to_pylist()
+        shown = by_arrow(self.topic).latest().select(["partition", "key", "offset", "value"]).to_pylist()
         return {(row["partition"], row["key"]): (row["offset"], row["value"]) for row in shown}
 
 
@@ -118,7 +120,7 @@ def _live(folder: Path, histories: int) -> None:
     chance = random.Random(seed_of_this_run())
     for number in range(-(-histories // _PARTITIONS)):
         slots = [3, 6, 10_000] if number % 5 == 4 else [10_000]
-        lives = _Lives(LogDir(None, str(folder / f"logs-{number}")), chance, f"lives-{number}", _PARTITIONS, slots=slots)
+        lives = _Lives(LogDir(str(folder / f"logs-{number}")), chance, f"lives-{number}", _PARTITIONS, slots=slots)
         lives.live(_STEPS)
         lives.compare()
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pyspark.sql import functions as F
 
+from tests.clocks import at
 from tests.model import ModelTopic, Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
 
 #: Forty partitions are forty histories in one job.
 _PARTITIONS: Final = 40
@@ -51,7 +52,7 @@ def _rows(chance: random.Random) -> list[tuple[int, bytes, bytes | None, int | N
     return [(partition, chance.choice(_KEYS), _value(chance), _timestamp_ms(chance)) for partition in places]
 
 
-def _live(spark: SparkSession, logs: LogDir, chance: random.Random, name: str, appends: int) -> tuple[Topic, ModelTopic]:
+def _live(spark: SparkSession, logs: LogDir[SparkTopic], chance: random.Random, name: str, appends: int) -> tuple[SparkTopic, ModelTopic]:
     """Live through a random history: appends, with rolls, other settings and a new start between them."""
     model = ModelTopic(_PARTITIONS)
     topic = logs.create_topic(name, partitions=_PARTITIONS, config={"cleanup.policy": "compact", "segment.bytes": "6KiB"})
@@ -61,16 +62,14 @@ def _live(spark: SparkSession, logs: LogDir, chance: random.Random, name: str, a
         drawn = _rows(chance)
         for partition, key, value, timestamp_ms in drawn:
             model.append(partition, key, value, now_ms if timestamp_ms is None else timestamp_ms)
-        assert topic.append(spark.createDataFrame(drawn, _SCHEMA), now_ms=now_ms).record_count == len(drawn)
+        assert at(now_ms, topic).append(spark.createDataFrame(drawn, _SCHEMA)).record_count == len(drawn)
         match chance.randrange(4):
             case 0:
-                topic.roll(now_ms=now_ms)
+                at(now_ms, topic).roll()
             case 1:
-                topic.roll(chance.randrange(_PARTITIONS), now_ms=now_ms)
+                at(now_ms, topic).roll(chance.randrange(_PARTITIONS))
             case 2:
-                topic.alter_config(
-                    {"segment.bytes": chance.choice(_SEGMENT_BYTES), "segment.ms": chance.choice((None, "1h"))}, now_ms=now_ms
-                )
+                at(now_ms, topic).alter_config({"segment.bytes": chance.choice(_SEGMENT_BYTES), "segment.ms": chance.choice((None, "1h"))})
             case _:
                 topic = logs.topic(name)  # as after a restart: nothing is remembered
     return topic, model
@@ -85,7 +84,7 @@ def _records(rows: DataFrame) -> list[tuple[int, Record]]:
     ]
 
 
-def _check(topic: Topic, model: ModelTopic) -> None:
+def _check(topic: SparkTopic, model: ModelTopic) -> None:
     """Compare everything that a reader can see."""
     found: dict[int, list[Record]] = {partition: [] for partition in range(_PARTITIONS)}
     for partition, record in _records(topic.records()):
@@ -97,20 +96,20 @@ def _check(topic: Topic, model: ModelTopic) -> None:
     assert [len(one) for one in model.logs.values()] == [one.record_count for one in described] == [one.log_end_offset for one in described]
 
 
-def _rounds(spark: SparkSession, logs: LogDir, *, rounds: int, appends: int) -> None:
+def _rounds(spark: SparkSession, logs: LogDir[SparkTopic], *, rounds: int, appends: int) -> None:
     chance = random.Random(seed_of_this_run())
     for number in range(rounds):
         topic, model = _live(spark, logs, chance, f"round-{number}", appends)
         _check(topic, model)
 
 
-def test_forty_random_histories_read_as_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+def test_forty_random_histories_read_as_the_model_says(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """One topic, six appends; the same seed gives the same histories: LASTWORD_SEED."""
     _rounds(spark, logs, rounds=1, appends=6)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
-def test_many_long_random_histories_read_as_the_model_says(spark: SparkSession, logs: LogDir) -> None:
+def test_many_long_random_histories_read_as_the_model_says(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """LASTWORD_ROUNDS times forty histories of 25 appends."""
     _rounds(spark, logs, rounds=int(os.environ.get("LASTWORD_ROUNDS", "10")), appends=25)

@@ -10,15 +10,16 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from lastword import InvalidConfiguration, LogDir, arrow
-from tests.pictures import T0
+from lastword import InvalidConfiguration, LogDir
+from tests.clocks import at
+from tests.pictures import T0, by_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import Topic
+    from lastword import SparkTopic
 
 #: Settings that change how Spark and Delta write, what a new table is like, and how values are cast and shown.
 _HOSTILE: Final[Mapping[str, Mapping[str, str]]] = {
@@ -77,14 +78,14 @@ def _rows(spark: SparkSession, count: int, value: str) -> DataFrame:
     )
 
 
-def _lived(spark: SparkSession, logs: LogDir, name: str) -> Topic:
+def _lived(spark: SparkSession, logs: LogDir[SparkTopic], name: str) -> SparkTopic:
     """Append, clean, append again, all in the session as it is."""
     topic = logs.create_topic(name, partitions=2, config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    topic.append(_rows(spark, 300, "a"), now_ms=T0)
-    topic.append(_rows(spark, 90, "b"), now_ms=T0)
-    topic.roll(now_ms=T0)
-    topic.clean(T0)
-    topic.append(_rows(spark, 60, "c"), now_ms=T0)
+    at(T0, topic).append(_rows(spark, 300, "a"))
+    at(T0, topic).append(_rows(spark, 90, "b"))
+    at(T0, topic).roll()
+    at(T0, topic).clean()
+    at(T0, topic).append(_rows(spark, 60, "c"))
     return topic
 
 
@@ -103,7 +104,7 @@ def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tupl
 @pytest.mark.parametrize("settings", _HOSTILE.values(), ids=list(_HOSTILE))
 def test_what_is_written_and_read_is_the_same_in_every_session(
     spark: SparkSession,
-    logs: LogDir,
+    logs: LogDir[SparkTopic],
     plain: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]],
     settings: Mapping[str, str],
 ) -> None:
@@ -112,7 +113,7 @@ def test_what_is_written_and_read_is_the_same_in_every_session(
         topic = _lived(spark, logs, "hostile")
         records, latest = _shown(topic.records()), _shown(topic.latest())
     assert (records, latest) == plain
-    words = arrow.latest(topic.log.paths.root)
+    words = by_arrow(topic).latest()
     assert sorted(zip(words["partition"].to_pylist(), words["offset"].to_pylist(), strict=True)) == [row[:2] for row in latest]
     assert topic.log.log_end_offsets() == [225, 225]
     files = topic.log.snapshot().files
@@ -120,34 +121,34 @@ def test_what_is_written_and_read_is_the_same_in_every_session(
     assert topic.verify().ok
 
 
-def test_a_file_that_cannot_be_read_is_an_error_whatever_the_session_ignores(spark: SparkSession, logs: LogDir) -> None:
+def test_a_file_that_cannot_be_read_is_an_error_whatever_the_session_ignores(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """A cleaning names the file and removes nothing; a reader names the setting, as Spark would leave the rows out without a word."""
     topic = logs.create_topic("damaged", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-    topic.append(spark.createDataFrame([("a", "1"), ("b", "1")], "key string, value string"), now_ms=T0)
-    topic.append(spark.createDataFrame([("a", "2")], "key string, value string"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(spark.createDataFrame([("a", "1"), ("b", "1")], "key string, value string"))
+    at(T0, topic).append(spark.createDataFrame([("a", "2")], "key string, value string"))
+    at(T0, topic).roll()
     path = Path(topic.log.paths.log, str(topic.log.snapshot().files.path[0]))
     whole, version = path.read_bytes(), topic.log.snapshot().version
     path.write_bytes(whole[: len(whole) // 2])
     with _session(spark, {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}):
-        assert topic.clean(T0, force=True) == []
-        [report] = topic.explain(T0)
+        assert at(T0, topic).clean(force=True) == []
+        [report] = at(T0, topic).explain()
         assert path.name in str(report.uncleanable_reason)
         assert topic.log.snapshot().version == version
         for read in (topic.latest, topic.records):
             with pytest.raises(InvalidConfiguration, match=r"spark.sql.files.ignoreCorruptFiles = true: false: rows of the log"):
                 read()
     path.write_bytes(whole)
-    [receipt] = topic.clean(T0, force=True)
+    [receipt] = at(T0, topic).clean(force=True)
     assert receipt.removed == {"superseded": 1}
 
 
-def test_after_an_optimize_of_another_writer_all_readers_see_the_same(spark: SparkSession, logs: LogDir) -> None:
+def test_after_an_optimize_of_another_writer_all_readers_see_the_same(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Or an error that says what happened: never two truths."""
     with _session(spark, _HOSTILE["other files"]):
         topic = _lived(spark, logs, "optimized")
         before = _shown(topic.latest())
         DeltaTable.forPath(spark, topic.log.paths.log).optimize().executeCompaction()
         assert _shown(LogDir(spark, logs.location).topic("optimized").latest()) == before
-    words = arrow.latest(topic.log.paths.root)
+    words = by_arrow(topic).latest()
     assert sorted(zip(words["partition"].to_pylist(), words["offset"].to_pylist(), strict=True)) == [row[:2] for row in before]

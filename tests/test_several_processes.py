@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lastword import LogDir, arrow
+from lastword import LogDir
 from tests.processes import ROOT, SHORT_JVM
 from tests.storm import KEYS, PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from lastword import ArrowTopic
 
 #: How long each lives, in seconds on the average; an application from its first append on, as a JVM takes long to start.
 _MANY = {"spark 1": 10.0, "spark 2": 10.0, "clean 3": 4.0, "clean 4": 4.0, "retain 5": 6.0}
@@ -91,7 +93,7 @@ def _storm(
     place: str | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    logs = LogDir(None, place or str(folder / "logs"), storage_options=options)
+    logs = LogDir(place or str(folder / "logs"), storage_options=options)
     config = {"cleanup.policy": "compact,delete", "retention.ms": -1, "min.cleanable.dirty.ratio": 0}
     topic = logs.create_topic(TOPIC, partitions=PARTITIONS, config=config)
     draw = random.Random(seed)
@@ -114,12 +116,11 @@ def _storm(
     _check(topic.log.paths.log, logs, folder)
 
 
-def _check(location: str, logs: LogDir, folder: Path) -> None:
+def _check(location: str, logs: LogDir[ArrowTopic], folder: Path) -> None:
     """Compare what the log holds with what was acknowledged."""
     topic = logs.topic(TOPIC)
     acknowledged = [json.loads(line) for one in folder.glob("acknowledged-*") for line in one.read_text().splitlines()]
-    root, options = topic.log.paths.root, topic.log.storage_options
-    rows = arrow.records(root, columns=["partition", "offset", "key", "value"], storage_options=options).to_pylist()
+    rows = topic.records(columns=["partition", "offset", "key", "value"]).to_pylist()
     held = {(row["partition"], row["offset"]): (row["key"].decode(), row["value"].decode()) for row in rows}
     starts = [one.log_start_offset for one in topic.describe().partitions]
     assert len(acknowledged) == len({(partition, offset) for partition, offset, _, _ in acknowledged}), "an offset is given once"
@@ -137,7 +138,7 @@ def _check(location: str, logs: LogDir, folder: Path) -> None:
     for partition, offset, key, _ in acknowledged:
         if offset >= starts[partition] and (partition, offset) not in held:
             assert said.get((partition, key), -1) > offset, f"offset {offset} of partition {partition} is gone, and nothing superseded it"
-    latest = arrow.latest(root, storage_options=options).to_pylist()
+    latest = topic.latest().to_pylist()
     shown = {(row["partition"], row["key"].decode()): row["offset"] for row in latest}
     assert shown == said, "latest() is the fold"
     by_writer: dict[tuple[str, int, str], list[tuple[int, int]]] = {}

@@ -28,7 +28,7 @@ from lastword.streaming.append.sources import FileSource, open_source, trigger_o
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lastword import Topic
+    from lastword import SparkTopic
 
 _HERE = Path(__file__).parent
 _SCHEMA = (
@@ -94,7 +94,7 @@ def _arrive(incoming: Path) -> int:
     return len(changes)
 
 
-def _watch(query: StreamingQuery, topic: Topic, files: int) -> None:
+def _watch(query: StreamingQuery, topic: SparkTopic, files: int) -> None:
     """Show what each micro-batch brought while it runs; raise what the query died of."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("micro-batches"), TimeElapsedColumn())
     shown = -1
@@ -118,7 +118,7 @@ def _show(latest: dict[str, Any]) -> None:
     out.print(tables.records_table(rows, ("icao", "iata", "name", "city", "country", "elevation"), "the last word on some airports"))
 
 
-def _show_one_history(topic: Topic) -> None:
+def _show_one_history(topic: SparkTopic) -> None:
     """Show every record of one key that was deleted and came back."""
     keyed = topic.records().withColumn("gone", F.col("value").isNull())
     returned = keyed.groupBy("key").agg(F.max(F.when(F.col("gone"), F.col("offset"))).alias("deleted"), F.max("offset").alias("newest"))
@@ -128,7 +128,7 @@ def _show_one_history(topic: Topic) -> None:
     out.print(tables.records_table(shown, ("partition", "offset", "key", "value"), "an airport that was deleted and came back"))
 
 
-def _clean(topic: Topic) -> None:
+def _clean(topic: SparkTopic) -> None:
     """Let the cleaner drop what was superseded, and show what it did."""
     topic.roll()
     out.print("\ncleaning: what is superseded goes, a delete stays for delete.retention.ms")

@@ -9,11 +9,11 @@ import sys
 import typer
 
 from lastword.cli import cleaning, operate, purge, readers, records, run, topics, transactions
+from lastword.cli.options import connection
 from lastword.compaction.errors import LastwordError
 
-app = typer.Typer(
-    name="lastword", help="Kafka's log compaction as a Spark Structured Streaming service on Delta Lake.", no_args_is_help=True
-)
+app = typer.Typer(name="lastword", no_args_is_help=True)
+app.callback()(connection)
 app.add_typer(topics.topics_app, name="topics")
 app.add_typer(topics.queries_app, name="queries")
 app.add_typer(transactions.transactions_app, name="transactions")

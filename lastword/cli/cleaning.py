@@ -12,16 +12,15 @@ import typer
 from lastword import clock
 from lastword.cli import cleaning_tables
 from lastword.cli.options import (
-    QUIET,
     Json,
     LogDirOption,
     Partition,
     Topic,
+    open_log_dir,
     out,
     tell,
 )
 from lastword.compaction.errors import InvalidConfiguration, Violation
-from lastword.log_dir import LogDir
 from lastword.text import size
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ def roll(
     topic: Topic,
     partition: Partition = None,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Close the active segments. Example: lastword roll fruit-prices --partition 0."""
-    for one, offset in LogDir(None, log_dir).topic(topic).roll(partition).items():
+    for one, offset in open_log_dir(log_dir).topic(topic).roll(partition).items():
         facts = {"topic": topic, "partition": one, "offset": offset}
         tell(f"partition {one}: the next segment begins at offset {offset}", facts, as_json=as_json)
 
@@ -45,7 +44,7 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report rows and bytes that would be removed, by reason.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Ignore the dirty ratio, and try at once what failed before.")] = False,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Clean the eligible partitions: remove superseded and aborted records, and expired tombstones and markers.
 
@@ -53,7 +52,7 @@ def clean(
 
     Example: lastword clean fruit-prices --dry-run
     """
-    one = LogDir(None, log_dir).topic(topic)
+    one = open_log_dir(log_dir).topic(topic)
     found = one.preview_clean(force=force) if dry_run else one.clean(force=force)
     receipts, reports = [receipt.to_details() for receipt in found], one.explain(force=force and dry_run)
     failed = any(report.uncleanable_reason or report.failure for report in reports)
@@ -70,13 +69,13 @@ def clean(
     raise typer.Exit(1 if failed else 0)
 
 
-def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show for each partition whether it is eligible for cleaning, or what holds it back and until when. Writes no records.
 
     Example: lastword explain fruit-prices
     """
     now_ms = clock.now_ms()
-    reports = LogDir(None, log_dir, session_settings=QUIET).topic(topic).explain(now_ms)
+    reports = open_log_dir(log_dir).topic(topic).explain()
     if as_json:
         for one in reports:
             sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
@@ -84,9 +83,9 @@ def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data")
         out.print(cleaning_tables.explanation_table(reports, f"{topic}: cleaning status", now_ms))
 
 
-def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show the receipts of past cleanings, oldest first. Example: lastword receipts fruit-prices --partition 0."""
-    found = [one.to_details() for one in LogDir(None, log_dir).topic(topic).receipts(partition)]
+    found = [one.to_details() for one in open_log_dir(log_dir).topic(topic).receipts(partition)]
     if as_json:
         for one in found:
             sys.stdout.write(json.dumps(one) + "\n")
@@ -94,23 +93,23 @@ def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, l
         out.print(cleaning_tables.receipts_table(found, f"{topic}: receipts"))
 
 
-def pause(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def pause(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Pause cleaning and retention. Takes effect at the next round. Example: lastword pause fruit-prices --partition 0."""
-    for one, count in LogDir(None, log_dir).topic(topic).pause(partition).items():
+    for one, count in open_log_dir(log_dir).topic(topic).pause(partition).items():
         facts = {"topic": topic, "partition": one, "pauses": count}
         tell(f"partition {one}: paused {_times(count)}", facts, as_json=as_json)
 
 
-def resume(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def resume(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Remove one pause. Example: lastword resume fruit-prices."""
-    for one, count in LogDir(None, log_dir).topic(topic).resume(partition).items():
+    for one, count in open_log_dir(log_dir).topic(topic).resume(partition).items():
         facts = {"topic": topic, "partition": one, "pauses": count}
         tell(f"partition {one}: {f'still paused {_times(count)}' if count else 'resumed'}", facts, as_json=as_json)
 
 
-def retention(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def retention(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Apply retention: delete segments by log start offset, retention.bytes and retention.ms. Example: lastword retention fruit-prices."""
-    gone = LogDir(None, log_dir).topic(topic).apply_retention()
+    gone = open_log_dir(log_dir).topic(topic).apply_retention()
     if as_json:
         for partition, one in sorted(gone.items()):
             sys.stdout.write(json.dumps(_deletion(partition, one)) + "\n")
@@ -128,7 +127,7 @@ def delete_records(
     topic: Topic,
     before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500. Offset -1 is the log end.")],
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Delete the records below an offset permanently, for all readers. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
     pairs: dict[int, int] = {}
@@ -139,7 +138,7 @@ def delete_records(
         except ValueError:
             subject = "the command line"
             raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
-    for one, start in sorted(LogDir(None, log_dir).topic(topic).delete_records(pairs).items()):
+    for one, start in sorted(open_log_dir(log_dir).topic(topic).delete_records(pairs).items()):
         facts = {"topic": topic, "partition": one, "log_start_offset": start}
         tell(f"partition {one}: the log starts at offset {start}", facts, as_json=as_json)
 

@@ -18,10 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword import clock
-from lastword.cli.options import QUIET, Json, LogDirOption, Topic, out, tell
+from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, tell
 from lastword.compaction.errors import UserError
 from lastword.compaction.moments import instant
-from lastword.log_dir import LogDir
 from lastword.status.drawing import draw_topic
 from lastword.status.server import status_json
 from lastword.status.standing import Looker, TopicStanding
@@ -45,7 +44,7 @@ def top(
     every: Annotated[float, typer.Option(min=0.2, help="Refresh interval in seconds.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit; exit code 3 if there is a critical issue.")] = False,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Show every topic live: sections, dirty ratio, lag, open transactions and open issues.
 
@@ -75,13 +74,13 @@ def plot(
     topic: Topic,
     output: Annotated[Path, typer.Option("--output", "-o", help="SVG file to write; - is standard output.")] = Path("-"),
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Draw the log of a topic to scale as SVG: clean, cleanable, uncleanable and active sections, readers, last stable offset.
 
     Example: lastword plot fruit-prices -o log.svg
     """
-    logs = LogDir(None, log_dir, session_settings=QUIET)
+    logs = open_log_dir(log_dir)
     picture = draw_topic(_look(Looker(logs.topic(topic).log, logs.cleaner)))
     if str(output) == "-":
         sys.stdout.write(picture + "\n")
@@ -96,7 +95,7 @@ def plot(
 
 def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:
     """Return a function that reads the status as a dict: from the service if it serves this log.dir, else from the log.dir itself."""
-    logs = LogDir(None, log_dir, session_settings=QUIET)
+    logs = open_log_dir(log_dir)
     if url:
         found = _asked(url)
         if found is not None and found["log_dir"] == logs.location:

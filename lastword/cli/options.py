@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
+from pathlib import Path  # noqa: TC003  typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,21 +16,93 @@ from rich.console import Console
 from lastword.cli import tables
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, Violation
 from lastword.log_dir import LogDir
+from lastword.spark.object_store import storage_options
 from lastword.spark.session import spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from lastword.arrow_topic import ArrowTopic
+    from lastword.service.settings import Settings
+    from lastword.spark_topic import SparkTopic
+
+
+@dataclass
+class _Connection:
+    """What the options before the command say of the log.dir: the configuration file of the service, and options of the object store."""
+
+    config: Path | None = None
+    storage_options: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _settings(self) -> Settings | None:
+        if self.config is None:
+            return None
+        from lastword.service.settings import load_settings  # noqa: PLC0415  pydantic takes a tenth of a second, which most commands save
+
+        return load_settings(self.config)
+
+    @property
+    def spark(self) -> dict[str, str]:
+        """The settings of a Spark session."""
+        return {} if self._settings is None else dict(self._settings.spark)
+
+    def location(self, log_dir: str) -> str:
+        """Return the log.dir of a command: `--log-dir`, else that of the configuration file, else `data`."""
+        return log_dir or ("data" if self._settings is None else self._settings.log_dir)
+
+    def options(self) -> dict[str, str]:
+        """Return what delta-rs needs to reach the object store."""
+        return {**storage_options(self.spark), **self.storage_options}
+
+
+_CONNECTION = _Connection()
+
+
+def connection(
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Configuration file of the service: its log.dir and store.")] = None,
+    storage_option: Annotated[
+        list[str] | None, typer.Option(help="Option of the object store, as in AWS_REGION=eu-west-1. May be repeated.", metavar="KEY=VALUE")
+    ] = None,
+) -> None:
+    """Kafka's log compaction as a Spark Structured Streaming service on Delta Lake."""
+    _CONNECTION.__dict__.pop("_settings", None)
+    _CONNECTION.config = config
+    _CONNECTION.storage_options = {key: str(value) for key, value in config_pairs(storage_option).items()}
+
+
+def open_log_dir(log_dir: str) -> LogDir[ArrowTopic]:
+    """Return the log.dir of a command, opened without Spark."""
+    return LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options())
+
+
+def with_spark(log_dir: str) -> LogDir[SparkTopic]:
+    """Return the log.dir of a command with a Spark session that logs errors only."""
+    session = spark_session(settings={**_CONNECTION.spark, **QUIET})
+    return LogDir(session, _CONNECTION.location(log_dir), storage_options=_CONNECTION.options())
+
+
+def configuration_file() -> Path | None:
+    """Return the configuration file that the options before the command name."""
+    return _CONNECTION.config
+
+
+def service_settings(log_dir: str) -> dict[str, Any]:
+    """Return where a query of a command finds the log.dir, as settings of a service."""
+    return {"log_dir": _CONNECTION.location(log_dir), "spark": {**_CONNECTION.spark, **QUIET}}
+
 
 def _topics_beginning_with(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the topics for shell completion, from the log.dir that the incomplete command line names."""
     try:
-        return [name for name in LogDir(None, ctx.params.get("log_dir") or "data").topics() if name.startswith(incomplete)]
+        return [name for name in open_log_dir(ctx.params.get("log_dir") or "").topics() if name.startswith(incomplete)]
     except (LastwordError, OSError):
         return []
 
 
-LogDirOption = Annotated[str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="Directory of the topics: a path or a URI.")]
+LogDirOption = Annotated[
+    str, typer.Option("--log-dir", envvar="LASTWORD_LOG_DIR", help="Directory of the topics: a path or a URI.", show_default="data")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines instead of text.")]
 Config = Annotated[list[str] | None, typer.Option("--config", help="Topic setting, e.g. cleanup.policy=compact. May be repeated.")]
 Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=_topics_beginning_with, show_default=False)]
@@ -40,11 +115,6 @@ _DEFAULT_LIMIT = 50
 
 out = Console()
 notes = Console(stderr=True)
-
-
-def with_spark(log_dir: str) -> LogDir:
-    """Return a log.dir with a Spark session that logs errors only."""
-    return LogDir(spark_session(settings=QUIET), log_dir)
 
 
 def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.options import QUIET, Json, LogDirOption, Topic, notes, out
+from lastword.cli.options import Json, LogDirOption, Topic, notes, open_log_dir, out, with_spark
 from lastword.compaction.errors import PurgeIncomplete, UserError
 from lastword.compaction.moments import instant
-from lastword.log_dir import LogDir
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from lastword.topic import Topic as LogTopic
 
 
 def purge(
@@ -26,7 +27,7 @@ def purge(
     key_base64: Annotated[str | None, typer.Option("--key-base64", help="Key as base64-encoded bytes.")] = None,
     before: Annotated[str | None, typer.Option(help="Erase only records older than this date or time (ISO 8601, UTC).")] = None,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Erase a key from the log, registered targets, dead letters and all old files; the receipt proves that no file contains it.
 
@@ -38,7 +39,10 @@ def purge(
     receipt: PurgeReceipt | None = None
     remains: tuple[str, ...] = ()
     try:
-        receipt = LogDir(None, log_dir, session_settings=QUIET).topic(topic).purge(wanted, before=before_ms)
+        one: LogTopic = open_log_dir(log_dir).topic(topic)
+        if one.log.decisions().targets:  # which Spark writes
+            one = with_spark(log_dir).topic(topic)
+        receipt = one.purge(wanted, before=before_ms)
     except PurgeIncomplete as error:
         remains = tuple(error.remains)
     if as_json:

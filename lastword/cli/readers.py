@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import polars as pl
 import typer
 
-from lastword import arrow
 from lastword.cli import tables
 from lastword.cli.options import (
     RECORD_SHOWN,
@@ -22,6 +21,7 @@ from lastword.cli.options import (
     LogDirOption,
     Topic,
     notes,
+    open_log_dir,
     out,
     read_limit,
     show,
@@ -29,7 +29,6 @@ from lastword.cli.options import (
     with_spark,
 )
 from lastword.compaction.errors import UserError
-from lastword.log_dir import LogDir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,18 +46,19 @@ def latest(
     limit: Limit = None,
     decode: Decode = "utf8",
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Show the latest record of every key, now or in the past. Example: lastword latest fruit-prices --json | jq .value."""
-    log = LogDir(None, log_dir).topic(topic).log
-    path, options = log.paths.root, log.storage_options
+    one, most = open_log_dir(log_dir).topic(topic), read_limit(limit, as_json=as_json)
+
+    def collected(words: pl.LazyFrame) -> pl.DataFrame:
+        ordered = words.sort("partition", "key")
+        return (ordered if most is None else ordered.head(most)).collect(engine="streaming")
+
     if as_of is None:
-        words = arrow.scan_latest(path, partitions=partition, keys=key, storage_options=options)
+        rows = one.collect_latest(collected, partitions=partition, keys=key)
     else:
-        found = arrow.latest(path, as_of=_as_of(as_of), partitions=partition, keys=key, storage_options=options)
-        words = pl.DataFrame(found).lazy()
-    most, ordered = read_limit(limit, as_json=as_json), words.sort("partition", "key")
-    rows = (ordered if most is None else ordered.head(most)).collect(engine="streaming")
+        rows = collected(pl.LazyFrame(one.latest(as_of=_as_of(as_of), partitions=partition, keys=key)))
     show(rows.iter_rows(named=True), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
 
 
@@ -70,15 +70,14 @@ def changes(
     limit: Limit = None,
     decode: Decode = "utf8",
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Show the changes between two offset vectors, with the previous values.
 
     Example: lastword changes fruit-prices --from '{"0": 100}' --to '{"0": 200}'
     """
-    log = LogDir(None, log_dir).topic(topic).log
     vectors = _offsets(begin, "--from"), _offsets(end, "--to")
-    rows = arrow.changes(log.paths.root, *vectors, net=net, storage_options=log.storage_options)
+    rows = open_log_dir(log_dir).topic(topic).changes(*vectors, net=net)
     shown = ("partition", "offset", "timestamp", "change_type", "key", "value")
     show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, decode, as_json=as_json)
 
@@ -99,7 +98,7 @@ def materialize(
     isolation: Annotated[str, typer.Option(help="Isolation level: read_committed or read_uncommitted.")] = "read_committed",
     max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="Approximate maximum of offsets per micro-batch.")] = None,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Maintain a Delta table with the latest record of every key of a topic, exactly once. Resumes after a stop or crash.
 
@@ -129,9 +128,9 @@ def materialize(
 
 
 @readers_app.command("list")
-def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the registered readers: position, lag, last seen, expiration. Example: lastword readers list fruit-prices."""
-    found = [dataclasses.asdict(one) for one in LogDir(None, log_dir).topic(topic).readers()]
+    found = [dataclasses.asdict(one) for one in open_log_dir(log_dir).topic(topic).readers()]
     if as_json:
         for one in found:
             sys.stdout.write(json.dumps(one) + "\n")
@@ -142,9 +141,9 @@ def readers_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "d
 
 
 @readers_app.command("drop")
-def readers_drop(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def readers_drop(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Remove a registered reader; nothing is kept for it any longer. Example: lastword readers drop fruit-prices orders-cache."""
-    LogDir(None, log_dir).topic(topic).drop_reader(name)
+    open_log_dir(log_dir).topic(topic).drop_reader(name)
     tell(f"{topic}: dropped reader {name}", {"topic": topic, "reader": name}, as_json=as_json)
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from lastword import arrow
 from lastword.cli.options import (
     RECORD_SHOWN,
     Decode,
@@ -18,10 +17,10 @@ from lastword.cli.options import (
     LogDirOption,
     Partition,
     Topic,
+    open_log_dir,
     out,
     show,
 )
-from lastword.log_dir import LogDir
 from lastword.storage.append.dead_letters import read_dead_letters
 
 
@@ -33,33 +32,31 @@ def records(
     from_offset: Annotated[int, typer.Option(help="Only this offset and later ones.")] = 0,
     control: Annotated[bool, typer.Option("--control", help="Include control rows.")] = False,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Show the records of the log in offset order. Example: lastword records fruit-prices --limit 20 --decode json."""
-    log = LogDir(None, log_dir).topic(topic).log
-    batches = arrow.record_batches(
-        log.paths.root,
+    one = open_log_dir(log_dir).topic(topic)
+    batches = one.record_batches(
         include_control=control,
         partitions=None if partition is None else [partition],
-        from_offsets=[from_offset] * log.decisions().partitions,
-        storage_options=log.storage_options,
+        from_offsets=[from_offset] * one.partitions,
     )
     shown = (*RECORD_SHOWN, "control") if control else RECORD_SHOWN
     rows = (row for batch in batches for row in batch.to_pylist())
     show(rows, shown, f"{topic}: records", limit, decode, as_json=as_json)
 
 
-def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show the rejected rows of streams. Example: lastword dead-letters fruit-prices --limit 5."""
-    log = LogDir(None, log_dir).topic(topic).log
+    log = open_log_dir(log_dir).topic(topic).log
     rows = read_dead_letters(log.paths.dead_letters, log.storage_options)
     shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
     show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
 
 
-def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Check the invariants of a log; exit code 1 if one is violated. Example: lastword verify fruit-prices."""
-    report = LogDir(None, log_dir).topic(topic).verify()
+    report = open_log_dir(log_dir).topic(topic).verify()
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
     else:

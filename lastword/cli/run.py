@@ -15,11 +15,13 @@ from lastword.cli.options import (
     Json,
     LogDirOption,
     Topic,
+    configuration_file,
     notes,
+    open_log_dir,
+    service_settings,
     tell,
 )
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
-from lastword.log_dir import LogDir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +47,7 @@ def append(
     follow: Annotated[bool, typer.Option("--follow", help="Keep running, and append new files as they arrive.")] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="Append each of FILES once under this key and the file's name.")] = None,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Append Parquet or Arrow files that hold key and value (append fruit-prices monday.parquet), or new files by a query with --path.
 
@@ -65,7 +67,7 @@ def append(
         allowed = "at least one column of the files, which are the key: --key COLUMN"
         raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
     if files:
-        grown = _append_files(LogDir(None, log_dir).topic(topic), files, idempotency_key)
+        grown = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key)
         tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
         return
     source: dict[str, Any] = {
@@ -81,7 +83,7 @@ def append(
         "schema": schema,
         "trigger": "" if follow else "available-now",
     }
-    settings = {"log_dir": log_dir, "sources": [source], "http": {"listen": ""}, "spark": {"spark.log.level": "ERROR"}}
+    settings = {**service_settings(log_dir), "sources": [source], "http": {"listen": ""}}
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark; FILES need none
     from lastword.service.settings import checked_settings  # noqa: PLC0415  as above
 
@@ -126,9 +128,11 @@ def _read(file: Path) -> pa.Table:
     raise UserError(message)
 
 
-def run(config: Annotated[Path, typer.Option("--config", "-c", help="Configuration file.")] = Path("conf/lastword.toml")) -> None:
+def run(
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="Configuration file.", show_default="conf/lastword.toml")] = None,
+) -> None:
     """Run the service: an append query for every source, and the cleaner. Example: lastword run -c conf/lastword.toml."""
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark
     from lastword.service.settings import load_settings  # noqa: PLC0415  as above
 
-    Service(load_settings(config)).run_until_signal()
+    Service(load_settings(config or configuration_file() or Path("conf/lastword.toml"))).run_until_signal()

@@ -17,12 +17,11 @@ from lastword.cli.options import (
     Topic,
     config_pairs,
     notes,
+    open_log_dir,
     out,
     tell,
-    with_spark,
 )
 from lastword.copying import copy_topic
-from lastword.log_dir import LogDir
 
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
 queries_app = typer.Typer(help="List and forget the streaming queries of a topic.", no_args_is_help=True)
@@ -34,21 +33,21 @@ def topics_create(
     partitions: Annotated[int, typer.Option(help="Number of partitions; cannot be changed.")] = 1,
     config: Config = None,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Create a topic.
 
     Example: lastword topics create fruit-prices --partitions 4 --config cleanup.policy=compact --config segment.bytes=128MiB
     """
-    LogDir(None, log_dir).create_topic(name, partitions=partitions, config=config_pairs(config))
+    open_log_dir(log_dir).create_topic(name, partitions=partitions, config=config_pairs(config))
     text = f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}"
     tell(text, {"topic": name, "partitions": partitions}, as_json=as_json)
 
 
 @topics_app.command("list")
-def topics_list(as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def topics_list(as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the topics. Example: lastword topics list --json."""
-    for name in LogDir(None, log_dir).topics():
+    for name in open_log_dir(log_dir).topics():
         sys.stdout.write(f"{json.dumps({'topic': name})}\n" if as_json else f"{name}\n")
 
 
@@ -57,13 +56,13 @@ def topics_describe(
     name: str,
     segments: Annotated[bool, typer.Option("--segments", help="Also list every segment.")] = False,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Show partitions, segments, sizes, offsets, record counts and settings. Reads no records.
 
     Example: lastword topics describe fruit-prices --segments
     """
-    description = LogDir(None, log_dir).topic(name).describe()
+    description = open_log_dir(log_dir).topic(name).describe()
     if as_json:
         sys.stdout.write(json.dumps(dataclasses.asdict(description)) + "\n")
         return
@@ -83,22 +82,22 @@ def topics_alter(
     config: Config = None,
     delete_config: Annotated[list[str] | None, typer.Option("--delete-config", help="Setting to reset. May be repeated.")] = None,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Change settings. A running service applies them at its next micro-batch.
 
     Example: lastword topics alter fruit-prices --config segment.ms=12h --delete-config retention.ms
     """
     changes: dict[str, object] = {**config_pairs(config), **dict.fromkeys(delete_config or [])}
-    topic = LogDir(None, log_dir).topic(name)
+    topic = open_log_dir(log_dir).topic(name)
     topic.alter_config(changes)
     tell(f"altered topic {name}", {"topic": name, "overrides": dict(topic.log.decisions().overrides)}, as_json=as_json)
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def topics_delete(name: str, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Delete a topic. Its files are removed after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
-    logs = LogDir(None, log_dir)
+    logs = open_log_dir(log_dir)
     logs.delete_topic(name)
     logs.purge_deleted()
     tell(f"deleted topic {name}", {"topic": name}, as_json=as_json)
@@ -110,30 +109,30 @@ def topics_copy(
     target: str,
     partitions: Annotated[int, typer.Option(help="Number of partitions of the copy.")] = 1,
     as_json: Json = False,
-    log_dir: LogDirOption = "data",
+    log_dir: LogDirOption = "",
 ) -> None:
     """Copy a topic into a new one with another number of partitions; keys are hashed again.
 
     Example: lastword topics copy fruit-prices fruit-prices-16 --partitions 16
     """
     with notes.status(f"copying {source} to {target}"):
-        result = copy_topic(with_spark(log_dir), source, target, partitions=partitions)
-    facts = {"source": source, "target": target, "records": result.record_count}
-    tell(f"copied {result.record_count:,} records from {source} to {target}", facts, as_json=as_json)
+        copied = copy_topic(open_log_dir(log_dir), source, target, partitions=partitions)
+    facts = {"source": source, "target": target, "records": copied}
+    tell(f"copied {copied:,} records from {source} to {target}", facts, as_json=as_json)
 
 
 @queries_app.command("list")
-def queries_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def queries_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the streaming queries of a topic. Example: lastword queries list fruit-prices."""
-    for name, query_id in LogDir(None, log_dir).topic(topic).describe().queries.items():
+    for name, query_id in open_log_dir(log_dir).topic(topic).describe().queries.items():
         sys.stdout.write(f"{json.dumps({'query': name, 'id': query_id})}\n" if as_json else f"{name}  {query_id}\n")
 
 
 @queries_app.command("forget")
-def queries_forget(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def queries_forget(topic: Topic, name: str, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Remove a query whose checkpoint is lost; if it is started again, it appends its source from the beginning.
 
     Example: lastword queries forget fruit-prices files
     """
-    LogDir(None, log_dir).topic(topic).forget_query(name)
+    open_log_dir(log_dir).topic(topic).forget_query(name)
     tell(f"forgot query {name} of topic {topic}", {"topic": topic, "query": name}, as_json=as_json)

@@ -10,23 +10,22 @@ import typer
 from lastword import clock
 from lastword.cli import tables
 from lastword.cli.options import (
-    QUIET,
     Json,
     LogDirOption,
     Topic,
+    open_log_dir,
     out,
     tell,
 )
 from lastword.compaction.errors import UserError
-from lastword.log_dir import LogDir
 
 transactions_app = typer.Typer(help="List, describe and end open transactions.", no_args_is_help=True)
 
 
 @transactions_app.command("list")
-def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
-    found = [tables.transaction(one, clock.now_ms()) for one in LogDir(None, log_dir).topic(topic).open_transactions()]
+    found = [tables.transaction(one, clock.now_ms()) for one in open_log_dir(log_dir).topic(topic).open_transactions()]
     if as_json:
         for one in found:
             sys.stdout.write(json.dumps(one) + "\n")
@@ -37,9 +36,9 @@ def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption
 
 
 @transactions_app.command("describe")
-def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show an open transaction and the offsets that it holds back. Example: lastword transactions describe fruit-prices 4."""
-    one = LogDir(None, log_dir).topic(topic)
+    one = open_log_dir(log_dir).topic(topic)
     found = [tables.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
     if not found:
         message = f"topic {topic}: producer {producer_id} has no open transaction; lastword transactions list {topic} shows them"
@@ -67,9 +66,9 @@ def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False,
 
 
 @transactions_app.command("abort")
-def transactions_abort(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "data") -> None:
+def transactions_abort(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """End the open transaction of a producer, and fence the producer. Example: lastword transactions abort fruit-prices 4."""
-    result = LogDir(None, log_dir, session_settings=QUIET).topic(topic).abort_transaction(producer_id)
+    result = open_log_dir(log_dir).topic(topic).abort_transaction(producer_id)
     partitions, version = sorted(result.ranges), result.table_version
     text = f"ended the transaction of producer {producer_id} in {len(partitions)} partitions, at table version {version}"
     tell(text, {"topic": topic, "producer_id": producer_id, "partitions": partitions, "table_version": version}, as_json=as_json)

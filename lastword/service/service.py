@@ -85,7 +85,7 @@ class Service:
         self._settings = settings
         self._cleaning = cleaning
         self._stop = threading.Event()
-        spark = session_that_outlives_sigterm(settings, self._heed)
+        spark = self._spark = session_that_outlives_sigterm(settings, self._heed)
         # A core is left to appends: FAIR pools do not take a running task away.
         free = spark.sparkContext.defaultParallelism - 1
         self.logs = LogDir(
@@ -138,7 +138,7 @@ class Service:
         Raises what an append query died of, and `LogDirUnreachable` when the log.dir goes away. Without a source, or with one that has no
         end, it runs until `stop`: the cleaner has work, also when the source's topic is deleted.
         """
-        with_pool(self.logs.spark, APPEND_POOL)
+        with_pool(self._spark, APPEND_POOL)
         self.watcher.start()
         queries = [self._start(number) for number in range(len(self._settings.sources)) if not self._stop.is_set()]
         cleaner: StreamingQuery | None = None
@@ -220,7 +220,7 @@ class Service:
     def _start(self, number: int) -> StreamingQuery:
         source = self._settings.sources[number]
         topic = self.logs.topic(source.topic)
-        opened = open_source(self.logs.spark, source, topic.log, now_ms=clock.now_ms())
+        opened = open_source(self._spark, source, topic.log, now_ms=clock.now_ms())
         _LOG.info("source started", source=source.name, topic=source.topic, format=source.format)
         query = topic.append_stream(
             opened.rows, name=source.name, trigger=trigger_of(source.trigger), on_invalid=source.on_invalid, mirror=opened.mirror
@@ -230,7 +230,7 @@ class Service:
 
     def _start_cleaner(self) -> StreamingQuery:
         self._cleaner_started_ms = clock.now_ms()
-        return start_cleaner_query(self.logs.spark, self.scheduler.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
+        return start_cleaner_query(self._spark, self.scheduler.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
 
     def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
         """Count a cleaner query that died, and return after how many seconds it is started again.

@@ -12,16 +12,16 @@ from lastword.topics.positions import starting_position
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lastword.handle import Handle
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.reading.materialize import Shape, Sink
     from lastword.streaming.reading.tail import TailOptions
 
 
 def start_materialization(
-    log_dir: Handle,
+    spark: SparkSession,
     log: TopicLog,
     target: str | Sink,
     *,
@@ -32,9 +32,9 @@ def start_materialization(
     rebuild: bool,
     checkpoint_location: str | None,
     clock_ms: Callable[[], int],
+    storage_options: Mapping[str, str],
 ) -> StreamingQuery:
-    """Start the query of `Topic.materialize`; raise `UserError` for arguments that do not go together."""
-    spark = log_dir.spark
+    """Start the query of `SparkTopic.materialize`; raise `UserError` for arguments that do not go together."""
     if callable(target):
         if checkpoint_location is None or history or rebuild:
             message = f"topic {log.name}: a function as target needs checkpoint_location, and takes neither history nor rebuild"
@@ -53,5 +53,5 @@ def start_materialization(
     if checkpoint_location is not None:
         message = f"topic {log.name}: checkpoint_location = {checkpoint_location}: a table needs none, its position stands in it"
         raise UserError(message)
-    wanted = Target(target, topic_id=log.decisions().topic_id, history=history, storage_options=log_dir.storage_options)
+    wanted = Target(target, topic_id=log.decisions().topic_id, history=history, storage_options=storage_options)
     return materialize_table(log, spark, wanted, options=options, shape=shape, trigger=trigger, rebuild=rebuild, clock_ms=clock_ms)

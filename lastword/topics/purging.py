@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from lastword import clock
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
@@ -164,6 +163,9 @@ class Purge:
             )
             raise UserError(message)
 
+        for name in sorted(today.targets)[:1]:
+            self._log_dir.spark_for(f"topic {self._log.name}: erasing a key also from the registered table {name}")
+
     # --- the log ------------------------------------------------------------------------------------------------------------------------
 
     def _erase_from_log(self) -> None:
@@ -216,7 +218,7 @@ class Purge:
         for _ in range(_TRIES):
             cleaner.locks.wait_idle(self._log, partitions)
             self._check_goes_on()
-            receipts = cleaner.clean(self._log, self._log_dir.session, clock_ms=clock.at(self._now_ms), force=True, partitions=partitions)
+            receipts = cleaner.clean(self._log, self._log_dir.session, clock_ms=lambda: self._now_ms, force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
                 return
         self._check_goes_on()
@@ -259,14 +261,16 @@ class Purge:
             self._done.unborn.append(name)
             return
 
+        spark = self._log_dir.spark_for(f"topic {self._log.name}: erasing a key also from the registered table {name}")
+
         def fenced() -> None:
             current = target.standing() or standing
             if self._lags(current.position.offsets):
-                target.fence(self._log_dir.spark, current, self._log.snapshot().version)
+                target.fence(spark, current, self._log.snapshot().version)
 
         retry_on_conflict(fenced)
-        self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(self._log_dir.spark, wanted))
-        retry_on_conflict(lambda: target.fence(self._log_dir.spark, target.standing() or standing, self._log.snapshot().version))
+        self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(spark, wanted))
+        retry_on_conflict(lambda: target.fence(spark, target.standing() or standing, self._log.snapshot().version))
 
     def _lags(self, offsets: Sequence[int]) -> bool:
         """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""

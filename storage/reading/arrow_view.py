@@ -151,7 +151,7 @@ def arrow_view(log: TopicLog, view: View) -> ArrowView:
         start=view.start,
         first_dirty=view.first_dirty,
         stable=view.end,
-        log_end=view.end,
+        log_end=tuple(view.extent.log_end_offsets),
         aborted=tuple(aborted),
     )
 

@@ -88,7 +88,7 @@ def start_append_query(
     clock_ms: Callable[[], int],
     grouping: Grouping | None = None,
 ) -> StreamingQuery:
-    """Start the query; see `lastword.topic.Topic.append_stream`."""
+    """Start the query; see `lastword.spark_topic.SparkTopic.append_stream`."""
     shape = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping)
     if shape.has_offsets and mirror is None:
         mirror = Mirror(source=f"query {name}")

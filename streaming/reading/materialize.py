@@ -114,7 +114,7 @@ def materialize_table(
     rebuild: bool,
     clock_ms: Callable[[], int],
 ) -> StreamingQuery:
-    """Bootstrap the target if it is not there (or `rebuild` it), and start the query; see `lastword.topic.Topic.materialize`."""
+    """Bootstrap the target if it is not there (or `rebuild` it), and start the query; see `lastword.spark_topic.SparkTopic.materialize`."""
     standing = target.standing()
     register(log, target.location, history=target.history, now_ms=clock_ms())
     if standing is None or rebuild:
@@ -141,7 +141,7 @@ def materialize_into(
     checkpoint_location: str,
     clock_ms: Callable[[], int],
 ) -> StreamingQuery:
-    """Start a query that gives a sink of one's own each micro-batch from `begin` on; see `lastword.topic.Topic.materialize`."""
+    """Start a query that gives a sink of one's own each micro-batch from `begin` on; see `lastword.spark_topic.SparkTopic.materialize`."""
     spans: list[Span] = []
 
     def give(rows: DataFrame, _batch_id: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import OffsetOutOfRange, UserError
 from lastword.compaction.read_positions import (
     Extent,
     Loss,
@@ -16,10 +16,12 @@ from lastword.compaction.read_positions import (
     advance,
     as_of_version_needed,
     missed,
+    offsets_within,
     overtaken,
     parse_offsets,
     recreated,
     resumed,
+    starting_at,
 )
 
 _EARLIEST, _LATEST = (3, 0), (10, 20)
@@ -84,6 +86,33 @@ def test_what_is_allowed_is_said_with_an_example_that_can_be_copied() -> None:
         '{"0": 0, "1": 0}'
     )
     assert parse_offsets("latest", option="--from", partitions=1, earliest=(0,), latest=(9,)) == (9,)
+
+
+def test_a_reader_that_names_offsets_begins_there_and_nobody_knows_the_version_of_those_in_between() -> None:
+    """A log start and an end: nothing is held yet, and nothing was missed.
+
+    ```
+     partition 0    3 … 10 seen … 12      partition 1    0 … 20 seen = log end         table version 7
+     given          [3, 20]               since 7
+                    [4, 20]               somebody remembers 4: from which version? since -1
+    ```
+    """
+    newest = Position(offsets=(10, 20), table_version=7, since_version=7, topic_id="t")
+    log = Extent(topic_id="t", table_version=7, log_start_offsets=(3, 0), log_end_offsets=(12, 20))
+
+    def begins(given: object) -> tuple[tuple[int, ...], int]:
+        found = starting_at(given, option="startingOffsets", topic="fruit", newest=newest, log=log)
+        return found.offsets, found.since_version
+
+    assert begins("latest") == ((10, 20), 7)
+    assert begins("earliest") == ((3, 0), 7)
+    assert begins([3, 20]) == ((3, 20), 7)
+    assert begins([12, 0]) == ((12, 0), 7)
+    assert begins([4, 20]) == ((4, 20), -1)
+    assert offsets_within({0: 12, 1: -2}, option="endingOffsets", topic="fruit", newest=newest, log=log) == (12, 0)
+    with pytest.raises(OffsetOutOfRange) as refused:
+        offsets_within([13, 20], option="endingOffsets", topic="fruit", newest=newest, log=log)
+    assert str(refused.value) == "topic fruit: endingOffsets {0: 13}: allowed is partition 0 up to 12 (log end offset)"
 
 
 def test_partitions_share_a_micro_batch_by_what_they_still_have_to_give() -> None:

@@ -107,6 +107,9 @@ def check_mention(text: str) -> None:
     """Raise if a code span names a command or an option that is not there; arguments may be missing."""
     command: Any = typer.main.get_command(app)
     _, *words = text.split()
+    before = {name for one in command.params for name in one.opts}
+    while len(words) > 1 and words[0] in before:  # an option before the command, with its value
+        words = words[2:]
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
         word = words.pop(0)
         assert word in command.commands, f"`{text}`: there is no command {word}"

@@ -26,9 +26,10 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
-from lastword import LogDir, arrow
+from lastword import LogDir, latest_sql
 from lastword.cli import app as cli
 from lastword.service.settings import load_settings
+from tests.clocks import at
 from tests.docs import blocks
 from tests.docs.blocks import DOCS, PAGES, ROOT
 from tests.pictures import HOUR_MS, T0, rows
@@ -63,17 +64,17 @@ def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("prepared")
     for name in ("once", "twice"):
         topic = LogDir(spark, str(folder / name)).create_topic("fruit-prices", partitions=2, config=_CONFIG)
-        topic.append(rows("lime=1 grape=1 kiwi=1 lime=2 fig=1", timestamp_ms=T0), now_ms=T0)
-        topic.roll(now_ms=T0)
-        topic.append(rows("grape=3 fig=∅ plum=1", timestamp_ms=T0 + 1), now_ms=T0 + 1)
-        topic.clean(T0 + 2, force=True)
+        at(T0, topic).append(rows("lime=1 grape=1 kiwi=1 lime=2 fig=1", timestamp_ms=T0))
+        at(T0, topic).roll()
+        at(T0 + 1, topic).append(rows("grape=3 fig=∅ plum=1", timestamp_ms=T0 + 1))
+        at(T0 + 2, topic).clean(force=True)
         later = T0 + 3
         if name == "twice":
             later = T0 + 2 * HOUR_MS
-            topic.roll(now_ms=T0 + 3)
-            topic.append(rows("lime=3 kiwi=2 kiwi=3", timestamp_ms=T0 + HOUR_MS), now_ms=T0 + HOUR_MS)
-            topic.clean(T0 + HOUR_MS, force=True)
-        topic.transaction("loader", now_ms=later).__enter__().append(rows("lime=9", timestamp_ms=later), now_ms=later)
+            at(T0 + 3, topic).roll()
+            at(T0 + HOUR_MS, topic).append(rows("lime=3 kiwi=2 kiwi=3", timestamp_ms=T0 + HOUR_MS))
+            at(T0 + HOUR_MS, topic).clean(force=True)
+        at(later, at(later, topic).transaction("loader").__enter__()).append(rows("lime=9", timestamp_ms=later))
     return folder
 
 
@@ -224,4 +225,4 @@ def test_the_page_shows_the_query_that_the_function_returns() -> None:
     """The documentation and `latest_sql` say the same, word for word."""
     (query,) = (one for one in _blocks(DOCS / "read-without-a-jvm.md") if one.language == "sql")
 
-    assert query.text.strip() == arrow.latest_sql("log")
+    assert query.text.strip() == latest_sql("log")

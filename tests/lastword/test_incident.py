@@ -17,6 +17,7 @@ from lastword import clock
 from lastword.cli.app import app
 from lastword.service.service import Service
 from lastword.service.settings import Settings
+from tests.clocks import at
 from tests.lastword.status.test_alerts import alerts_firing
 from tests.pictures import history, rows
 from tests.scraped import samples
@@ -56,8 +57,8 @@ def test_a_hanging_transaction_is_named_everywhere_and_an_abort_clears_it(spark:
         until(lambda: json.loads(_get(f"{server.url}/healthz"))["ok"], "the service does not live")
         topic = service.logs.topic("prices")
         begun_ms = clock.now_ms() - 12 * _MINUTE_MS
-        hanging = topic.transaction("loader-7", now_ms=begun_ms)
-        hanging.append(rows("a=0 b=0", partition=1), now_ms=begun_ms)
+        hanging = at(begun_ms, topic).transaction("loader-7")
+        at(begun_ms, hanging).append(rows("a=0 b=0", partition=1))
         for value in (1, 2):
             topic.append(pa.concat_tables([rows(f"a={value} b={value}", partition=1), rows(f"c={value}", partition=0)]))
         topic.roll()

@@ -32,11 +32,14 @@ def test_every_error_is_public() -> None:
     assert found <= set(lastword.__all__)
 
 
-@pytest.mark.parametrize("owner", [lastword.LogDir, lastword.Topic, lastword.Transaction], ids=lambda one: str(one.__name__))
+@pytest.mark.parametrize(
+    "owner", [lastword.LogDir, lastword.ArrowTopic, lastword.SparkTopic, lastword.Transaction], ids=lambda one: str(one.__name__)
+)
 def test_whatever_a_public_method_returns_is_public(owner: type) -> None:
     """Results, positions, receipts; what is for tools and tests alone is named here."""
     internal = {"log", "cleaner", "idle_cleaner"}
-    foreign = {"DataFrame", "Mapping", "None", "SparkSession", "StreamingQuery"}
+    foreign = {"DataFrame", "Iterator", "LazyFrame", "Mapping", "None", "RecordBatch", "SparkSession", "StreamingQuery", "T", "Table"}
+    foreign |= {"TopicT_co"}  # the topics of the engine
     returned = set()
     for name, one in inspect.getmembers(owner, lambda one: inspect.isfunction(one) or isinstance(one, property)):
         function = one.fget if isinstance(one, property) else one

@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
-from lastword import arrow
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_view import ArrowLog
-from tests.pictures import DAY_MS, T0, frame, rows, text, vacuum
+from tests.clocks import at
+from tests.pictures import DAY_MS, T0, by_arrow, frame, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,9 +51,9 @@ class Reader:
 def fruit(spark: SparkSession, logs: LogDir) -> Topic:
     """Return a topic with grape, lime and a deleted kiwi in a closed segment, and lime once more: 0 to 4."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(rows("grape=1 lime=1 kiwi=∅ grape=2", timestamp_ms=T0), now_ms=T0)
-    topic.roll(now_ms=T0)
-    topic.append(rows("lime=2", timestamp_ms=T0 + 10), now_ms=T0)
+    at(T0, topic).append(rows("grape=1 lime=1 kiwi=∅ grape=2", timestamp_ms=T0))
+    at(T0, topic).roll()
+    at(T0, topic).append(rows("lime=2", timestamp_ms=T0 + 10))
     return topic
 
 
@@ -98,9 +98,9 @@ def test_a_batch_agrees_with_arrow_on_transactions_and_headers(spark: SparkSessi
     for isolation in ("read_committed", "read_uncommitted"):
         found = spark.read.format("lastword").option("isolation", isolation).option("includeHeaders", "true").load(path)
         columns = ["partition", "offset", "key", "value", "headers"]
-        expected = arrow.records(path, isolation=isolation, columns=columns).to_pylist()
+        expected = by_arrow(path).records(isolation=isolation, columns=columns).to_pylist()
         assert [row.asDict(recursive=True) for row in found.select(columns).collect()] == expected
-    assert {row["key"] for row in arrow.records(path, isolation="read_committed").to_pylist()} == {b"a", b"b", b"c", b"d"}
+    assert {row["key"] for row in by_arrow(path).records(isolation="read_committed").to_pylist()} == {b"a", b"b", b"c", b"d"}
 
 
 def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fruit: Topic, tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fru
 
     assert reader.catch_up() == ["0 grape=1", "1 lime=1", "2 kiwi=∅", "3 grape=2", "4 lime=2"]
     assert [len(batch) for batch in reader.read] == [2, 2, 1]
-    fruit.append(rows("fig=1 fig=2 lime=3", timestamp_ms=T0), now_ms=T0)
-    fruit.roll(now_ms=T0)
-    fruit.append(rows("plum=1", timestamp_ms=T0), now_ms=T0)
-    fruit.clean(T0, force=True)
+    at(T0, fruit).append(rows("fig=1 fig=2 lime=3", timestamp_ms=T0))
+    at(T0, fruit).roll()
+    at(T0, fruit).append(rows("plum=1", timestamp_ms=T0))
+    at(T0, fruit).clean(force=True)
     vacuum(fruit, spark)
     assert reader.catch_up() == ["6 fig=2", "7 lime=3", "8 plum=1"]
     assert reader.catch_up() == []
@@ -130,8 +130,8 @@ def test_a_micro_batch_that_comes_again_after_a_cleaning_reads_what_survives_of_
     writer = source.writeStream.option("checkpointLocation", str(tmp_path / "query")).trigger(availableNow=True)
     with pytest.raises(StreamingQueryException, match="ZeroDivisionError"):
         writer.foreachBatch(fail).start().awaitTermination()
-    fruit.append(rows("fig=1", timestamp_ms=T0), now_ms=T0)
-    fruit.clean(T0, force=True)
+    at(T0, fruit).append(rows("fig=1", timestamp_ms=T0))
+    at(T0, fruit).clean(force=True)
     vacuum(fruit, spark)
 
     reader = Reader(spark, fruit, tmp_path / "query")
@@ -144,12 +144,12 @@ def test_a_stream_ends_its_micro_batches_at_the_last_stable_offset(spark: SparkS
     committed, uncommitted = Reader(spark, fruit, tmp_path / "a"), Reader(spark, fruit, tmp_path / "b", isolation="read_uncommitted")
     late = Reader(spark, fruit, tmp_path / "c", startingOffsets="latest")
     assert (len(committed.catch_up()), len(uncommitted.catch_up()), late.catch_up()) == (5, 5, [])
-    opened = fruit.transaction("loader", now_ms=T0)
-    opened.__enter__().append(rows("fig=1"), now_ms=T0)
-    fruit.append(rows("plum=1"), now_ms=T0)
+    opened = at(T0, fruit).transaction("loader")
+    at(T0, opened.__enter__()).append(rows("fig=1"))
+    at(T0, fruit).append(rows("plum=1"))
 
     assert (committed.catch_up(), uncommitted.catch_up()) == ([], ["5 fig=1", "6 plum=1"])
-    fruit.abort_transaction(fruit.open_transactions()[0].producer_id, now_ms=T0)
+    at(T0, fruit).abort_transaction(fruit.open_transactions()[0].producer_id)
     assert (committed.catch_up(), uncommitted.catch_up(), late.catch_up()) == (["6 plum=1"], [], ["6 plum=1"])
 
 
@@ -157,17 +157,17 @@ def test_a_reader_that_missed_a_tombstone_is_told_and_may_go_on(spark: SparkSess
     """Kafka does not notice: the reader would keep kiwi for ever. It is told before it reads on, with partition, offset and the way out."""
     reader = Reader(spark, fruit, tmp_path)
     reader.catch_up()
-    fruit.append(rows("lime=∅ fig=1", timestamp_ms=T0), now_ms=T0)
-    fruit.roll(now_ms=T0)
-    fruit.append(rows("fig=2", timestamp_ms=T0), now_ms=T0)
-    fruit.clean(T0, force=True)
-    fruit.clean(T0 + 2 * DAY_MS)
+    at(T0, fruit).append(rows("lime=∅ fig=1", timestamp_ms=T0))
+    at(T0, fruit).roll()
+    at(T0, fruit).append(rows("fig=2", timestamp_ms=T0))
+    at(T0, fruit).clean(force=True)
+    at(T0 + 2 * DAY_MS, fruit).clean()
 
     told = r"partition 0, offset 5: tombstones up to offset 5 were removed(.|\n)*bootstrap(.|\n)*onMissedTombstones=warn"
     with pytest.raises(StreamingQueryException, match=told):
         reader.catch_up()
     assert reader.catch_up(onMissedTombstones="warn") == ["6 fig=1", "7 fig=2"]
-    fruit.append(rows("fig=3"), now_ms=T0)
+    at(T0, fruit).append(rows("fig=3"))
     assert reader.catch_up() == ["8 fig=3"], "it was told once"
 
     with pytest.raises(StreamingQueryException, match=r"partition 0, offset 1: tombstones up to offset 5 were removed"):
@@ -180,15 +180,15 @@ def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: 
     behind, ahead = Reader(spark, fruit, tmp_path / "a", startingOffsets='{"0": 1}'), Reader(spark, fruit, tmp_path / "b")
     behind.catch_up(), ahead.catch_up()
     version = fruit.log.snapshot().version
-    fruit.append(rows("fig=1 fig=2"), now_ms=T0)
+    at(T0, fruit).append(rows("fig=1 fig=2"))
     ahead.catch_up()
-    fruit.delete_records({0: 6}, now_ms=T0)
+    at(T0, fruit).delete_records({0: 6})
 
     with pytest.raises(StreamingQueryException, match=r"the records 5 to 5 were deleted; the log starts at 6(.|\n)*failOnDataLoss=false"):
         behind.catch_up()
     assert behind.catch_up(failOnDataLoss="false") == ["6 fig=2"]
     spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version}")
-    fruit.append(rows("plum=1 plum=2 plum=3"), now_ms=T0)
+    at(T0, fruit).append(rows("plum=1 plum=2 plum=3"))
     with pytest.raises(StreamingQueryException, match=r"the log was taken back to offset 5 by a RESTORE"):
         ahead.catch_up()
     assert ahead.catch_up(failOnDataLoss="false") == [row for row in ("5 plum=1", "6 plum=2", "7 plum=3") if row[0] >= str(start(fruit))]
@@ -196,7 +196,7 @@ def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: 
 
 def start(topic: Topic) -> int:
     """Return the log start offset."""
-    return arrow.offsets(topic.log.paths.root)[0].log_start
+    return by_arrow(topic).offsets()[0].log_start
 
 
 def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(
@@ -211,7 +211,7 @@ def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(
     started = read_split(tiles[0], ["offset"])
     monkeypatch.setattr("lastword.storage.reading.arrow_rows._BATCH_ROWS", 1)
     first = next(started).to_pylist()
-    fruit.clean(T0, force=True)
+    at(T0, fruit).clean(force=True)
     vacuum(fruit, spark)
 
     def left(split: RangeSplit) -> list[int]:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lastword import LogDir
 from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 from lastword.storage.ledger.decisions import Decision, Kind
+from tests.clocks import at
 from tests.commits import commit_append, commit_swap
 from tests.pictures import T0, history, rows
 
@@ -121,7 +122,7 @@ def test_commits_that_are_not_ours_other_columns_and_false_statistics_are_told(s
     """A swap of no known kind, an ALTER and a DELETE by hand, and a file of which the Delta log says too much."""
     topic = logs.create_topic("foreign")
     for picture in ("a=1 b=1", "c=1"):
-        topic.append(rows(picture), now_ms=T0)
+        at(T0, topic).append(rows(picture))
     commit_swap(topic.log, _drawn(spark, [(0, "0/0: 0 a=1, 1 b=1")]), [(0, 0)], kind="polish")
     spark.sql(f"ALTER TABLE delta.`{topic.log.paths.log}` ADD COLUMNS (colour string)")
     DeltaTable.forPath(spark, topic.log.paths.log).delete("offset = 0")
@@ -152,15 +153,15 @@ def test_offsets_that_are_given_twice_are_told_and_those_that_a_restore_took_bac
     """
     topic = logs.create_topic("twice", partitions=2)
     for picture in ("a=1 b=1", "c=1"):
-        topic.append(rows(picture, partition=1), now_ms=T0)
+        at(T0, topic).append(rows(picture, partition=1))
     commit_swap(topic.log, _drawn(spark, [(1, "0/2: 2 c=1")]).where("false"), [(1, 2)])
     fallen = "partition 1: the log ends at offset 2, but offsets up to 2 were given before"
     again = "partition 1: table version 4 appended from offset 2 on, but offsets up to 2 were given before"
     assert topic.verify().problems == (fallen,)
-    topic.append(rows("d=1", partition=1), now_ms=T0)
+    at(T0, topic).append(rows("d=1", partition=1))
     assert topic.verify().problems == (again,)
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(2)
-    topic.append(rows("e=1", partition=1), now_ms=T0)
+    at(T0, topic).append(rows("e=1", partition=1))
     assert history(topic, 1) == ["0 a=1", "1 b=1", "2 c=1", "3 e=1"]
     assert topic.verify().ok
     ArrowTable(topic.log.paths.log).restore(4)
@@ -180,12 +181,12 @@ def test_offsets_are_compared_with_what_is_left_of_the_history(spark: SparkSessi
     """
     topic = logs.create_topic("left", config=_EAGER)
     for picture in ("a=1 b=1", "c=1"):
-        topic.append(rows(picture), now_ms=T0)
+        at(T0, topic).append(rows(picture))
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(1)
-    topic.append(rows("d=1"), now_ms=T0)
+    at(T0, topic).append(rows("d=1"))
     assert topic.verify().ok
     commit_swap(topic.log, _drawn(spark, [(0, "0/2: 2 d=1")]).where("false"), [(0, 2)])
-    topic.append(rows("e=1"), now_ms=T0)
+    at(T0, topic).append(rows("e=1"))
     told = ("partition 0: table version 6 appended from offset 2 on, but offsets up to 2 were given before",)
     folder = Path(topic.log.paths.log, "_delta_log")
     assert topic.verify().problems == told
@@ -200,13 +201,13 @@ def test_offsets_are_compared_with_what_is_left_of_the_history(spark: SparkSessi
 def test_a_log_that_is_cleaned_meanwhile_is_not_blamed(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """The receipt of a cleaning after the snapshot speaks of another log than it."""
     topic = logs.create_topic("meanwhile", config=_EAGER)
-    topic.append(rows("a=1 a=2"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(rows("a=1 a=2"))
+    at(T0, topic).roll()
     newest = topic.log.snapshot
 
     def then_cleaned() -> Any:
         found = newest()
-        LogDir(spark, logs.location).topic("meanwhile").clean(T0)
+        at(T0, LogDir(spark, logs.location).topic("meanwhile")).clean()
         return found
 
     monkeypatch.setattr(topic.log, "snapshot", then_cleaned)

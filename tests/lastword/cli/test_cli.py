@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from lastword.cli import app as cli
 from lastword.cli import options as cli_options
 from lastword.compaction.errors import InvalidConfiguration, ProducerFenced, UnknownTopic, UserError
+from tests.clocks import at
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def test_records_and_latest_are_shown_in_order_and_as_json_lines(lastword: Shell
     given = [("grape", '{"price":1.5}', 0), ("lime", "plain", 0), ("grape", None, 0), ("kiwi", "[1,2]", 1), ("fig", '"text"', 1)]
     schema = "key string, value string, partition int, timestamp bigint, headers array<struct<key:string,value:binary>>"
     headers = [("source", bytearray(b"orchard")), ("raw", bytearray(b"\xff"))]
-    topic.append(spark.createDataFrame([(*row, 1_700_000_000_123, headers) for row in given], schema), now_ms=0)
+    at(0, topic).append(spark.createDataFrame([(*row, 1_700_000_000_123, headers) for row in given], schema))
 
     found = lastword.json("records", "fruit")
     assert [(row["partition"], row["offset"], row["key"], row["value"]) for row in found] == [
@@ -184,7 +185,7 @@ def test_times_are_utc_wherever_the_machine_is(lastword: Shell, logs: LogDir, sp
     topic = logs.create_topic("fruit", config=_COMPACT)
     twice_half_past_one_ms = (1_699_162_200_000, 1_699_165_800_000)  # 2023-11-05, New York: summer time, then winter time
     for timestamp_ms in twice_half_past_one_ms:
-        topic.append(rows("grape=1", timestamp_ms=timestamp_ms), now_ms=0)
+        at(0, topic).append(rows("grape=1", timestamp_ms=timestamp_ms))
     import time  # noqa: PLC0415  only this test turns the clock
 
     try:

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir
+    from lastword import LogDir, SparkTopic
 
 
 @pytest.fixture
-def lastword(spark: SparkSession, logs: LogDir) -> Shell:
+def lastword(spark: SparkSession, logs: LogDir[SparkTopic]) -> Shell:
     """Return the command line of an empty log.dir."""
-    assert spark is logs.spark
+    assert spark is logs.session
     return Shell(logs)
 
 
-def test_a_table_is_kept_in_step_and_the_past_can_be_asked(spark: SparkSession, logs: LogDir, lastword: Shell, tmp_path: Path) -> None:
+def test_a_table_is_kept_in_step_and_the_past_can_be_asked(
+    spark: SparkSession, logs: LogDir[SparkTopic], lastword: Shell, tmp_path: Path
+) -> None:
     """Materialise, look at the reader's lag, catch up, ask as of offsets, and what changed."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
     topic.append(rows("grape=1 lime=1"))

@@ -36,8 +36,8 @@ sys.meta_path.insert(0, Missing())
 """
 _COMMAND = f"{_WITHOUT}\nfrom lastword.cli.app import main\nmain()"
 _LIFE = f"""{_WITHOUT}
-from lastword import LogDir, arrow
-logs = LogDir(None, sys.argv[1])
+from lastword import LogDir
+logs = LogDir(sys.argv[1])
 topic = logs.create_topic("life", partitions=2, config={{"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0}})
 topic.append([{{"key": "a", "value": "1", "partition": 0}}, {{"key": "b", "value": "1", "partition": 0}}])
 with topic.transaction("loader") as transaction:
@@ -49,7 +49,7 @@ assert topic.delete_records({{0: 2}}) == {{0: 2}}
 assert topic.purge("a").records_removed == 1
 assert topic.verify().ok
 assert topic.explain() and topic.describe().record_count is not None and topic.receipts() and topic.pause() and topic.resume()
-assert len(arrow.latest(topic.log.paths.root)) == 0
+assert len(topic.latest()) == 0
 logs.delete_topic("life")
 assert logs.topics() == []
 """
@@ -58,7 +58,7 @@ assert logs.topics() == []
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
     """Return a topic with four records in two partitions."""
-    found = LogDir(None, str(tmp_path / "data")).create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
+    found = LogDir(str(tmp_path / "data")).create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     found.append(rows("lime=1 grape=2 lime=∅", partition=0, timestamp_ms=1_000))
     found.append(rows("kiwi=3", partition=1, timestamp_ms=2_000))
     return found

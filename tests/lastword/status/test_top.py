@@ -26,7 +26,7 @@ def _run(*words: str) -> Any:
 
 def test_without_a_service_the_log_dir_is_looked_at(tmp_path: Path) -> None:
     """An empty topic and its picture; a topic that is not there; a file that cannot be written."""
-    logs = LogDir(None, str(tmp_path / "logs"))
+    logs = LogDir(str(tmp_path / "logs"))
     logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     here = ("--log-dir", str(tmp_path / "logs"))
     done = _run("top", "--once", "--url", "", *here)
@@ -47,9 +47,9 @@ def test_without_a_service_the_log_dir_is_looked_at(tmp_path: Path) -> None:
 
 def test_a_service_that_answers_is_asked_and_critical_things_are_an_exit_code(tmp_path: Path) -> None:
     """The same sentences as on its page; a service of another log.dir is not believed."""
-    LogDir(None, str(tmp_path)).create_topic("fruit")
+    LogDir(str(tmp_path)).create_topic("fruit")
     held = topic(logs=[partition(stable=310)], transactions=(transaction(NOW_MS - 20 * 60_000),))
-    watcher: Any = _Fixed(standing(held, log_dir=LogDir(None, str(tmp_path)).location))
+    watcher: Any = _Fixed(standing(held, log_dir=LogDir(str(tmp_path)).location))
     server = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), "127.0.0.1:0")
     server.start()
     try:
@@ -69,7 +69,7 @@ def test_a_service_that_answers_is_asked_and_critical_things_are_an_exit_code(tm
 def test_a_shell_is_offered_the_topics_that_are_there(tmp_path: Path) -> None:
     """Completion by the program itself, as bash asks for it."""
     for name in ("fruit", "fruit-prices", "pears"):
-        LogDir(None, str(tmp_path)).create_topic(name)
+        LogDir(str(tmp_path)).create_topic(name)
     asked = {"_LASTWORD_COMPLETE": "complete_bash", "COMP_CWORD": "4", "COMP_WORDS": f"lastword plot --log-dir {tmp_path} fr"}
     done = CliRunner().invoke(app, [], prog_name="lastword", env=asked)
     assert done.output.split() == ["fruit", "fruit-prices"]

@@ -23,13 +23,14 @@ from lastword.storage.key_search import KeySearch, WantedKey
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.reading.target import Target
 from lastword.topics.purging import PurgeReceipt, before_as_ms
+from tests.clocks import at
 from tests.lastword.cli.test_cli import Shell
 from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, log, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
 
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 _ONCE = {"availableNow": True}
@@ -50,20 +51,20 @@ def holders(*folders: str | Path, key: bytes = _KEY.encode()) -> list[str]:
     return found
 
 
-def closed(topic: Topic, spark: SparkSession, *pictures: str, partition: int = 0, now_ms: int = T0) -> None:
+def closed(topic: SparkTopic, spark: SparkSession, *pictures: str, partition: int = 0, now_ms: int = T0) -> None:
     """Append each picture as a segment of its own."""
     for picture in pictures:
-        topic.append(rows(picture, partition=partition, timestamp_ms=now_ms), now_ms=now_ms)
-        topic.roll(partition, now_ms=now_ms)
+        at(now_ms, topic).append(rows(picture, partition=partition, timestamp_ms=now_ms))
+        at(now_ms, topic).roll(partition)
 
 
-def read_up_to(topic: Topic, name: str, *offsets: int) -> None:
+def read_up_to(topic: SparkTopic, name: str, *offsets: int) -> None:
     """Register a reader that has read so far."""
     position = {"offsets": list(offsets), "table_version": 1, "since_version": 1, "expiration_ms": DAY_MS}
     topic.log.ledger.append([Decision(kind=Kind.READER, time_ms=T0, name=name, details=position)])
 
 
-def refuse(topic: Topic, spark: SparkSession, folder: Path, letters: list[tuple[str | None, str, int]]) -> None:
+def refuse(topic: SparkTopic, spark: SparkSession, folder: Path, letters: list[tuple[str | None, str, int]]) -> None:
     """Let a stream bring rows (key, value, partition), those of partition 9 and without a key to be refused."""
     schema = "key string, value string, partition int"
     spark.createDataFrame(letters, schema).coalesce(1).write.mode("append").parquet(str(folder))
@@ -119,17 +120,17 @@ def test_a_text_names_a_key_as_a_word_of_its_own(key: bytes, text: str, named: b
     assert (pattern is not None and re.search(pattern.encode(), text.encode()) is not None) == named
 
 
-def test_a_key_goes_from_everywhere_and_nothing_else_does(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_key_goes_from_everywhere_and_nothing_else_does(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """Two partitions, aborted records, old versions, targets of three kinds, one of them behind, dead letters, readers."""
-    topic = logs.create_topic("fruit", partitions=3, config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("fruit", partitions=3, config=_EAGER)
     closed(topic, spark, f"{_KEY}=1 lime=1", f"{_KEY}=2 kiwi=1")
     closed(topic, spark, f"{_KEY}=7 plum=1", partition=2)
     behind = tmp_path / "behind"
     topic.materialize(str(behind), trigger=_ONCE).awaitTermination()
-    topic.clean(T0, force=True)
-    writer = topic.transaction("loader", now_ms=T0)
-    writer.append(rows(f"{_KEY}=aborted fig=aborted", partition=1), now_ms=T0)
-    writer.abort(now_ms=T0)
+    at(T0, topic).clean(force=True)
+    writer = at(T0, topic).transaction("loader")
+    at(T0, writer).append(rows(f"{_KEY}=aborted fig=aborted", partition=1))
+    at(T0, writer).abort()
     closed(topic, spark, f"{_KEY}=3 lime=2")
     texts, past = tmp_path / "texts", tmp_path / "past"
     for target, how in ((texts, {"key_format": "utf8", "value_format": "utf8"}), (past, {"history": True})):
@@ -149,7 +150,7 @@ def test_a_key_goes_from_everywhere_and_nothing_else_does(spark: SparkSession, l
     assert (found["log"] > current, found["past"] >= 1) == (True, True), "files of old versions are among them"
     before, position = latest(topic), topic.bootstrap().position
 
-    receipt = topic.purge(_KEY, now_ms=T0)
+    receipt = at(T0, topic).purge(_KEY)
 
     assert [*holders(logs.location, behind, past, key=_KEY.encode() + b"'")] == []
     assert [path for path in holders(logs.location, texts) if "dead_letters" not in path and "_delta_log" not in path] == []
@@ -189,36 +190,36 @@ _POINTS = (
 )
 
 
-def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, logs: LogDir) -> None:
+def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """No round of cleaning looks at them; retention, which was kept away when the records were deleted, takes them first."""
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact"})
     closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
     with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
-        topic.delete_records({0: 2}, now_ms=T0)
-    topic.purge(_KEY, now_ms=T0)
+        at(T0, topic).delete_records({0: 2})
+    at(T0, topic).purge(_KEY)
     assert holders(topic.log.paths.log) == []
     assert latest(topic) == {"b": "1"}
 
 
-def test_a_purge_that_a_stopping_service_cuts_short_goes_on_with_the_next(spark: SparkSession, logs: LogDir) -> None:
+def test_a_purge_that_a_stopping_service_cuts_short_goes_on_with_the_next(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The tombstone stands, no round begins any more, and no receipt says that the key is gone."""
     topic = logs.create_topic("stopping", config={"cleanup.policy": "compact"})
     closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
     logs.cleaner.stopping.set()
     with pytest.raises(Aborted, match="the service stops; to purge again goes on from there"):
-        topic.purge(_KEY, now_ms=T0)
+        at(T0, topic).purge(_KEY)
     assert (latest(topic), holders(topic.log.paths.log) != []) == ({"a": "1", "b": "1"}, True)
     logs.cleaner.stopping.clear()
-    receipt = topic.purge(_KEY, now_ms=T0)
+    receipt = at(T0, topic).purge(_KEY)
     assert (receipt.tombstones, receipt.records_removed) == ({0: 3}, 2), "the tombstone of before, and the record"
     assert (holders(logs.location), latest(topic)) == ([], {"a": "1", "b": "1"})
 
 
 def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
-    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each goes on from where the one before crashed and gets as far as the next point; readers see the last word or none all the while."""
-    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("fruit", config=_EAGER)
     target = str(tmp_path / "target")
     closed(topic, spark, f"{_KEY}=1 lime=1")
     topic.materialize(target, trigger=_ONCE).awaitTermination()
@@ -233,11 +234,11 @@ def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
         with monkeypatch.context() as patch:
             patch.setattr(crash_points, "reached", crash)
             with pytest.raises(SystemExit, match="crashed"):
-                topic.purge(_KEY, now_ms=T0)
+                at(T0, topic).purge(_KEY)
         topic = logs.topic("fruit")
         assert latest(topic) == {"lime": "1"}, point
         assert (holders(logs.location, target) == []) == (point is CrashPoint.PURGE_SWEPT), point
-    receipt = topic.purge(_KEY, now_ms=T0)
+    receipt = at(T0, topic).purge(_KEY)
     assert (holders(logs.location, target), latest(topic), receipt.files_searched >= 2) == ([], {"lime": "1"}, True)
     decided = [(row.offset, row.details) for row in topic.log.ledger.rows() if row.kind is Kind.PURGE]
     assert decided == [(3, {})], "once, and without the key"
@@ -245,10 +246,10 @@ def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
 
 
 def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
-    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, or finds its files gone, and the next start goes on; a query that was between two steps does not notice."""
-    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("fruit", config=_EAGER)
     closed(topic, spark, "lime=1")
     target = str(tmp_path / "target")
     topic.materialize(target, trigger=_ONCE).awaitTermination()
@@ -262,7 +263,7 @@ def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
         def reached(here: CrashPoint) -> None:
             if here in waiting:
                 waiting.clear()
-                topic.purge(_KEY, now_ms=T0)
+                at(T0, topic).purge(_KEY)
 
         monkeypatch.setattr(crash_points, "reached", reached)
 
@@ -290,41 +291,41 @@ def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
     assert holders(logs.location, target) == []
 
 
-def test_what_holds_a_purge_back_is_named_and_there_is_no_receipt(spark: SparkSession, logs: LogDir) -> None:
+def test_what_holds_a_purge_back_is_named_and_there_is_no_receipt(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """An open transaction with its producer, min.compaction.lag.ms with its end, a pause; the tombstone holds all the same."""
-    topic = logs.create_topic("held", config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("held", config=_EAGER)
     closed(topic, spark, f"{_KEY}=1 lime=1")
-    writer = topic.transaction("loader", now_ms=T0)
-    writer.append(rows(f"fig=1 {_KEY}=2"), now_ms=T0)
+    writer = at(T0, topic).transaction("loader")
+    at(T0, writer).append(rows(f"fig=1 {_KEY}=2"))
     with pytest.raises(PurgeIncomplete, match=r"partition 0: .* open transaction of producer 0 \(loader\).* since offset 2") as held:
-        topic.purge(_KEY, now_ms=T0)
+        at(T0, topic).purge(_KEY)
     assert _KEY not in str(held.value)
     assert latest(topic) == {_KEY: "1", "lime": "1"}, "the tombstone lies past the last stable offset"
-    writer.commit(now_ms=T0)
+    at(T0, writer).commit()
     assert latest(topic) == {"lime": "1", "fig": "1"}
     topic.alter_config({"min.compaction.lag.ms": "1h"})
     with pytest.raises(PurgeIncomplete, match="younger than 3600000 ms, until 2023-11-14T23:13:20"):
-        topic.purge(_KEY, now_ms=T0 + 1)
+        at(T0 + 1, topic).purge(_KEY)
     later = T0 + HOUR_MS + 1
     topic.pause(0)
     with pytest.raises(PurgeIncomplete, match="paused; lastword resume"):
-        topic.purge(_KEY, now_ms=later)
+        at(later, topic).purge(_KEY)
     topic.resume(0)
-    receipt = topic.purge(_KEY, now_ms=later)
+    receipt = at(later, topic).purge(_KEY)
     assert (receipt.tombstones, receipt.records_removed) == ({0: 4}, 3)
     assert (holders(logs.location), latest(topic)) == ([], {"lime": "1", "fig": "1"})
 
 
-def test_before_keeps_a_newest_record_that_is_not_older(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_before_keeps_a_newest_record_that_is_not_older(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """In one partition the newest is young and stays alone; in the other all are old and go; dead letters by the time of their refusal."""
-    topic = logs.create_topic("dated", partitions=2, config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("dated", partitions=2, config=_EAGER)
     for partition, days in ((0, (0, 3)), (1, (0, 1))):
         for day in days:
             closed(topic, spark, f"{_KEY}={day}", partition=partition, now_ms=T0 + day * DAY_MS)
     past = str(tmp_path / "past")
     topic.materialize(past, trigger=_ONCE, history=True).awaitTermination()
     refuse(topic, spark, tmp_path / "incoming", [(_KEY, "x", 9)])
-    receipt = topic.purge(_KEY, before=T0 + 2 * DAY_MS, now_ms=T0 + 4 * DAY_MS)
+    receipt = at(T0 + 4 * DAY_MS, topic).purge(_KEY, before=T0 + 2 * DAY_MS)
     assert (receipt.tombstones, receipt.kept, receipt.records_removed) == ({1: 2}, {0: 1}, 3)
     assert (receipt.dead_letters_removed, receipt.target_rows_removed) == (0, {past: 1})
     assert (log(topic, 0), log(topic, 1)) == ([f"1 {_KEY}=3"], [])
@@ -332,37 +333,37 @@ def test_before_keeps_a_newest_record_that_is_not_older(spark: SparkSession, log
     files = [one for one in holders(logs.location, past) if "dead_letters" not in one]
     offsets = {row["offset"] for one in files for row in pq.ParquetFile(one).read().to_pylist() if row["key"] == _KEY.encode()}
     assert offsets == {1}, "old files that hold nothing else of the key may stay"
-    assert topic.purge(_KEY, now_ms=T0 + 4 * DAY_MS).dead_letters_removed == 1
+    assert at(T0 + 4 * DAY_MS, topic).purge(_KEY).dead_letters_removed == 1
     assert holders(logs.location, past) == []
 
 
-def test_hostile_keys_and_absent_ones(spark: SparkSession, logs: LogDir) -> None:
+def test_hostile_keys_and_absent_ones(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Quotes, wildcards, bytes that are no text, the empty key, a long one: each goes alone; for what is not there a receipt of nothing."""
     keys = [b"", b"'; DROP TABLE log --%_\\E\n\"", b"\xff\x00\xfe", b"x" * 100_000]
-    topic = logs.create_topic("hostile", config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("hostile", config=_EAGER)
     frame = spark.createDataFrame([(bytearray(key), bytearray(b"v")) for key in keys * 2], "key binary, value binary")
-    topic.append(frame, now_ms=T0)
+    at(T0, topic).append(frame)
     for number, key in enumerate(keys):
-        receipt = topic.purge(key, now_ms=T0)
+        receipt = at(T0, topic).purge(key)
         assert (receipt.records_removed, receipt.tombstones) == (1 if number else 2, {0: 8 + number}), "the first cleaning took the doubles"
         left = {bytes(row["key"]) for row in topic.records().collect()}
         assert left == set(keys[number + 1 :])
     assert holders(logs.location, key=b"DROP TABLE") == []
-    receipt = topic.purge("never there", now_ms=T0)
+    receipt = at(T0, topic).purge("never there")
     assert (receipt.records_removed, receipt.tombstones, receipt.files_removed, receipt.readers) == (0, {}, 0, ())
     assert receipt.files_searched >= 1
 
 
-def test_what_remains_is_named(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_what_remains_is_named(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """A file of the newest version that cannot be decoded, a table of somebody else in a target's place, a bootstrap that was cut short."""
-    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("fruit", config=_EAGER)
     closed(topic, spark, "lime=1", f"{_KEY}=1")
     for name in ("theirs", "unborn", "gone"):
         topic.log.ledger.append([Decision(kind=Kind.TARGET, time_ms=T0, name=str(tmp_path / name), details={"history": False})])
     frame(spark, f"{_KEY}=1").write.format("delta").save(str(tmp_path / "theirs"))
     frame(spark, f"{_KEY}=1").coalesce(1).write.parquet(str(tmp_path / "unborn"))
     with pytest.raises(PurgeIncomplete) as incomplete:
-        topic.purge(_KEY, now_ms=T0)
+        at(T0, topic).purge(_KEY)
     found = sorted(re.sub(r"^.*/(\w+)/[^/]*\.parquet", r"\1", one) for one in incomplete.value.remains)
     assert [one.partition(":")[0] for one in found] == ["theirs", "unborn"]
     assert "the table is no target of this topic" in found[0]
@@ -371,51 +372,51 @@ def test_what_remains_is_named(spark: SparkSession, logs: LogDir, tmp_path: Path
         for path in (tmp_path / name).rglob("*"):
             if path.is_file():
                 path.unlink()
-    receipt = topic.purge(_KEY, now_ms=T0)
+    receipt = at(T0, topic).purge(_KEY)
     assert receipt.absent_targets == tuple(sorted(str(tmp_path / name) for name in ("theirs", "unborn", "gone")))
 
 
-def test_a_file_that_cannot_be_decoded_is_nobody_s_to_delete_unless_a_crash_left_it(spark: SparkSession, logs: LogDir) -> None:
+def test_a_file_that_cannot_be_decoded_is_nobody_s_to_delete_unless_a_crash_left_it(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """An old file may be there for time travel alone; half a file that no commit names for a day was never more."""
-    topic = logs.create_topic("fruit", config=_EAGER, now_ms=T0)
+    topic = at(T0, logs).create_topic("fruit", config=_EAGER)
     closed(topic, spark, f"{_KEY}=1 lime=1")
     [old] = (Path(topic.log.paths.log, str(path)) for path in topic.log.snapshot().files.path)
     closed(topic, spark, f"{_KEY}=2")
-    topic.clean(T0, force=True)
+    at(T0, topic).clean(force=True)
     whole, half = old.read_bytes(), old.with_name("half.parquet")
     old.write_bytes(whole[:-1])
     half.write_bytes(whole[:100])
     with pytest.raises(PurgeIncomplete) as incomplete:
-        topic.purge(_KEY, now_ms=T0)
+        at(T0, topic).purge(_KEY)
     found = sorted(incomplete.value.remains, key=lambda one: half.name in one)
     assert all(one.startswith(f"{topic.log.paths.log}/partition=0/segment=0/slice=0/") for one in found)
     assert ["older table versions name it" in one for one in found] == [True, False]
     assert "a commit in flight may be about to" in found[1], "another process may be writing it"
     os.utime(half, (T0 / 1000 - 86_401, T0 / 1000 - 86_401))
     with pytest.raises(PurgeIncomplete):
-        topic.purge(_KEY, now_ms=T0)
+        at(T0, topic).purge(_KEY)
     assert [old.exists(), half.exists()] == [True, False]
     old.write_bytes(whole)
-    topic.purge(_KEY, now_ms=T0)
+    at(T0, topic).purge(_KEY)
     assert not old.exists()
     assert holders(topic.log.paths.root) == []
 
 
-def test_a_topic_that_cannot_erase_says_what_to_do(spark: SparkSession, logs: LogDir) -> None:
+def test_a_topic_that_cannot_erase_says_what_to_do(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """A mirror keeps another's offsets; without compaction nothing supersedes; a moment has to be one."""
-    topic = logs.create_topic("plain", now_ms=T0)
+    topic = at(T0, logs).create_topic("plain")
     with pytest.raises(UserError, match=r"cleanup\.policy=compact,delete, and purge again"):
-        topic.purge("a", now_ms=T0)
+        at(T0, topic).purge("a")
     topic.alter_config({"cleanup.policy": "compact"})
     topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=T0, details={"source": "kafka:fruit", "query": "mirror"})])
     with pytest.raises(UserError, match="topic plain mirrors kafka:fruit"):
-        topic.purge("a", now_ms=T0)
+        at(T0, topic).purge("a")
     with pytest.raises(UserError, match="before = soon: allowed is a date or a moment"):
-        topic.purge("a", before="soon", now_ms=T0)
+        at(T0, topic).purge("a", before="soon")
     assert [before_as_ms(one) for one in ("1970-01-02", "1970-01-01T01:00:00Z", 7, None)] == [DAY_MS, HOUR_MS, 7, None]
 
 
-def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """A receipt for people and for pipes; exit code 1 with what remains; as a request, of which nothing is left with the key in it."""
     lastword = Shell(logs)
     topic = logs.create_topic("fruit", config=_EAGER)
@@ -448,7 +449,7 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
 )
 def test_a_key_goes_from_tables_whose_files_do_not_say_what_the_table_says(
     spark: SparkSession,
-    logs: LogDir,
+    logs: LogDir[SparkTopic],
     tmp_path: Path,
     defaults: tuple[str, str],
     history: bool,  # noqa: FBT001  a table of cases

@@ -11,18 +11,19 @@ from pyspark.sql import functions as F
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.writing import ArrowRows
+from tests.clocks import at
 from tests.commits import commit_append
 from tests.pictures import latest, log, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir
+    from lastword import LogDir, SparkTopic
 
 _COMPACT = {"cleanup.policy": "compact"}
 
 
-def test_offsets_go_on_where_the_last_append_stopped_and_keep_the_order_of_the_rows(spark: SparkSession, logs: LogDir) -> None:
+def test_offsets_go_on_where_the_last_append_stopped_and_keep_the_order_of_the_rows(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Two appends, one partition."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     first = topic.append(rows("grape=1 lime=2 grape=∅"))
@@ -34,7 +35,7 @@ def test_offsets_go_on_where_the_last_append_stopped_and_keep_the_order_of_the_r
     assert second.table_version == (first.table_version or 0) + 1
 
 
-def test_a_key_always_has_the_same_partition_and_a_row_may_name_its_own(spark: SparkSession, logs: LogDir) -> None:
+def test_a_key_always_has_the_same_partition_and_a_row_may_name_its_own(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Hashed rows and rows with a partition column."""
     topic = logs.create_topic("fruit", partitions=4, config=_COMPACT)
     keys = " ".join(f"key{number}=1" for number in range(100))
@@ -49,7 +50,7 @@ def test_a_key_always_has_the_same_partition_and_a_row_may_name_its_own(spark: S
     assert topic.append(mixed).record_count == 2
 
 
-def test_a_null_value_is_a_tombstone_and_an_empty_one_is_not(spark: SparkSession, logs: LogDir) -> None:
+def test_a_null_value_is_a_tombstone_and_an_empty_one_is_not(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Rule: docs/semantics.md#10.5."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(spark.createDataFrame([("a", ""), ("b", None)], "key string, value string"))
@@ -57,12 +58,12 @@ def test_a_null_value_is_a_tombstone_and_an_empty_one_is_not(spark: SparkSession
     assert_df_equality(topic.latest().select("key", "value"), expected, ignore_nullable=True)
 
 
-def test_all_columns_of_a_record_come_back(spark: SparkSession, logs: LogDir) -> None:
+def test_all_columns_of_a_record_come_back(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Key, value, headers, timestamp; appended_at is the time of the append."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     schema = "key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp bigint"
     given = spark.createDataFrame([(bytearray(b"\xff\x00"), bytearray(b"v"), [("h", bytearray(b"1"))], 1_234)], schema)
-    topic.append(given, now_ms=9_000)
+    at(9_000, topic).append(given)
     expected = given.select(
         F.lit(0).alias("partition"),
         F.lit(0).cast("bigint").alias("offset"),
@@ -116,7 +117,7 @@ _BAD: dict[str, tuple[list[tuple[Any, ...]], str, str]] = {
 }
 
 
-def test_a_batch_call_with_a_bad_row_raises_one_clear_error_and_writes_nothing(spark: SparkSession, logs: LogDir) -> None:
+def test_a_batch_call_with_a_bad_row_raises_one_clear_error_and_writes_nothing(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Every reason, one topic; the version of the table does not move."""
     topic = logs.create_topic("fruit", partitions=2, config={**_COMPACT, "max.message.bytes": 2_000})
     topic.append(rows("grape=1 lime=1 kiwi=1", partition=0))
@@ -129,7 +130,7 @@ def test_a_batch_call_with_a_bad_row_raises_one_clear_error_and_writes_nothing(s
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 kiwi=1"]
 
 
-def test_a_topic_that_is_not_compacted_takes_rows_without_a_key(spark: SparkSession, logs: LogDir) -> None:
+def test_a_topic_that_is_not_compacted_takes_rows_without_a_key(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """cleanup.policy=delete."""
     topic = logs.create_topic("events", partitions=3)
     topic.append(spark.createDataFrame([(None, f"event {number}") for number in range(30)], "key string, value string"))
@@ -137,7 +138,7 @@ def test_a_topic_that_is_not_compacted_takes_rows_without_a_key(spark: SparkSess
     assert topic.latest().count() == 0
 
 
-def test_explicit_offsets_are_kept_and_may_leave_gaps(spark: SparkSession, logs: LogDir) -> None:
+def test_explicit_offsets_are_kept_and_may_leave_gaps(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """User1 @100, 150, 195; user2 @101, 190; user3→null @175 (docs/semantics.md#B.6)."""
     topic = logs.create_topic("users", config=_COMPACT)
     drawn = [("user1", "a", 100), ("user2", "a", 101), ("user1", "b", 150), ("user3", None, 175), ("user2", "b", 190), ("user1", "c", 195)]
@@ -149,7 +150,7 @@ def test_explicit_offsets_are_kept_and_may_leave_gaps(spark: SparkSession, logs:
     assert topic.append(rows("user4=a")).ranges[0].first_offset == 196
 
 
-def test_an_empty_input_changes_nothing_that_a_reader_sees(spark: SparkSession, logs: LogDir) -> None:
+def test_an_empty_input_changes_nothing_that_a_reader_sees(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """No rows, no offsets."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     result = topic.append(spark.createDataFrame([], "key string, value string"))
@@ -157,7 +158,7 @@ def test_an_empty_input_changes_nothing_that_a_reader_sees(spark: SparkSession, 
     assert topic.append(rows("grape=1")).ranges[0].first_offset == 0
 
 
-def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: SparkSession, logs: LogDir) -> None:
+def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Also when other appends came between, which carry the numbers forward."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     query = MicroBatch(query_id="q1", query_name="files", batch_id=0)
@@ -171,7 +172,7 @@ def test_a_replayed_micro_batch_is_recognised_by_its_query_and_number(spark: Spa
     assert log(topic) == ["0 grape=1", "1 lime=1", "2 kiwi=1"]
 
 
-def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, logs: LogDir) -> None:
+def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Appends do not conflict in Delta, and a stale txnVersion is skipped silently; two appenders would number from the same log end."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(rows("grape=1"))
@@ -183,7 +184,7 @@ def test_a_commit_planned_from_an_old_snapshot_is_refused(spark: SparkSession, l
     assert log(topic) == ["0 grape=1", "1 lime=1"]
 
 
-def test_another_codec_holds_for_new_files(spark: SparkSession, logs: LogDir) -> None:
+def test_another_codec_holds_for_new_files(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """compression.type, altered between two appends; unknown ones are refused."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(rows("grape=1"))

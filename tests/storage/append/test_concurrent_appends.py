@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir
+    from lastword import LogDir, SparkTopic
 
 
-def _storm(spark: SparkSession, logs: LogDir, folder: Path, appends: int) -> None:
+def _storm(spark: SparkSession, logs: LogDir[SparkTopic], folder: Path, appends: int) -> None:
     """Two streams and batch appends side by side; each record says who wrote it."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact", "segment.bytes": "16KiB"})
     folder.mkdir()
@@ -59,13 +59,15 @@ def _storm(spark: SparkSession, logs: LogDir, folder: Path, appends: int) -> Non
         assert [int(row[0]) for row in mine.collect()] == list(range(appends)), "each stream's records in its order"
 
 
-def test_two_streams_and_batch_appends_on_one_topic_give_every_offset_once(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_two_streams_and_batch_appends_on_one_topic_give_every_offset_once(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
+) -> None:
     """The short version."""
     _storm(spark, logs, tmp_path / "input", 8)
 
 
 def test_without_the_turn_of_the_process_compare_and_set_alone_keeps_offsets_apart(
-    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on an object store, where the appenders are different processes: conflicts happen, and are planned again."""
     monkeypatch.setattr(topic_log.TopicLog, "turn", lambda _self: contextlib.nullcontext())
@@ -86,6 +88,6 @@ def test_without_the_turn_of_the_process_compare_and_set_alone_keeps_offsets_apa
 
 @pytest.mark.torture
 @pytest.mark.timeout(1_800)
-def test_two_hundred_commits_at_once(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_two_hundred_commits_at_once(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """The long version: 3 × 67 commits."""
     _storm(spark, logs, tmp_path / "input", int(os.environ.get("LASTWORD_APPENDS", "67")))

@@ -12,8 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from lastword import LogDir, arrow
+from lastword import LogDir
 from lastword.compaction.errors import InvalidRecords
+from tests.clocks import at
+from tests.pictures import by_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +28,11 @@ _TABLE = pa.table({"key": ["a", "b", "a"], "value": ["1", None, "2"]})
 @pytest.fixture
 def topic(tmp_path: Path) -> Topic:
     """Return an empty compacted topic."""
-    return LogDir(None, str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
+    return LogDir(str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
 
 
 def _log(topic: Topic) -> list[tuple[Any, ...]]:
-    rows = arrow.records(topic.log.paths.root).select(["offset", "key", "value"]).to_pylist()
+    rows = by_arrow(topic).records().select(["offset", "key", "value"]).to_pylist()
     return [tuple(row.values()) for row in rows]
 
 
@@ -88,7 +90,7 @@ def test_the_same_idempotency_key_twice_is_the_same_append(topic: Topic) -> None
     first = topic.append(_TABLE, idempotency_key="2026-11-26")
     assert (first.record_count, first.replayed) == (3, False)
     topic.append(_TABLE)
-    again = LogDir(None, topic.log.paths.root.rsplit("/", 1)[0]).topic("fruit").append(_TABLE[:1], idempotency_key="2026-11-26")
+    again = LogDir(topic.log.paths.root.rsplit("/", 1)[0]).topic("fruit").append(_TABLE[:1], idempotency_key="2026-11-26")
     assert (again.record_count, again.replayed, again.table_version) == (0, True, None)
     assert topic.append(_TABLE[:1], idempotency_key="2026-11-27").record_count == 1
     assert len(_log(topic)) == 7
@@ -98,8 +100,8 @@ def test_all_columns_of_a_record_come_back(topic: Topic) -> None:
     """Headers, time, partition; the time of the append is the clock's."""
     moment = datetime(2026, 1, 2, tzinfo=timezone.utc)
     headers = [{"key": "h", "value": b"1"}]
-    topic.append([{"key": b"k", "value": b"v", "headers": headers, "timestamp": moment, "partition": 0}], now_ms=9_000)
-    (row,) = arrow.records(topic.log.paths.root).to_pylist()
+    at(9_000, topic).append([{"key": b"k", "value": b"v", "headers": headers, "timestamp": moment, "partition": 0}])
+    (row,) = by_arrow(topic).records().to_pylist()
     assert (row["key"], row["value"], row["headers"], row["timestamp"]) == (b"k", b"v", headers, moment)
     assert row["appended_at"] == datetime(1970, 1, 1, 0, 0, 9, tzinfo=timezone.utc)
 
@@ -116,8 +118,8 @@ def test_a_transaction_needs_no_jvm(topic: Topic) -> None:
     with topic.transaction("loader") as transaction:
         transaction.append(_TABLE)
         transaction.append(_TABLE[:1])
-        assert len(arrow.records(topic.log.paths.root, isolation="read_committed")) == 0
+        assert len(by_arrow(topic).records(isolation="read_committed")) == 0
     topic.transaction("loader").append(_TABLE)
     topic.transaction("loader").abort()
-    assert len(arrow.records(topic.log.paths.root, isolation="read_committed")) == 4
+    assert len(by_arrow(topic).records(isolation="read_committed")) == 4
     assert topic.open_transactions() == []

@@ -15,7 +15,7 @@ from lastword.compaction.rows.partitioners import murmur2, xxhash64
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir
+    from lastword import LogDir, SparkTopic
 
 _KEYS_OF_EACH_LENGTH = 8
 _LONGEST = 70
@@ -52,7 +52,9 @@ def test_xxhash64_is_that_of_spark_for_keys_of_every_length(spark: SparkSession)
     assert xxhash64(pa.array(keys, pa.binary())).view(np.int64).tolist() == expected
 
 
-def test_a_topic_with_kafka_s_partitioner_puts_every_key_where_kafka_s_default_partitioner_would(spark: SparkSession, logs: LogDir) -> None:
+def test_a_topic_with_kafka_s_partitioner_puts_every_key_where_kafka_s_default_partitioner_would(
+    spark: SparkSession, logs: LogDir[SparkTopic]
+) -> None:
     """Seven partitions; asked of the class that a Kafka producer asks; an empty key is a key."""
     keys = sorted(set(_keys(seed=2)))
     topic = logs.create_topic("mirror", partitions=7, config={"cleanup.policy": "compact", "partitioner": "kafka"})
@@ -63,7 +65,9 @@ def test_a_topic_with_kafka_s_partitioner_puts_every_key_where_kafka_s_default_p
     assert set(expected.values()) == set(range(7))
 
 
-def test_records_without_a_key_are_spread_by_their_value_and_a_replay_spreads_them_alike(spark: SparkSession, logs: LogDir) -> None:
+def test_records_without_a_key_are_spread_by_their_value_and_a_replay_spreads_them_alike(
+    spark: SparkSession, logs: LogDir[SparkTopic]
+) -> None:
     """Both partitioners; a random choice would put a replayed micro-batch elsewhere. Keyed rows beside them go by their key."""
     drawn = [(None if number % 2 else f"key {number}", f"event {number}") for number in range(400)]
     given = spark.createDataFrame(drawn, "key string, value string")
@@ -80,7 +84,7 @@ def test_records_without_a_key_are_spread_by_their_value_and_a_replay_spreads_th
         assert min(spread.values()) > 50, f"400 keyless records over 4 partitions: {spread}"
 
 
-def test_a_topic_of_one_partition_asks_no_partitioner(spark: SparkSession, logs: LogDir) -> None:
+def test_a_topic_of_one_partition_asks_no_partitioner(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Everything is in partition 0, in the order of the rows."""
     topic = logs.create_topic("events", config={"partitioner": "kafka"})
     topic.append(spark.createDataFrame([("b", "1"), (None, "2"), ("a", "3")], "key string, value string"))

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import UserError
+from tests.clocks import at
 from tests.pictures import log, rows, segments
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def test_segment_ms_counts_record_time_from_the_segment_s_first_record(spark: Sp
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.ms": "1h"})
     start = 1_000 * _HOUR
     for moment in (start, start + _HOUR, start + _HOUR + 1):
-        topic.append(rows("grape=1", timestamp_ms=moment), now_ms=start)
+        at(start, topic).append(rows("grape=1", timestamp_ms=moment))
     assert segments(topic) == [(0, 0, 1), (2, 2, 2)]
 
 
@@ -82,7 +83,7 @@ def test_historic_records_of_many_hours_in_one_append_are_split_by_segment_ms(sp
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.ms": "1h"})
     minutes = [0, 30, 60, 61, 20, 119, 150, 400]
     given = spark.createDataFrame([(f"k{at}", "1", at * 60_000) for at in minutes], "key string, value string, timestamp bigint")
-    topic.append(given, now_ms=1_000 * _HOUR)
+    at(1_000 * _HOUR, topic).append(given)
     assert segments(topic) == [(0, 0, 2), (3, 3, 5), (6, 6, 6), (7, 7, 7)]
 
 
@@ -91,7 +92,7 @@ def test_historic_data_does_not_roll_at_each_micro_batch(spark: SparkSession, lo
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "segment.ms": "1h"})
     now = 1_000_000 * _HOUR
     for _ in range(3):
-        topic.append(rows("grape=1", timestamp_ms=5), now_ms=now)
+        at(now, topic).append(rows("grape=1", timestamp_ms=5))
     assert segments(topic) == [(0, 0, 2)]
 
 
@@ -99,9 +100,9 @@ def test_an_idle_topic_s_last_segment_closes_by_the_wall_clock(spark: SparkSessi
     """Kafka needs an append for that; `max.compaction.lag.ms` caps segment.ms on a compacted topic."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "max.compaction.lag.ms": "2h"})
     start = 1_000 * _HOUR
-    topic.append(rows("grape=1"), now_ms=start)
-    topic.append(rows("grape=2"), now_ms=start + 2 * _HOUR)
-    topic.append(rows("grape=3", timestamp_ms=start), now_ms=start + 2 * _HOUR + 1)
+    at(start, topic).append(rows("grape=1"))
+    at(start + 2 * _HOUR, topic).append(rows("grape=2"))
+    at(start + 2 * _HOUR + 1, topic).append(rows("grape=3", timestamp_ms=start))
     assert segments(topic) == [(0, 0, 1), (2, 2, 2)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword import LogDir, Topic
+from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidTransactionState, ProducerFenced, UserError
 from lastword.compaction.producers import Control
 from lastword.storage.append import transactions
@@ -17,6 +17,7 @@ from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.topic_log import TopicLog
+from tests.clocks import at
 from tests.pictures import latest, rows
 
 if TYPE_CHECKING:
@@ -33,18 +34,18 @@ class _CrashedError(Exception):
     """The process is gone."""
 
 
-def _begin(topic: Topic, spark: SparkSession, query: str | None = "q") -> ProducerStamp:
+def _begin(topic: SparkTopic, spark: SparkSession, query: str | None = "q") -> ProducerStamp:
     """Begin as a streaming query does."""
     return transactions.begin(topic.log, "loader", now_ms=5_000, timeout_ms=None, query=query)
 
 
-def _rows_and_markers(topic: Topic) -> list[str]:
+def _rows_and_markers(topic: SparkTopic) -> list[str]:
     found = topic.records(include_control=True).orderBy("offset").collect()
     return [row["control"] or bytes(row["value"]).decode() for row in found]
 
 
 def test_what_another_instance_left_open_is_never_committed_for_a_streaming_query(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The query, which has the id now, is idle; only its own transactions end by COMMIT when they take too long.
 
@@ -56,7 +57,7 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
     monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", config=_COMPACT)
     beside = LogDir(spark, logs.location).topic("fruit")
-    old = topic.transaction("loader", now_ms=5_000)
+    old = at(5_000, topic).transaction("loader")
     begun: list[ProducerStamp] = []
 
     def begin(now: CrashPoint) -> None:
@@ -65,18 +66,18 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
 
     with monkeypatch.context() as during:
         during.setattr(crash_points, "reached", begin)
-        old.append(rows("lime=zombie"), now_ms=5_000)
+        at(5_000, old).append(rows("lime=zombie"))
     [stream] = begun
-    assert len(topic.end_hanging_transactions(now_ms=_LATE_MS)) == 1
+    assert len(at(_LATE_MS, topic).end_hanging_transactions()) == 1
     assert _rows_and_markers(topic) == ["zombie", "ABORT"]
 
     transactions.append(topic.log, ArrowRows(rows("kiwi=new")), stream, now_ms=_LATE_MS, stats=AppendStats())
-    assert len(topic.end_hanging_transactions(now_ms=2 * _LATE_MS)) == 1
+    assert len(at(2 * _LATE_MS, topic).end_hanging_transactions()) == 1
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
 
 def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is registered already when it comes back, so it goes on under its own identity."""
     topic = logs.create_topic("fruit", config=_COMPACT)
@@ -99,7 +100,7 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
     assert latest(topic) == {"kiwi": "1"}, "what is its own is not aborted"
 
 
-def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession, logs: LogDir) -> None:
+def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Spark would never bring the micro-batches again that a takeover aborts."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     stamp = _begin(topic, spark)
@@ -111,11 +112,11 @@ def test_the_id_of_a_streaming_query_is_given_to_nobody_else(spark: SparkSession
     assert latest(topic) == {"lime": "1"}
 
 
-def test_a_transaction_that_is_over_is_not_ended_again_nor_the_next_one_in_its_place(spark: SparkSession, logs: LogDir) -> None:
+def test_a_transaction_that_is_over_is_not_ended_again_nor_the_next_one_in_its_place(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Who ends several looked some time ago; meanwhile the producer has committed, and begun anew."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    slow = topic.transaction("loader", now_ms=5_000)
-    slow.append(rows("lime=1"), now_ms=5_000)
+    slow = at(5_000, topic).transaction("loader")
+    at(5_000, slow).append(rows("lime=1"))
     [seen] = topic.open_transactions()
     slow.commit()
     healthy = topic.transaction("loader")
@@ -127,7 +128,7 @@ def test_a_transaction_that_is_over_is_not_ended_again_nor_the_next_one_in_its_p
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["committed as it is", "appended to once more"])
-def test_a_transaction_of_which_a_restore_took_a_part_is_not_committed(spark: SparkSession, logs: LogDir, again: bool) -> None:  # noqa: FBT001
+def test_a_transaction_of_which_a_restore_took_a_part_is_not_committed(spark: SparkSession, logs: LogDir[SparkTopic], again: bool) -> None:  # noqa: FBT001
     """Kafka's producer finds out by its sequence; all or nothing holds here too."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(rows("grape=0"))
@@ -147,7 +148,7 @@ def test_a_transaction_of_which_a_restore_took_a_part_is_not_committed(spark: Sp
     assert topic.verify().ok
 
 
-def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, logs: LogDir) -> None:
+def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Its log start, and with it what is out of sight: no record of an aborted transaction is shown.
 
     ```
@@ -172,12 +173,12 @@ def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, lo
     assert topic.verify().ok
 
 
-def test_a_transaction_of_a_mirror_is_ended_by_its_source_alone(spark: SparkSession, logs: LogDir) -> None:
+def test_a_transaction_of_a_mirror_is_ended_by_its_source_alone(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """A marker of ours would take the offset that the source's next record has."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.transaction("loader", now_ms=5_000).append(rows("lime=1"), now_ms=5_000)
+    at(5_000, at(5_000, topic).transaction("loader")).append(rows("lime=1"))
     topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=0, details={"query": "q", "source": "orders", "identity": "1"})])
-    assert topic.end_hanging_transactions(now_ms=_LATE_MS) == []
+    assert at(_LATE_MS, topic).end_hanging_transactions() == []
     [one] = topic.open_transactions()
     with pytest.raises(UserError, match="topic fruit is a mirror: its transactions are ended by the markers of its source"):
         topic.abort_transaction(one.producer_id)
@@ -185,7 +186,7 @@ def test_a_transaction_of_a_mirror_is_ended_by_its_source_alone(spark: SparkSess
 
 
 def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when_it_comes_again(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An append carries on the micro-batches of all queries that its snapshot knows: also of one that began a moment ago."""
     monkeypatch.setattr(TopicLog, "turn", nullcontext)
@@ -208,7 +209,7 @@ def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when
 
 @pytest.mark.parametrize("cleanings", [1, 2], ids=["the marker moved", "the marker went"])
 def test_a_transaction_that_was_cleaned_since_somebody_looked_is_not_taken_for_open(
-    spark: SparkSession, logs: LogDir, cleanings: int
+    spark: SparkSession, logs: LogDir[SparkTopic], cleanings: int
 ) -> None:
     """A cleaning writes the marker into the slice of its first segment, and a second one takes it away when nothing needs it.
 
@@ -219,27 +220,27 @@ def test_a_transaction_that_was_cleaned_since_somebody_looked_is_not_taken_for_o
     """
     topic = logs.create_topic("fruit", config={**_COMPACT, "delete.retention.ms": 0})
     beside = LogDir(spark, logs.location).topic("fruit")
-    txn = topic.transaction("loader", now_ms=5_000)
-    txn.append(rows("lime=1"), now_ms=5_000)
+    txn = at(5_000, topic).transaction("loader")
+    at(5_000, txn).append(rows("lime=1"))
     assert latest(beside) == {}
-    txn.commit(now_ms=5_000)
-    topic.append(rows("lime=2" if cleanings == 2 else "kiwi=1"), now_ms=5_000)
-    topic.roll(now_ms=5_000)
+    at(5_000, txn).commit()
+    at(5_000, topic).append(rows("lime=2" if cleanings == 2 else "kiwi=1"))
+    at(5_000, topic).roll()
     for number in range(cleanings + (cleanings > 1)):
-        topic.clean(6_000 + number, force=True)
+        at(6_000 + number, topic).clean(force=True)
     assert [row["control"] for row in topic.records(include_control=True).where("control = 'COMMIT'").collect()] == ["COMMIT"] * (
         2 - cleanings
     )
     expected = {"lime": "2"} if cleanings == 2 else {"lime": "1", "kiwi": "1"}
     for again in (beside, LogDir(spark, logs.location).topic("fruit")):
         assert again.open_transactions() == []
-        assert again.end_hanging_transactions(now_ms=_LATE_MS) == []
+        assert at(_LATE_MS, again).end_hanging_transactions() == []
         assert latest(again) == expected
     assert beside.verify().ok
 
 
 def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_newest(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is registered, has not looked at the log yet, and the next one has begun and appended: that one's records stay its own."""
     monkeypatch.setattr(TopicLog, "turn", nullcontext)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from lastword import LogDir, Topic
+from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows, check_not_fenced
@@ -24,6 +24,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.log.upkeep import compact_ledger
 from lastword.streaming.append.dataframes import DataFrameRows
+from tests.clocks import at
 from tests.model import ModelTopic
 from tests.pictures import frame, latest, rows, text
 
@@ -40,7 +41,7 @@ _PRODUCED = (
 )
 
 
-def _picture(topic: Topic, partition: int = 0, isolation: str = "read_uncommitted", *, control: bool = True) -> list[str]:
+def _picture(topic: SparkTopic, partition: int = 0, isolation: str = "read_uncommitted", *, control: bool = True) -> list[str]:
     """Return `offset key=value` for data, `offset COMMIT` for markers."""
     found = topic.records(isolation=isolation, include_control=control).where(F.col("partition") == partition).orderBy("offset").collect()
     return [f"{row['offset']} {row['control'] or text(row['key']) + '=' + text(row['value'])}" for row in found]
@@ -65,7 +66,7 @@ def _produced(spark: SparkSession, drawn: str, *, partition: int = 0) -> DataFra
     return spark.createDataFrame(drawn_rows, _PRODUCED)
 
 
-def test_interleaved_producers_with_commits_and_aborts_in_one_partition(spark: SparkSession, logs: LogDir) -> None:
+def test_interleaved_producers_with_commits_and_aborts_in_one_partition(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Plain, idempotent and transactional records mixed; three appends; the last stable offset moves as transactions end."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(_produced(spark, "1.0t0 grape=1 | lime=1 | 2.0t0 kiwi=1 | 1.0t1 grape=2 | 9.0.0 fig=1"))
@@ -95,7 +96,9 @@ def test_interleaved_producers_with_commits_and_aborts_in_one_partition(spark: S
     assert firsts == [0, None, 2, 0, None, 2, 6, None, 0, None, 6]
 
 
-def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_version(spark: SparkSession, logs: LogDir) -> None:
+def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_version(
+    spark: SparkSession, logs: LogDir[SparkTopic]
+) -> None:
     """The API; a tombstone inside an aborted one; markers in every touched partition and in no other."""
     topic = logs.create_topic("fruit", partitions=3, config={**_COMPACT, "segment.bytes": "1KiB"})
     topic.append(rows("grape=0", partition=0))
@@ -123,7 +126,7 @@ def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_
         assert shown in ({}, {"grape": "0"}, {"grape": "1", "lime": "2", "kiwi": "1"}), version
 
 
-def test_a_second_instance_fences_the_first_and_aborts_what_it_left_open(spark: SparkSession, logs: LogDir) -> None:
+def test_a_second_instance_fences_the_first_and_aborts_what_it_left_open(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The zombie's appends and its late commit are refused; the id is the same, the epoch one higher."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     zombie = topic.transaction("loader")
@@ -150,7 +153,7 @@ def test_a_second_instance_fences_the_first_and_aborts_what_it_left_open(spark: 
         topic.transaction("")
 
 
-def test_a_refused_append_leaves_the_transaction_open_and_whole(spark: SparkSession, logs: LogDir) -> None:
+def test_a_refused_append_leaves_the_transaction_open_and_whole(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Nothing of the call is written; sequences go on without a gap; rows may not bring a producer of their own."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     with topic.transaction("loader") as txn:
@@ -164,7 +167,7 @@ def test_a_refused_append_leaves_the_transaction_open_and_whole(spark: SparkSess
     assert [row[0] for row in topic.records().orderBy("offset").select("sequence").collect()] == [0, 1]
 
 
-def test_rows_with_a_producer_are_judged_and_a_batch_call_with_a_gap_writes_nothing(spark: SparkSession, logs: LogDir) -> None:
+def test_rows_with_a_producer_are_judged_and_a_batch_call_with_a_gap_writes_nothing(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Duplicates are dropped and counted, gaps and zombies refused, a new epoch starts at 0."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     assert topic.append(_produced(spark, "7.1.5 grape=5 | 7.1.6 grape=6 | 7.1.5 grape=5 | 7.1.7 grape=7")).duplicates == 1
@@ -199,7 +202,7 @@ _POINTS = [CrashPoint.PRODUCER_REGISTERED, CrashPoint.APPEND_PLANNED, CrashPoint
 
 @pytest.mark.parametrize("ending", ["commit", "abort"])
 def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_not(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch, ending: str
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """Crash, restart, begin again; then every table version is read and shows a transaction in all partitions or in none."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
@@ -245,12 +248,12 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
 
 
 def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one, which does not wait for our turn, aborts between our look at what is open and our markers."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    txn = topic.transaction("loader", now_ms=5_000)
-    txn.append(rows("lime=1"), now_ms=5_000)
+    txn = at(5_000, topic).transaction("loader")
+    at(5_000, txn).append(rows("lime=1"))
     other = LogDir(spark, logs.location).topic("fruit")
 
     def abort(now: CrashPoint) -> None:
@@ -265,7 +268,9 @@ def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
     assert latest(topic) == {}
 
 
-def test_instances_in_processes_that_do_not_wait_for_each_other(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_in_processes_that_do_not_wait_for_each_other(
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is in the log when the new one begins; what the old one commits a moment later is aborted, also if it went elsewhere.
 
     ```
@@ -300,7 +305,7 @@ def test_instances_in_processes_that_do_not_wait_for_each_other(spark: SparkSess
 
 
 def test_a_commit_that_comes_after_a_takeover_is_refused_not_taken_for_done(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new instance begins, and aborts what is open, between the old one's looks at ledger and log."""
     monkeypatch.setattr(TopicLog, "turn", nullcontext)
@@ -321,7 +326,7 @@ def test_a_commit_that_comes_after_a_takeover_is_refused_not_taken_for_done(
 
 
 def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_producer(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In processes that do not wait for each other: the later one reads the ledger again."""
     monkeypatch.setattr(TopicLog, "turn", nullcontext)
@@ -345,11 +350,13 @@ def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_pro
         first[0].commit()
 
 
-def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_whose_first_append_is_under_way_is_not_forgotten(
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was begun longer ago than `transactional.id.expiration.ms`, and nothing is open yet: forgetting waits for its turn."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    slow = topic.transaction("slow", now_ms=5_000)
-    topic.transaction("highest", now_ms=5_000).abort()
+    slow = at(5_000, topic).transaction("slow")
+    at(5_000, topic).transaction("highest").abort()
     tidying = threading.Thread(target=lambda: compact_ledger(topic.log, now_ms=9_000, id_expiration_ms=1_000, least_files=1), daemon=True)
 
     def tidy(now: CrashPoint) -> None:
@@ -364,7 +371,7 @@ def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSess
     assert latest(topic) == {"lime": "1"}
 
 
-def test_random_histories_of_many_producers_go_through_spark_as_through_the_model(spark: SparkSession, logs: LogDir) -> None:
+def test_random_histories_of_many_producers_go_through_spark_as_through_the_model(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """40 histories at once, each a partition of one topic: verdicts, rows, transactions, last stable offset and read_committed."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed={seed}")  # noqa: T201
@@ -373,14 +380,14 @@ def test_random_histories_of_many_producers_go_through_spark_as_through_the_mode
 
 @pytest.mark.torture
 @pytest.mark.timeout(1_800)
-def test_many_more_random_histories(spark: SparkSession, logs: LogDir) -> None:
+def test_many_more_random_histories(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The long version."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed={seed}")  # noqa: T201
     _histories(spark, logs, seed=seed, partitions=300, appends=20)
 
 
-def _histories(spark: SparkSession, logs: LogDir, *, seed: int, partitions: int, appends: int) -> None:
+def _histories(spark: SparkSession, logs: LogDir[SparkTopic], *, seed: int, partitions: int, appends: int) -> None:
     draw = random.Random(seed)
     topic = logs.create_topic("fruit", partitions=partitions, config=_COMPACT)
     model = ModelTopic(partitions)
@@ -434,12 +441,12 @@ def _random_row(draw: random.Random, model: ModelTopic, partition: int) -> tuple
     return (key, value, partition, producer, epoch, sequence, draw.random() < 0.8, None)
 
 
-def _append_as_micro_batch(topic: Topic, frame: DataFrame, number: int) -> Any:
+def _append_as_micro_batch(topic: SparkTopic, frame: DataFrame, number: int) -> Any:
     stats, micro_batch = AppendStats(), MicroBatch(query_id=f"q{number}", query_name="q", batch_id=0)
     return append_rows(topic.log, DataFrameRows(frame, stats), now_ms=number, stats=stats, micro_batch=micro_batch)
 
 
-def _compare(topic: Topic, model: ModelTopic) -> None:
+def _compare(topic: SparkTopic, model: ModelTopic) -> None:
     columns = ["partition", "offset", "key", "value", "producer_id", "producer_epoch", "sequence", "control", "txn_first_offset"]
 
     def plain(row: Any) -> tuple[Any, ...]:
@@ -473,7 +480,9 @@ def _compare(topic: Topic, model: ModelTopic) -> None:
     assert newest == {place: row.offset for place, row in model.latest().items()}
 
 
-def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_another_topic(spark: SparkSession, logs: LogDir) -> None:
+def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_another_topic(
+    spark: SparkSession, logs: LogDir[SparkTopic]
+) -> None:
     """The cache only makes it faster."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     topic.append(_produced(spark, "7.0t0 grape=1 | 7.0t1 lime=1"))
@@ -500,29 +509,29 @@ def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_a
     assert behind[0, 7].open_first_offset == 3
 
 
-def test_a_lost_ledger_never_hands_out_an_id_that_the_log_has_seen(spark: SparkSession, logs: LogDir) -> None:
+def test_a_lost_ledger_never_hands_out_an_id_that_the_log_has_seen(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The log's own statistics know the highest."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.append(_produced(spark, "41.3.0 grape=1"))
     assert topic.transaction("loader").producer_id == 42
 
 
-def test_idle_producers_are_forgotten_and_may_start_anywhere(spark: SparkSession, logs: LogDir) -> None:
+def test_idle_producers_are_forgotten_and_may_start_anywhere(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """`producer.id.expiration.ms`."""
     topic = logs.create_topic("fruit", config={**_COMPACT, "producer.id.expiration.ms": 1_000})
-    topic.append(_produced(spark, "7.0.0 grape=1"), now_ms=10_000)
+    at(10_000, topic).append(_produced(spark, "7.0.0 grape=1"))
     with pytest.raises(InvalidRecords, match="sequence_gap"):
-        topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=10_999)
-    assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_000).record_count == 1
+        at(10_999, topic).append(_produced(spark, "7.0.50 grape=2"))
+    assert at(11_000, topic).append(_produced(spark, "7.0.50 grape=2")).record_count == 1
 
 
-def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: LogDir) -> None:
+def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Else a run with a new producer id each time leaves a state for ever; what is read anew from the log is no different to an append."""
     topic = logs.create_topic("fruit", config={**_COMPACT, "producer.id.expiration.ms": 1_000})
     file = Path(topic.log.paths.producers) / "state.json"
     assert topic.log.forget_producers(now_ms=10_000) == 0, "of nobody"
-    topic.append(_produced(spark, "7.0.0 grape=1 | 8.0t0 lime=1"), now_ms=10_000)
-    topic.append(_produced(spark, "9.0.0 fig=1"), now_ms=11_000)
+    at(10_000, topic).append(_produced(spark, "7.0.0 grape=1 | 8.0t0 lime=1"))
+    at(11_000, topic).append(_produced(spark, "9.0.0 fig=1"))
     assert set(topic.log.producer_states()) == {(0, 7), (0, 8), (0, 9)}
     assert topic.log.forget_producers(now_ms=99_000) == 0, "a clock that jumps,"
     assert topic.log.forget_producers(now_ms=10_999) == 0, "and comes back"
@@ -532,25 +541,25 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 8), (0, 9)}, "from the cache"
     file.unlink()
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 7), (0, 8), (0, 9)}, "from the log"
-    topic.delete_records({0: 2}, now_ms=11_000)
+    at(11_000, topic).delete_records({0: 2})
     assert [topic.log.forget_producers(now_ms=99_000) for _ in range(2)] == [0, 1], "8: its transaction lies below the log start"
-    assert topic.append(_produced(spark, "7.0.50 grape=2"), now_ms=11_001).record_count == 1
+    assert at(11_001, topic).append(_produced(spark, "7.0.50 grape=2")).record_count == 1
 
 
 def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_instance_is_fenced(
-    spark: SparkSession, logs: LogDir
+    spark: SparkSession, logs: LogDir[SparkTopic]
 ) -> None:
     """By when its last transaction began; one that is open does not expire, nor the highest producer id: none is given twice."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    nightly, held, silent, highest = (topic.transaction(name, now_ms=5_000) for name in ("nightly", "held", "silent", "highest"))
+    nightly, held, silent, highest = (at(5_000, topic).transaction(name) for name in ("nightly", "held", "silent", "highest"))
     for one in (nightly, held):
-        one.append(rows(f"grape={one.producer_id}"), now_ms=5_000)
-    nightly.commit(now_ms=5_000)
+        at(5_000, one).append(rows(f"grape={one.producer_id}"))
+    at(5_000, nightly).commit()
     assert compact_ledger(topic.log, now_ms=6_000, id_expiration_ms=1_000, least_files=1) == 0
     assert compact_ledger(topic.log, now_ms=6_001, id_expiration_ms=1_000, least_files=1) == 2
     with pytest.raises(ProducerFenced, match="silent is not known any more"):
         silent.append(rows("grape=zombie"))
-    again = topic.transaction("nightly", now_ms=6_001)
+    again = at(6_001, topic).transaction("nightly")
     assert (again.producer_id, again.epoch) == (highest.producer_id + 1, 0)
     again.append(rows("grape=again"))
     again.commit()
@@ -558,16 +567,16 @@ def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_
     assert latest(topic) == {"grape": "again"}
 
 
-def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced(spark: SparkSession, logs: LogDir) -> None:
-    """Topic's timeout, the producer's own, and a producer that came as rows."""
+def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
+    """SparkTopic's timeout, the producer's own, and a producer that came as rows."""
     topic = logs.create_topic("fruit", partitions=2, config={**_COMPACT, "transaction.timeout.ms": 1_000})
-    slow = topic.transaction("slow", now_ms=5_000)
-    slow.append(rows("grape=slow", partition=0), now_ms=5_000)
-    patient = topic.transaction("patient", timeout_ms=60_000, now_ms=5_000)
-    patient.append(rows("lime=patient", partition=1), now_ms=5_000)
-    topic.append(_produced(spark, "70.0t0 fig=raw", partition=1), now_ms=5_000)
-    assert topic.end_hanging_transactions(now_ms=6_000) == []
-    ended = topic.end_hanging_transactions(now_ms=6_001)
+    slow = at(5_000, topic).transaction("slow")
+    at(5_000, slow).append(rows("grape=slow", partition=0))
+    patient = at(5_000, topic).transaction("patient", timeout_ms=60_000)
+    at(5_000, patient).append(rows("lime=patient", partition=1))
+    at(5_000, topic).append(_produced(spark, "70.0t0 fig=raw", partition=1))
+    assert at(6_000, topic).end_hanging_transactions() == []
+    ended = at(6_001, topic).end_hanging_transactions()
     assert [(one.producer_id, one.transactional_id, dict(one.first_offsets)) for one in ended] == [
         (slow.producer_id, "slow", {0: 0}),
         (70, None, {1: 1}),
@@ -576,26 +585,26 @@ def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced
     with pytest.raises(ProducerFenced):
         slow.commit()
     with pytest.raises(InvalidRecords, match="producer_fenced"):
-        topic.append(_produced(spark, "70.0t1 fig=raw", partition=1), now_ms=6_002)
+        at(6_002, topic).append(_produced(spark, "70.0t1 fig=raw", partition=1))
     patient.commit()
     assert latest(topic) == {"lime": "patient"}
     with pytest.raises(UserError, match="producer 70 has no open transaction; open ones are of producers: none"):
         topic.abort_transaction(70)
 
 
-def test_readers_at_read_committed_never_see_a_part_while_a_writer_runs(spark: SparkSession, logs: LogDir) -> None:
+def test_readers_at_read_committed_never_see_a_part_while_a_writer_runs(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Reads against a running writer of transactions over two partitions: always all rows of one generation."""
     _read_beside_a_writer(spark, logs, least_reads=15)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(1_800)
-def test_a_hundred_reads_beside_a_writer(spark: SparkSession, logs: LogDir) -> None:
+def test_a_hundred_reads_beside_a_writer(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The long version."""
     _read_beside_a_writer(spark, logs, least_reads=100)
 
 
-def _read_beside_a_writer(spark: SparkSession, logs: LogDir, *, least_reads: int) -> None:
+def _read_beside_a_writer(spark: SparkSession, logs: LogDir[SparkTopic], *, least_reads: int) -> None:
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     enough, done = threading.Event(), threading.Event()
     failures: list[BaseException] = []
@@ -631,7 +640,7 @@ def _read_beside_a_writer(spark: SparkSession, logs: LogDir, *, least_reads: int
     assert reads >= least_reads
 
 
-def test_a_stream_makes_transactions_of_its_micro_batches(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_stream_makes_transactions_of_its_micro_batches(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """Each alone, or three at a time; the last, incomplete one is committed when the stream ends by itself."""
     folder = tmp_path / "input"
     folder.mkdir()

@@ -29,6 +29,7 @@ from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
+from tests.clocks import at
 from tests.divisions import divided
 from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, rows
 
@@ -46,8 +47,8 @@ _EAGER = {**_COMPACT, "min.cleanable.dirty.ratio": 0}
 def _closed(topic: Topic, *frames: Any, now_ms: int = T0) -> None:
     """Append each frame into a segment of its own, all of them closed."""
     for given in frames:
-        topic.append(given, now_ms=now_ms)
-        topic.roll(now_ms=now_ms)
+        at(now_ms, topic).append(given)
+        at(now_ms, topic).roll()
 
 
 def test_the_fruit_prices_come_out_as_the_worked_example_says(spark: SparkSession, logs: LogDir) -> None:
@@ -57,15 +58,15 @@ def test_the_fruit_prices_come_out_as_the_worked_example_says(spark: SparkSessio
     """
     topic = logs.create_topic("fruit-prices", config=_COMPACT)
     _closed(topic, rows("grape=1 lime=1 grape=∅ lime=2"))
-    topic.append(rows("lime=3"), now_ms=T0)
-    [receipt] = topic.clean(T0)
+    at(T0, topic).append(rows("lime=3"))
+    [receipt] = at(T0, topic).clean()
     assert history(topic) == [f"2 grape=∅ @{DAY_MS}", "3 lime=2", "4 lime=3"]
     assert (receipt.end_offset, dict(receipt.removed), receipt.map_entries) == (4, {"superseded": 2}, 2)
     assert (receipt.records_before, receipt.records_after, receipt.groups, receipt.emptied) == (4, 2, 1, 0)
     _closed(topic, rows("guava=1 guava=2 kiwi=1"))
-    topic.append(rows("guava=3"), now_ms=T0)
+    at(T0, topic).append(rows("guava=3"))
     assert latest(topic) == {"lime": "3", "guava": "3", "kiwi": "1"}
-    [receipt] = topic.clean(T0 + 7 * DAY_MS - HOUR_MS)
+    [receipt] = at(T0 + 7 * DAY_MS - HOUR_MS, topic).clean()
     assert history(topic) == ["4 lime=3", "6 guava=2", "7 kiwi=1", "8 guava=3"]
     assert dict(receipt.removed) == {"superseded": 2, "expired_tombstone": 1}
     assert receipt.highest_removed_tombstone == 2
@@ -78,9 +79,9 @@ def test_a_clean_section_gives_way_to_the_dirty_one(spark: SparkSession, logs: L
     """Mapped along with the dirty range, or asked for each of its keys; the same key in another partition is another one."""
     topic = logs.create_topic(f"sections-{len(clean)}", partitions=2, config=_EAGER)
     _closed(topic, frame(spark, clean).withColumn("partition", F.lit(0)), frame(spark, "a=0").withColumn("partition", F.lit(1)))
-    topic.clean(T0)
+    at(T0, topic).clean()
     _closed(topic, frame(spark, "a=2 b=∅ f=1").withColumn("partition", F.lit(0)))
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     kept = [one for one in enumerate(clean.split()) if one[1][0] not in "ab"]
     end = len(clean.split())
     assert history(topic, partition=0) == [f"{at} {one}" for at, one in kept] + [f"{end} a=2", f"{end + 1} b=∅ @{DAY_MS}", f"{end + 2} f=1"]
@@ -96,7 +97,7 @@ def test_a_clean_section_that_was_not_clean_loses_every_older_record_of_a_key(sp
     version = topic.log.snapshot().version
     topic.log.ledger.append([Decision(kind=Kind.CLEAN, time_ms=T0, partition=0, offset=3, table_version=version, details=said)])
     _closed(topic, rows("a=3 c=1 d=1"))
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert receipt.first_dirty_offset == 3
     assert history(topic) == ["2 b=1", "3 a=3", "4 c=1", "5 d=1"]
     assert dict(receipt.removed) == {"superseded": 2}
@@ -110,14 +111,14 @@ def test_an_aborted_record_below_the_log_start_is_counted_once(spark: SparkSessi
     ```
     """
     topic = logs.create_topic("start", config=_EAGER)
-    txn = topic.transaction("loader", now_ms=T0)
-    txn.append(rows("k=1"), now_ms=T0)
-    topic.append(rows("a=1"), now_ms=T0)
-    txn.append(rows("k=2"), now_ms=T0)
-    topic.delete_records({0: 1}, now_ms=T0)
-    txn.abort(now_ms=T0)
+    txn = at(T0, topic).transaction("loader")
+    at(T0, txn).append(rows("k=1"))
+    at(T0, topic).append(rows("a=1"))
+    at(T0, txn).append(rows("k=2"))
+    at(T0, topic).delete_records({0: 1})
+    at(T0, txn).abort()
     _closed(topic, rows("k=3 z=1"))
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert receipt.removed == {"aborted": 2}
     assert receipt.records_after == receipt.records_before - 2 + receipt.emptied
     assert latest(topic) == {"a": "1", "k": "3", "z": "1"}
@@ -134,10 +135,10 @@ def test_slices_of_which_nothing_is_left_are_not_read_again(spark: SparkSession,
     """One segment of four micro-batches, the first and the third of them superseded."""
     topic = logs.create_topic("slices", config=_EAGER)
     for picture in ("a=1 b=1", "c=1 a=2", "b=2 a=3", "a=4 b=4"):
-        topic.append(rows(picture), now_ms=T0)
-    topic.roll(now_ms=T0)
+        at(T0, topic).append(rows(picture))
+    at(T0, topic).roll()
     narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert history(topic) == ["2 c=1", "6 a=4", "7 b=4"]
     assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + whole[1] + whole[3])
 
@@ -147,13 +148,13 @@ def test_segments_of_which_nothing_is_left_are_replaced_unread(spark: SparkSessi
     topic = logs.create_topic("reloaded", config=_EAGER)
     _closed(topic, rows("a=1 b=1"), rows("a=2 b=2 c=1"), rows("a=3 b=3"))
     narrow, whole = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert history(topic) == ["4 c=1", "5 a=3", "6 b=3"]
     assert (receipt.records_before, receipt.records_after, dict(receipt.removed)) == (7, 3, {"superseded": 4})
     assert (receipt.indexed_bytes, receipt.read_bytes) == (sum(narrow), sum(narrow) + sum(whole[1:]))
     _closed(topic, rows("c=2 a=4 b=4"))
     narrow, (_, dirty) = _column_bytes(topic, KEY_COLUMNS), _column_bytes(topic)
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert history(topic) == ["7 c=2", "8 a=4", "9 b=4"]
     assert receipt.read_bytes == sum(narrow) + dirty
     assert latest(topic) == {"a": "4", "b": "4", "c": "2"}
@@ -166,7 +167,7 @@ def test_the_users_and_the_letters_keep_their_newest_offsets(spark: SparkSession
     letters = [(1, "A", "1"), (2, "B", "2"), (3, "A", "3"), (4, "C", "4"), (5, "A", "5")]
     drawn = [(0, *one) for one in users] + [(1, *one) for one in letters]
     _closed(topic, spark.createDataFrame(drawn, "partition int, offset bigint, key string, value string"))
-    receipts = {one.partition: one for one in topic.clean(T0)}
+    receipts = {one.partition: one for one in at(T0, topic).clean()}
     assert history(topic, 0) == [f"175 user3=∅ @{DAY_MS}", "190 user2=d", "195 user1=e"]
     assert history(topic, 1) == ["2 B=2", "4 C=4", "5 A=5"]
     assert receipts[0].records_after / receipts[0].records_before == 0.5
@@ -176,14 +177,14 @@ def test_a_tombstone_of_an_idle_partition_goes_at_its_horizon_and_not_before(spa
     """Written at 0, cleaned at 1 h, delete.retention.ms 24 h: a round at 24 h keeps it, one at 25 h drops it."""
     topic = logs.create_topic("idle", config=_COMPACT)
     _closed(topic, rows("grape=1 grape=∅ kiwi=1"))
-    topic.clean(T0 + HOUR_MS)
+    at(T0 + HOUR_MS, topic).clean()
     stamped = [f"1 grape=∅ @{25 * HOUR_MS}", "2 kiwi=1"]
     assert history(topic) == stamped
-    [report] = topic.explain(T0 + 24 * HOUR_MS)
+    [report] = at(T0 + 24 * HOUR_MS, topic).explain()
     assert (report.eligible, report.obstacle, report.eligible_at_ms) == (False, "nothing cleanable", T0 + 25 * HOUR_MS)
-    assert topic.clean(T0 + 24 * HOUR_MS) == []
+    assert at(T0 + 24 * HOUR_MS, topic).clean() == []
     topic.alter_config({"delete.retention.ms": "100d"})
-    [receipt] = topic.clean(T0 + 25 * HOUR_MS)
+    [receipt] = at(T0 + 25 * HOUR_MS, topic).clean()
     assert (receipt.trigger, dict(receipt.removed)) == ("delete_horizon", {"expired_tombstone": 1})
     assert history(topic) == ["2 kiwi=1"], "a horizon is never stamped anew"
 
@@ -191,24 +192,24 @@ def test_a_tombstone_of_an_idle_partition_goes_at_its_horizon_and_not_before(spa
 def test_markers_go_in_two_phases_and_an_active_producer_keeps_its_place(spark: SparkSession, logs: LogDir) -> None:
     """Aborted data goes at once; a marker is stamped when no data of its transaction is left, and goes when its horizon has passed."""
     topic = logs.create_topic("txn", config=_EAGER)
-    with topic.transaction("committed", now_ms=T0) as txn:
-        txn.append(rows("a=1 b=1"), now_ms=T0)
-        txn.commit(now_ms=T0)
-    other = topic.transaction("aborted", now_ms=T0)
-    other.append(rows("a=2 c=∅"), now_ms=T0)
-    other.abort(now_ms=T0)
+    with at(T0, topic).transaction("committed") as txn:
+        at(T0, txn).append(rows("a=1 b=1"))
+        at(T0, txn).commit()
+    other = at(T0, topic).transaction("aborted")
+    at(T0, other).append(rows("a=2 c=∅"))
+    at(T0, other).abort()
     _closed(topic, rows("a=3"))
-    topic.append(rows("b=2"), now_ms=T0)
+    at(T0, topic).append(rows("b=2"))
     assert history(topic) == ["0 a=1", "1 b=1", "2 COMMIT", "3 a=2", "4 c=∅", "5 ABORT", "6 a=3", "7 b=2"]
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert history(topic) == ["1 b=1", "2 COMMIT", "4 EMPTY", f"5 ABORT @{DAY_MS}", "6 a=3", "7 b=2"]
     assert (dict(receipt.removed), receipt.emptied) == ({"aborted": 2, "superseded": 1}, 1)
-    topic.roll(now_ms=T0)
-    topic.append(rows("z=1"), now_ms=T0)
-    [receipt] = topic.clean(T0 + HOUR_MS)
+    at(T0, topic).roll()
+    at(T0, topic).append(rows("z=1"))
+    [receipt] = at(T0 + HOUR_MS, topic).clean()
     gone = ["1 EMPTY", f"2 COMMIT @{25 * HOUR_MS}", "4 EMPTY", f"5 ABORT @{DAY_MS}", "6 a=3", "7 b=2", "8 z=1"]
     assert history(topic) == gone, "b=1 is superseded, but its producer may come again"
-    [receipt] = topic.clean(T0 + 25 * HOUR_MS)
+    [receipt] = at(T0 + 25 * HOUR_MS, topic).clean()
     assert history(topic) == ["6 a=3", "7 b=2", "8 z=1"], "producers expired, horizons passed"
     assert dict(receipt.removed) == {"empty": 2, "expired_marker": 2}
     assert latest(topic) == {"a": "3", "b": "2", "z": "1"}
@@ -221,19 +222,19 @@ def test_a_restart_after_cleaning_finds_the_same_producers(spark: SparkSession, 
     def send(*sequences: int, key: str = "k") -> Any:
         drawn = [(key, "v", 7, 0, sequence) for sequence in sequences]
         frame = spark.createDataFrame(drawn, "key string, value string, producer_id bigint, producer_epoch int, sequence int")
-        return topic.append(frame, now_ms=T0)
+        return at(T0, topic).append(frame)
 
     send(0, 1, 2)
     _closed(topic, rows("k=new"))
-    topic.clean(T0)
+    at(T0, topic).clean()
     assert history(topic) == ["2 EMPTY", "3 k=new"]
     shutil.rmtree(Path(topic.log.paths.producers), ignore_errors=True)
     topic = LogDir(spark, logs.location).topic("idempotent")
     assert send(1, 2).duplicates == 2
     assert send(3, key="j").record_count == 1
     _closed(topic)
-    topic.roll(now_ms=T0)
-    topic.clean(T0)
+    at(T0, topic).roll()
+    at(T0, topic).clean()
     assert history(topic) == ["3 k=new", "4 j=v"], "a newer record of the producer releases the place"
 
 
@@ -242,10 +243,10 @@ def test_keyless_records_below_a_log_start_inside_a_segment_are_counted(spark: S
     topic = logs.create_topic("middle", config={**_EAGER, "cleanup.policy": "delete"})
     frame = spark.createDataFrame([(None, "1"), ("a", "1"), (None, "2"), (None, "3"), ("a", "2"), ("b", "1")], "key string, value string")
     _closed(topic, frame)
-    topic.delete_records({0: 3}, now_ms=T0)
+    at(T0, topic).delete_records({0: 3})
     topic.alter_config(_EAGER)
-    [foreseen] = topic.preview_clean(T0)
-    [receipt] = topic.clean(T0)
+    [foreseen] = at(T0, topic).preview_clean()
+    [receipt] = at(T0, topic).clean()
     assert history(topic) == ["4 a=2", "5 b=1"]
     assert (dict(receipt.removed), receipt.emptied) == ({"keyless": 3, "superseded": 1}, 0)
     assert (foreseen.removed, foreseen.records_after) == (receipt.removed, receipt.records_after)
@@ -256,18 +257,18 @@ def test_keyless_records_of_an_older_policy_are_dropped_and_counted(spark: Spark
     topic = logs.create_topic("policy", config={"cleanup.policy": "delete"})
     frame = spark.createDataFrame([("a", "1"), (None, "lost"), ("a", "2"), (None, "last")], "key string, value string")
     _closed(topic, frame)
-    [report] = topic.explain(T0)
+    [report] = at(T0, topic).explain()
     assert report.obstacle == "cleanup.policy does not include compact"
-    assert topic.clean(T0) == []
+    assert at(T0, topic).clean() == []
     topic.alter_config({"cleanup.policy": "compact"})
-    [foreseen] = topic.preview_clean(T0)
-    [receipt] = topic.clean(T0)
+    [foreseen] = at(T0, topic).preview_clean()
+    [receipt] = at(T0, topic).clean()
     assert (history(topic), dict(receipt.removed)) == (["2 a=2", "3 EMPTY"], {"keyless": 2, "superseded": 1})
     assert (foreseen.removed, foreseen.emptied, foreseen.records_after) == (receipt.removed, 1, 2)
-    assert topic.append(rows("b=1"), now_ms=T0).ranges[0].first_offset == 4
+    assert at(T0, topic).append(rows("b=1")).ranges[0].first_offset == 4
     topic.alter_config({"cleanup.policy": "delete"})
-    topic.roll(now_ms=T0)
-    assert topic.clean(T0, force=True) == []
+    at(T0, topic).roll()
+    assert at(T0, topic).clean(force=True) == []
 
 
 def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir) -> None:
@@ -279,24 +280,24 @@ def test_what_holds_the_cleaner_back_is_named(spark: SparkSession, logs: LogDir)
         return rows(text, partition=partition, timestamp_ms=timestamp_ms)
 
     _closed(topic, pa.concat_tables([both(0, old, "a=1 a=2 a=3"), both(1, old), both(3, old)]))
-    held = topic.transaction("loader", now_ms=T0)
-    held.append(rows("b=1", partition=0), now_ms=T0)
-    topic.append(pa.concat_tables([both(0, old), both(1, young)]), now_ms=T0)
-    topic.roll(now_ms=T0)
+    held = at(T0, topic).transaction("loader")
+    at(T0, held).append(rows("b=1", partition=0))
+    at(T0, topic).append(pa.concat_tables([both(0, old), both(1, young)]))
+    at(T0, topic).roll()
     _closed(topic, both(1, old))
-    topic.append(both(2, old), now_ms=T0)
-    reports = {one.partition: one for one in topic.explain(T0)}
+    at(T0, topic).append(both(2, old))
+    reports = {one.partition: one for one in at(T0, topic).explain()}
     assert (reports[0].bound, reports[0].first_uncleanable_offset, reports[0].eligible) == ("last stable offset", 3, True)
     assert reports[0].bound_detail == f"open transaction of producer 0 (loader), begun {instant(T0)}, since offset 3"
     assert (reports[1].bound, reports[1].first_uncleanable_offset) == ("min.compaction.lag.ms", 2)
     assert reports[1].bound_detail == f"segment 2 is younger than {HOUR_MS} ms, until {instant(T0 + 1)}"
     assert (reports[2].bound, reports[2].obstacle) == ("active segment", "nothing cleanable")
-    assert sorted(one.partition for one in topic.clean(T0)) == [0, 1, 3]
+    assert sorted(one.partition for one in at(T0, topic).clean()) == [0, 1, 3]
     assert history(topic, 0)[0] == "2 a=3"
     assert history(topic, 1) == ["1 a=2", "2 a=1", "3 a=2", "4 a=1", "5 a=2"], "the young segment holds back the old one after it"
-    assert topic.clean(T0 + 1)[0].end_offset == 6, "at exactly the lag it is cleanable"
+    assert at(T0 + 1, topic).clean()[0].end_offset == 6, "at exactly the lag it is cleanable"
     assert history(topic, 1) == ["5 a=2"]
-    held.abort(now_ms=T0)
+    at(T0, held).abort()
 
 
 def test_pauses_are_counted_and_a_paused_partition_is_left_alone(spark: SparkSession, logs: LogDir) -> None:
@@ -306,14 +307,14 @@ def test_pauses_are_counted_and_a_paused_partition_is_left_alone(spark: SparkSes
     assert topic.pause(0) == {0: 1}
     assert topic.pause() == {0: 2, 1: 1}
     assert topic.resume(1) == {1: 0}
-    assert [one.partition for one in topic.clean(T0)] == [1]
-    assert next(one.obstacle for one in topic.explain(T0)) == "paused"
-    assert list(topic.apply_retention(T0 + 2 * HOUR_MS)) == [1]
+    assert [one.partition for one in at(T0, topic).clean()] == [1]
+    assert next(one.obstacle for one in at(T0, topic).explain()) == "paused"
+    assert list(at(T0 + 2 * HOUR_MS, topic).apply_retention()) == [1]
     assert topic.resume() == {0: 1}
     assert topic.resume() == {0: 0}
     with pytest.raises(UserError, match="nothing is paused"):
         topic.resume()
-    assert list(topic.apply_retention(T0 + 2 * HOUR_MS)) == [0]
+    assert list(at(T0 + 2 * HOUR_MS, topic).apply_retention()) == [0]
     assert (history(topic, 0), history(topic, 1)) == ([], []), "the EMPTY rows that keep the log end lie below the log start"
     assert [one.log_end_offset for one in topic.describe().partitions] == [2, 2]
 
@@ -323,8 +324,8 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
     topic = logs.create_topic("stale", config=_COMPACT)
     _closed(topic, rows("a=1 a=2 b=1"))
     plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
-    topic.clean(T0)
-    topic.delete_records({0: 2}, now_ms=T0)
+    at(T0, topic).clean()
+    at(T0, topic).delete_records({0: 2})
     cleaned = history(topic)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
         Cleaning(topic.log, None, plan, snapshot, slots=100).run()
@@ -357,30 +358,30 @@ def test_one_poisoned_partition_is_quarantined_and_the_others_go_on(spark: Spark
     good = file.read_bytes()
     file.write_bytes(b"PAR1" + b"\0" * (len(good) - 8) + b"PAR1")
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    assert sorted(one.partition for one in topic.clean(T0)) == [0, 2]
-    topic.append(rows("b=1", partition=0), now_ms=T0)
-    report = topic.explain(T0)[1]
-    assert (report.obstacle, topic.clean(T0)) == ("uncleanable after a failure", [])
+    assert sorted(one.partition for one in at(T0, topic).clean()) == [0, 2]
+    at(T0, topic).append(rows("b=1", partition=0))
+    report = at(T0, topic).explain()[1]
+    assert (report.obstacle, at(T0, topic).clean()) == ("uncleanable after a failure", [])
     assert report.uncleanable_reason
     with pytest.raises(CorruptLog, match=file.name):  # its last row is in the file
-        topic.apply_retention(T0 + 2 * HOUR_MS)
+        at(T0 + 2 * HOUR_MS, topic).apply_retention()
     assert [history(topic, one) for one in (0, 2)] == [[], []]
     file.write_bytes(good)
-    assert [one.partition for one in topic.clean(T0, force=True)] == [1]
+    assert [one.partition for one in at(T0, topic).clean(force=True)] == [1]
     assert history(topic, 1) == ["39 a=2"]
-    assert topic.explain(T0)[1].obstacle == "nothing cleanable"
+    assert at(T0, topic).explain()[1].obstacle == "nothing cleanable"
 
 
 def test_segments_that_lie_among_each_other_are_quarantined_and_the_others_go_on(spark: SparkSession, logs: LogDir) -> None:
     """No writer of ours makes such a log; what lies between would be replaced without being read."""
     topic = logs.create_topic("mixed-up", partitions=2, config=_COMPACT)
     for _ in range(3):
-        topic.append(pa.concat_tables([rows("a=1", partition=0), rows("a=1", partition=1)]), now_ms=T0)
-    topic.roll(now_ms=T0)
+        at(T0, topic).append(pa.concat_tables([rows("a=1", partition=0), rows("a=1", partition=1)]))
+    at(T0, topic).roll()
     DeltaTable.forPath(spark, topic.log.paths.log).update("partition = 0 AND slice = 1", {"segment": "1"})
-    assert [one.partition for one in topic.clean(T0)] == [1]
+    assert [one.partition for one in at(T0, topic).clean()] == [1]
     assert (len(history(topic, 0)), history(topic, 1)) == (3, ["2 a=1"])
-    assert "segments [0, 1] with slices [0, 2, 1]" in str(topic.explain(T0)[0].uncleanable_reason)
+    assert "segments [0, 1] with slices [0, 2, 1]" in str(at(T0, topic).explain()[0].uncleanable_reason)
     logs.delete_topic("mixed-up")
 
 
@@ -388,17 +389,17 @@ def test_restore_is_truncation_and_the_checkpoint_falls_back(spark: SparkSession
     """Receipts whose swap the restored log does not contain are void; offsets past its end are given again."""
     topic = logs.create_topic("restored", config=_COMPACT)
     _closed(topic, rows("a=1 a=2"))
-    topic.clean(T0)
+    at(T0, topic).clean()
     _closed(topic, rows("b=1 b=2"))
     version = topic.log.snapshot().version
-    topic.clean(T0)
-    topic.delete_records({0: 3}, now_ms=T0)
+    at(T0, topic).clean()
+    at(T0, topic).delete_records({0: 3})
     assert history(topic) == ["3 b=2"]
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     topic = LogDir(spark, logs.location).topic("restored")
-    assert [one.first_dirty_offset for one in topic.explain(T0)] == [2]
+    assert [one.first_dirty_offset for one in at(T0, topic).explain()] == [2]
     assert history(topic) == ["1 a=2", "2 b=1", "3 b=2"]
-    topic.clean(T0)
+    at(T0, topic).clean()
     assert history(topic) == ["1 a=2", "3 b=2"]
     assert [one.end_offset for one in topic.receipts()] == [2, 4]
 
@@ -407,16 +408,16 @@ def test_a_lost_ledger_costs_decisions_and_never_a_record(spark: SparkSession, l
     """Created again over its log the topic has every record; receipts come back from the swaps themselves."""
     topic = logs.create_topic("lost", config=_COMPACT)
     _closed(topic, rows("a=1 a=2 b=∅"), rows("c=1"))
-    topic.clean(T0)
-    topic.append(rows("d=1"), now_ms=T0)
+    at(T0, topic).clean()
+    at(T0, topic).append(rows("d=1"))
     before = history(topic)
     shutil.rmtree(topic.log.paths.ledger)
     assert logs.topics() == []
     topic = logs.create_topic("lost", config=_COMPACT)
     assert history(topic) == before
-    assert [one.first_dirty_offset for one in topic.explain(T0)] == [4]
-    topic.roll(now_ms=T0)
-    topic.clean(T0)
+    assert [one.first_dirty_offset for one in at(T0, topic).explain()] == [4]
+    at(T0, topic).roll()
+    at(T0, topic).clean()
     assert history(topic) == before
 
 
@@ -429,16 +430,16 @@ def test_a_lost_ledger_does_not_bring_back_a_checkpoint_over_what_only_its_log_s
     ```
     """
     topic = logs.create_topic("lost", config=_COMPACT)
-    topic.append(rows("a=1 a=2 b=1"), now_ms=T0)
-    topic.delete_records({0: 2}, now_ms=T0)
-    topic.roll(now_ms=T0)
-    topic.clean(T0)
+    at(T0, topic).append(rows("a=1 a=2 b=1"))
+    at(T0, topic).delete_records({0: 2})
+    at(T0, topic).roll()
+    at(T0, topic).clean()
     shutil.rmtree(topic.log.paths.ledger)
     topic = logs.create_topic("lost", config=_COMPACT)
     assert latest(topic) == {"a": "2", "b": "1"}
-    assert [one.first_dirty_offset for one in topic.explain(T0)] == [0]
-    topic.roll(now_ms=T0)
-    topic.clean(T0)
+    assert [one.first_dirty_offset for one in at(T0, topic).explain()] == [0]
+    at(T0, topic).roll()
+    at(T0, topic).clean()
     assert history(topic) == ["1 a=2", "2 b=1"]
     assert topic.verify().ok
 
@@ -446,15 +447,15 @@ def test_a_lost_ledger_does_not_bring_back_a_checkpoint_over_what_only_its_log_s
 def test_a_marker_whose_records_were_deleted_is_no_problem(spark: SparkSession, logs: LogDir) -> None:
     """It was not stamped, as they were there when it was cleaned; the next cleaning stamps it."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    txn = topic.transaction("loader", now_ms=T0)
-    txn.append(rows("a=1 b=1"), now_ms=T0)
-    topic.roll(now_ms=T0)
-    txn.commit(now_ms=T0)
-    topic.append(rows("c=1"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    txn = at(T0, topic).transaction("loader")
+    at(T0, txn).append(rows("a=1 b=1"))
+    at(T0, topic).roll()
+    at(T0, txn).commit()
+    at(T0, topic).append(rows("c=1"))
+    at(T0, topic).roll()
     topic.alter_config({"segment.bytes": 1_024})
-    topic.clean(T0, force=True)
-    topic.delete_records({0: 2}, now_ms=T0)
+    at(T0, topic).clean(force=True)
+    at(T0, topic).delete_records({0: 2})
     assert history(topic) == ["2 COMMIT", "3 c=1"]
     assert topic.verify().problems == ()
 
@@ -463,20 +464,20 @@ def test_force_does_not_clean_a_partition_that_is_paused_and_quarantined(spark: 
     """Force lifts the quarantine alone; the other partitions are cleaned."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     for partition in range(2):
-        topic.append(rows("a=1 a=2", partition=partition), now_ms=T0)
-    topic.roll(now_ms=T0)
+        at(T0, topic).append(rows("a=1 a=2", partition=partition))
+    at(T0, topic).roll()
     details = {"failures": 1, "reason": "poisoned", "retry_ms": None}
     topic.log.ledger.append([Decision(kind=Kind.FAILURE, time_ms=T0, partition=0, table_version=1, details=details)])
-    topic.pause(0, now_ms=T0)
-    assert [one.partition for one in topic.clean(T0, force=True)] == [1]
-    topic.resume(0, now_ms=T0)
-    assert [one.partition for one in topic.clean(T0, force=True)] == [0]
+    at(T0, topic).pause(0)
+    assert [one.partition for one in at(T0, topic).clean(force=True)] == [1]
+    at(T0, topic).resume(0)
+    assert [one.partition for one in at(T0, topic).clean(force=True)] == [0]
 
 
 def test_a_spoilt_ledger_is_named_with_the_ways_out(spark: SparkSession, logs: LogDir) -> None:
     """Nothing is guessed; moved away and created again, the topic has its records, but not with too few partitions."""
     topic = logs.create_topic("spoilt", partitions=2, config=_COMPACT)
-    topic.append(rows("a=1", partition=1), now_ms=T0)
+    at(T0, topic).append(rows("a=1", partition=1))
     [file, *_] = Path(topic.log.paths.ledger).glob("*.parquet")
     file.write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"topic spoilt: the ledger cannot be read .* Put the file back; or move the folder"):
@@ -491,8 +492,8 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
     """Whoever keeps it away waits for the round in hand; other topics are cleaned meanwhile."""
     topic, other = (logs.create_topic(name, config=_EAGER) for name in ("fruit", "other"))
     for one in (topic, other):
-        one.append(rows("a=1 a=2"), now_ms=T0)
-        one.roll(now_ms=T0)
+        at(T0, one).append(rows("a=1 a=2"))
+        at(T0, one).roll()
     cleaner = logs.cleaner
     begun, over = threading.Event(), threading.Event()
 
@@ -507,28 +508,28 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
         threading.Timer(0.3, over.set).start()
         with cleaner.locks.kept_away(topic.log):
             assert working.done() or over.is_set()
-            assert topic.clean(T0, force=True) == []
-            assert len(other.clean(T0, force=True)) == 1
+            assert at(T0, topic).clean(force=True) == []
+            assert len(at(T0, other).clean(force=True)) == 1
             with pytest.raises(CommitConflict, match="kept away already"), cleaner.locks.kept_away(topic.log):
                 pass
-    assert len(topic.clean(T0, force=True)) == 1
+    assert len(at(T0, topic).clean(force=True)) == 1
 
 
 def test_who_is_kept_away_and_who_waits_is_the_same_for_every_handle_of_a_process(spark: SparkSession, logs: LogDir) -> None:
     """A purge through one handle sweeps files that no commit names: what the cleaner of another one is writing must be committed first."""
     topic = logs.create_topic("shared", config=_EAGER)
-    topic.append(rows("a=1 a=2"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(rows("a=1 a=2"))
+    at(T0, topic).roll()
     other = LogDir(spark, logs.location)
     with logs.cleaner.locks.in_progress(topic.log, [0]):
         assert other.cleaner.locks.works_on(other.topic("shared").log)
-        assert [one.obstacle for one in other.topic("shared").explain(T0)] == [Obstacle.IN_PROGRESS.value]
+        assert [one.obstacle for one in at(T0, other.topic("shared")).explain()] == [Obstacle.IN_PROGRESS.value]
     with other.cleaner.locks.kept_away(other.topic("shared").log):
-        assert topic.clean(T0) == []
+        assert at(T0, topic).clean() == []
     spelled = LogDir(spark, Path(logs.location).as_uri())
     with spelled.cleaner.locks.kept_away(spelled.topic("shared").log):
-        assert topic.clean(T0) == [], "whatever the log.dir is called"
-    assert len(topic.clean(T0)) == 1
+        assert at(T0, topic).clean() == [], "whatever the log.dir is called"
+    assert len(at(T0, topic).clean()) == 1
 
 
 def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession, logs: LogDir) -> None:
@@ -543,17 +544,17 @@ def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession,
 
     def clean(one: Topic) -> None:
         while not over.is_set():
-            receipts.extend(one.clean(T0))
+            receipts.extend(at(T0, one).clean())
 
     with ThreadPoolExecutor() as threads:
         running = [threads.submit(clean, one) for one in others]
         for number in range(8):
-            topic.append(rows(f"a={number} b=∅ c={number} b={number}"), now_ms=T0)
-            topic.roll(now_ms=T0)
+            at(T0, topic).append(rows(f"a={number} b=∅ c={number} b={number}"))
+            at(T0, topic).roll()
         over.set()
     for one in running:
         one.result()
-    while topic.clean(T0, force=True):
+    while at(T0, topic).clean(force=True):
         pass
     assert latest(topic) == {"a": "7", "b": "7", "c": "7"}
     assert sum(one.record_count for one in topic.describe().partitions) == 3
@@ -566,7 +567,7 @@ def test_the_log_line_of_a_cleaning_carries_what_kafka_prints(spark: SparkSessio
     _closed(topic, spark.createDataFrame([("a", "1"), (None, "lost"), ("a", "2"), ("b", "3")], "key string, value string"))
     topic.alter_config({"cleanup.policy": "compact"})
     with caplog.at_level(logging.INFO, logger="lastword.cleaner"):
-        topic.clean(T0)
+        at(T0, topic).clean()
     [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith('event="partition cleaned"')]
     fields = dict(re.findall(r"(\w+)=(\[[^\]]*\]|\{[^}]*\}|\"[^\"]*\"|\S+)", line))
     assert {"topic", "partition", "processed_mb", "seconds", "mb_per_second", "indexed_mb", "index_seconds", "index_percent"} <= set(fields)
@@ -647,9 +648,9 @@ def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_o
         with monkeypatch.context() as patch:
             patch.setattr(crash_points, "reached", dying(point))
             with pytest.raises(KeyboardInterrupt):
-                topic.clean(T0)
+                at(T0, topic).clean()
         topic = LogDir(spark, logs.location).topic(topic.name)
-        topic.clean(T0 + HOUR_MS if point in _CRASHES[2:] else T0)
+        at(T0 + HOUR_MS if point in _CRASHES[2:] else T0, topic).clean()
         assert history(topic) == expected, point
         assert [one.end_offset for one in topic.receipts()] == [4], point
         assert topic.verify().ok
@@ -672,7 +673,7 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
         _closed(topic, *(spark.createDataFrame(drawn[at : at + 60], "partition int, key string, value string") for at in range(0, 240, 60)))
         rounds = []
         with divided(how):
-            while receipts := topic.clean(T0):
+            while receipts := at(T0, topic).clean():
                 rounds += receipts
         assert topic.verify().ok
         newest = topic.latest().select("partition", "key", "value").collect()

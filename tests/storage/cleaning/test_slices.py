@@ -12,6 +12,7 @@ from lastword.compaction.rows import fates
 from lastword.storage.cleaning import cleaning, task
 from lastword.storage.files import data_files, data_reader
 from lastword.storage.files.schema import DATA_SCHEMA
+from tests.clocks import at
 from tests.pictures import T0, history, rows
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _KEYS = 60
 def _appended(spark: SparkSession, topic: Topic, seed: int) -> None:
     """Append 60 keys with values that cannot be compressed, into a slice of its own."""
     value = F.substring(F.sha2(F.concat_ws("-", "id", F.lit(seed)), 256), 1, 32)
-    topic.append(spark.range(_KEYS).select(F.concat(F.lit(f"{seed}-"), "id").alias("key"), value.alias("value")), now_ms=T0)
+    at(T0, topic).append(spark.range(_KEYS).select(F.concat(F.lit(f"{seed}-"), "id").alias("key"), value.alias("value")))
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def topic(spark: SparkSession, logs: LogDir) -> Topic:
     for number in range(6):
         _appended(spark, made, number)
         if number % 2:
-            made.roll(now_ms=T0)
+            at(T0, made).roll()
     return made
 
 
@@ -54,17 +55,17 @@ def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(
     found = history(topic)
     monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 40)
     monkeypatch.setattr(cleaning, "MAX_SLICE_BYTES", 1)
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert _places(topic) == [(0, 0, 60), (0, 60, 60), (0, 120, 60), (0, 180, 60), (0, 240, 60), (0, 300, 60)]
     assert topic.log.snapshot().version == before.version + 1
     assert (receipt.records_before, receipt.records_after, receipt.groups, receipt.segments_before) == (360, 360, 1, 3)
     assert receipt.bytes_after == topic.log.snapshot().files.size_bytes.sum()
     assert history(topic) == found
     assert topic.verify().ok
-    assert topic.clean(T0) == []
+    assert at(T0, topic).clean() == []
     _appended(spark, topic, 4)
-    topic.roll(now_ms=T0)
-    [receipt] = topic.clean(T0)
+    at(T0, topic).roll()
+    [receipt] = at(T0, topic).clean()
     assert dict(receipt.removed) == {"superseded": 60}
     labels, _, records = zip(*_places(topic), strict=True)
     assert (set(labels), len(labels) > 1, sum(records)) == ({0}, True, 360)
@@ -88,12 +89,12 @@ def test_a_crash_after_some_slices_leaves_the_log_as_it_was(topic: Topic, monkey
     with monkeypatch.context() as patch:
         patch.setattr(task, "row_groups", cut)
         with pytest.raises(KeyboardInterrupt):
-            topic.clean(T0)
+            at(T0, topic).clean()
     assert len(list(Path(topic.log.paths.log).rglob("*.parquet"))) > len(before.files.path)
     assert topic.log.snapshot().version == before.version
     assert history(topic) == found
     assert topic.receipts() == []
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert receipt.end_offset == 360
     assert history(topic) == found
     assert topic.verify().ok
@@ -102,12 +103,12 @@ def test_a_crash_after_some_slices_leaves_the_log_as_it_was(topic: Topic, monkey
 def test_records_that_are_lost_on_the_way_stop_the_round(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read is compared with what the Delta log says before anything is changed; the partition is quarantined."""
     topic = logs.create_topic("fruit", config=_EAGER)
-    topic.append(rows("grape=1 lime=1 kiwi=1 grape=2"), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(rows("grape=1 lime=1 kiwi=1 grape=2"))
+    at(T0, topic).roll()
     before, found = topic.log.snapshot().version, history(topic)
     real = fates.survivors
     monkeypatch.setattr(task, "survivors", lambda kept, *given: real(kept, *given).slice(1))
-    topic.clean(T0)
-    [report] = topic.explain(T0)
+    at(T0, topic).clean()
+    [report] = at(T0, topic).explain()
     assert "hold 4 records by the Delta log, but 2 were written, 1 removed" in (report.uncleanable_reason or "")
     assert (topic.log.snapshot().version, history(topic)) == (before, found)

@@ -20,6 +20,7 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.log.partition_logs import partition_logs
 from lastword.streaming.cleaning.cluster import SparkCluster
+from tests.clocks import at
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 def _topic(folder: Path, settings: Mapping[str, object] | None = None, *, partitions: int = 1) -> tuple[TopicLog, DiskLog]:
     """Return a topic without a record, and its log."""
     config = {"cleanup.policy": "compact", **(settings or {})}
-    log = LogDir(None, str(folder)).create_topic("fruit", partitions=partitions, config=config, now_ms=0).log
+    log = at(0, LogDir(str(folder))).create_topic("fruit", partitions=partitions, config=config).log
     return log, DiskLog(log.paths.log)
 
 

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.storage.delta.history import CommitMetadata, commits_since, find_token
+from tests.clocks import at
 from tests.pictures import T0, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir
+    from lastword import LogDir, SparkTopic
 
 _ROWS = pa.table({"number": [1]})
 _SCALARS = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
@@ -133,14 +134,14 @@ def test_a_restore_to_a_moment_went_back_to_the_newest_version_with_the_same_fil
     assert _restored(table, 6) == [-1]
 
 
-def test_delete_records_outlives_a_restore_to_a_later_moment(spark: SparkSession, logs: LogDir) -> None:
+def test_delete_records_outlives_a_restore_to_a_later_moment(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The log start holds, as the version that it went back to holds it; commits from before that were not read again."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
-    topic.append(rows("grape=1 lime=1 kiwi=1"), now_ms=T0)
-    topic.delete_records({0: 1}, now_ms=T0)
-    kept = topic.append(rows("fig=1"), now_ms=T0).table_version
+    at(T0, topic).append(rows("grape=1 lime=1 kiwi=1"))
+    at(T0, topic).delete_records({0: 1})
+    kept = at(T0, topic).append(rows("fig=1")).table_version
     then = Path(topic.log.paths.log, "_delta_log", f"{kept:020}.json").stat().st_mtime
-    topic.append(rows("plum=1"), now_ms=T0)
+    at(T0, topic).append(rows("plum=1"))
     topic.log.sync_ledger_with_history()
     moment = datetime.fromtimestamp(then, timezone.utc) + timedelta(milliseconds=2)  # Delta goes by its file's
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO TIMESTAMP AS OF '{moment.isoformat(timespec='milliseconds')}'")

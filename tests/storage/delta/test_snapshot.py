@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.log.segments import NO_TIMESTAMP
 from lastword.storage.delta.snapshot import Files, LogSnapshot
+from tests.clocks import at
 from tests.pictures import log, rows
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def test_segments_from_metadata_are_what_spark_finds_in_the_files(spark: SparkSe
             (chance.choice(string.ascii_lowercase), chance.randbytes(chance.randrange(300)), chance.randrange(4), chance.randrange(10**9))
             for _ in range((9, 400, 30, 1, 70)[step])
         ]
-        topic.append(spark.createDataFrame(drawn, "key string, value binary, partition int, timestamp bigint"), now_ms=10**12 + step)
+        at(10**12 + step, topic).append(spark.createDataFrame(drawn, "key string, value binary, partition int, timestamp bigint"))
         topic.roll(step % 4)
         versions.append(topic.log.snapshot().version)
     snapshot = topic.log.snapshot()

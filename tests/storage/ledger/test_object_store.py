@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -10,10 +11,14 @@ import urllib.request
 import uuid
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tenacity import Retrying, stop_after_delay, wait_fixed
+from typer.testing import CliRunner
 
-from lastword import LogDir, arrow
+from lastword import LogDir
+from lastword.cli.app import app
 from lastword.compaction.errors import TopicExists, UnknownTopic
 from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
@@ -23,6 +28,7 @@ from tests.storage.storm import storm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _S3A = "spark.hadoop.fs.s3a."
 
@@ -68,22 +74,53 @@ def _moto() -> tuple[str, subprocess.Popen[bytes]]:
 
 def test_topics_are_made_described_altered_and_deleted_on_an_object_store(options: dict[str, str]) -> None:
     """Ledger, explain, standing and arrow too; two at once are one, by a conditional put."""
-    logs = LogDir(None, "s3a://bucket/topics", storage_options=options)
+    logs = LogDir("s3a://bucket/topics", storage_options=options)
     assert logs.topics() == []
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     with pytest.raises(TopicExists):
         logs.create_topic("fruit")
     topic.alter_config({"segment.bytes": "4MiB"})
-    again = LogDir(None, "s3a://bucket/topics", storage_options=options)
+    again = LogDir("s3a://bucket/topics", storage_options=options)
     assert again.topics() == ["fruit"]
     assert again.topic("fruit").describe().overrides == {"cleanup.policy": "compact", "segment.bytes": "4194304"}
     assert [one.obstacle for one in again.topic("fruit").explain()] == ["nothing cleanable"] * 2
     standing = Looker(topic.log, logs.cleaner).look(now_ms=1)
     assert (standing.error, len(standing.partitions)) == (None, 2)
-    assert arrow.latest("s3a://bucket/topics/fruit", storage_options=options).num_rows == 0
+    assert again.topic("fruit").latest().num_rows == 0
     logs.delete_topic("fruit")
     with pytest.raises(UnknownTopic):
         again.topic("fruit")
+
+
+@pytest.mark.parametrize("told_by", ["options", "configuration"])
+def test_the_commands_work_on_an_object_store_without_a_jvm(told_by: str, options: dict[str, str], tmp_path: Path) -> None:
+    """The store is told by options before the command, or by the configuration of the service, with its log.dir."""
+    log_dir = f"s3a://bucket/{uuid.uuid4().hex}"
+    if told_by == "options":
+        place = ["--log-dir", log_dir]
+        before = [word for key, value in options.items() for word in ("--storage-option", f"{key}={value}")]
+    else:
+        settings = {"access.key": "key", "secret.key": "secret", "endpoint": options["AWS_ENDPOINT_URL"], "path.style.access": "true"}
+        lines = [f'"{_S3A}{key}" = "{value}"' for key, value in {**settings, "endpoint.region": "us-east-1"}.items()]
+        (tmp_path / "lastword.toml").write_text("\n".join([f'log.dir = "{log_dir}"', "[spark]", *lines]), encoding="utf-8")
+        place, before = [], ["--config", str(tmp_path / "lastword.toml")]
+    pq.write_table(pa.table({"key": ["lime", "lime"], "value": ["1", "2"]}), tmp_path / "monday.parquet")
+
+    def answers(*words: str) -> str:
+        found = CliRunner().invoke(app, [*before, *words, *place])
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    answers("topics", "create", "fruit", "--config", "cleanup.policy=compact")
+    assert "appended 2 records" in answers("append", "fruit", str(tmp_path / "monday.parquet"))
+    assert json.loads(answers("latest", "fruit", "--json"))["value"] == "2"
+    assert len(answers("records", "fruit", "--json").splitlines()) == 2
+    answers("roll", "fruit")
+    assert json.loads(answers("clean", "fruit", "--force", "--json"))["removed"] == {"superseded": 1}
+    assert json.loads(answers("topics", "describe", "fruit", "--json"))["partitions"][0]["log_end_offset"] == 2
+    assert json.loads(answers("verify", "fruit", "--json"))["problems"] == []
+    answers("topics", "delete", "fruit")
+    assert "fruit" not in answers("topics", "list")
 
 
 def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, str]) -> None:
@@ -111,7 +148,7 @@ def test_seven_processes_commit_to_a_log_on_an_object_store(options: dict[str, s
 
 def test_a_topic_that_was_deleted_is_noticed_on_an_object_store_too(options: dict[str, str]) -> None:
     """Whether another one took its name or not; nothing is decided for the new one."""
-    logs = LogDir(None, f"s3a://bucket/{uuid.uuid4().hex}", storage_options=options)
+    logs = LogDir(f"s3a://bucket/{uuid.uuid4().hex}", storage_options=options)
     old = logs.create_topic("fruit")
     old.alter_config({"segment.bytes": "4MiB"})
     logs.delete_topic("fruit")

@@ -39,7 +39,7 @@ class _Process:
 
 @pytest.fixture(name="log")
 def _log(tmp_path: Path) -> TopicLog:
-    return LogDir(None, str(tmp_path)).create_topic("fruit").log
+    return LogDir(str(tmp_path)).create_topic("fruit").log
 
 
 def test_commits_of_others_are_followed(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:

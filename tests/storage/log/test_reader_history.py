@@ -13,6 +13,7 @@ from lastword.storage.delta import crash_points
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.reader_history import HistoryWatch, removed_tombstones, restores
+from tests.clocks import at
 from tests.pictures import DAY_MS, T0, rows
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 def _topic_with_a_tombstone(spark: SparkSession, logs: LogDir) -> Topic:
     """Make grape=1, grape=∅, lime=1 in a closed segment, then lime=2 in the next: 0 to 2, 3."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
-    topic.append(rows("grape=1 grape=∅ lime=1"), now_ms=T0)
-    topic.roll(now_ms=T0)
-    topic.append(rows("lime=2"), now_ms=T0)
+    at(T0, topic).append(rows("grape=1 grape=∅ lime=1"))
+    at(T0, topic).roll()
+    at(T0, topic).append(rows("lime=2"))
     return topic
 
 
@@ -37,8 +38,8 @@ def test_a_removed_tombstone_is_told_from_the_cleaning_that_removed_it(spark: Sp
     """The first cleaning stamps the tombstone, the one after its horizon removes it; a reader that began later is told nothing."""
     topic = _topic_with_a_tombstone(spark, logs)
     began = topic.log.snapshot().version
-    topic.clean(T0, force=True)
-    topic.clean(T0 + 2 * DAY_MS)
+    at(T0, topic).clean(force=True)
+    at(T0 + 2 * DAY_MS, topic).clean()
     table, decisions = DeltaTable(topic.log.paths.log), topic.log.decisions()
 
     removed = [RemovedTombstone(table_version=table.version(), partition=0, offset=1)]
@@ -53,7 +54,7 @@ def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
 ) -> None:
     """The swap's own metadata says what was removed."""
     topic = _topic_with_a_tombstone(spark, logs)
-    topic.clean(T0, force=True)
+    at(T0, topic).clean(force=True)
 
     def crash(point: CrashPoint) -> None:
         if point is crash_points.CrashPoint.SWAP_COMMITTED:
@@ -61,7 +62,7 @@ def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
 
     monkeypatch.setattr(crash_points, "reached", crash)
     with pytest.raises(KeyboardInterrupt):
-        topic.clean(T0 + 2 * DAY_MS)
+        at(T0 + 2 * DAY_MS, topic).clean()
     monkeypatch.undo()
     table = DeltaTable(topic.log.paths.log)
 
@@ -71,10 +72,10 @@ def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
 def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_back(spark: SparkSession, logs: LogDir) -> None:
     """The ledger need not know of it; a watch that looked before it is told too."""
     topic = _topic_with_a_tombstone(spark, logs)
-    topic.clean(T0, force=True)
+    at(T0, topic).clean(force=True)
     before = topic.log.snapshot().version
-    topic.clean(T0 + 2 * DAY_MS)
-    topic.append(rows("kiwi=1 kiwi=2"), now_ms=T0)
+    at(T0 + 2 * DAY_MS, topic).clean()
+    at(T0, topic).append(rows("kiwi=1 kiwi=2"))
     watch = HistoryWatch()
     table = DeltaTable(topic.log.paths.log)
     assert [one.offset for one in watch.look(table, topic.log.decisions(), 0).tombstones] == [1]
@@ -100,8 +101,8 @@ def test_the_ledger_keeps_old_receipts_that_removed_a_higher_tombstone_than_ever
         details = {"highest_removed_tombstone": removed}
         return Decision(kind=Kind.CLEAN, time_ms=T0, partition=partition, offset=version, table_version=version, details=details)
 
-    for at, partition, removed in ((1, 0, 5), (2, 0, 9), (3, 0, 7), (4, 0, None), (5, 1, 3), (6, 0, None)):
-        ledger.append([receipt(at, partition, removed)])
+    for version, partition, removed in ((1, 0, 5), (2, 0, 9), (3, 0, 7), (4, 0, None), (5, 1, 3), (6, 0, None)):
+        ledger.append([receipt(version, partition, removed)])
 
     assert ledger.compact(before_ms=T0 + 1, least_files=1) == 2
     assert [row.table_version for row in ledger.rows() if row.kind is Kind.CLEAN] == [2, 3, 5, 6]

@@ -15,6 +15,7 @@ from lastword.status.standing import Looker
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.log import producer_states
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
+from tests.clocks import at
 from tests.pictures import DAY_MS, T0, history, rows
 
 if TYPE_CHECKING:
@@ -71,46 +72,46 @@ def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_
 ) -> None:
     """By force it is tried again at once; nothing that is not whole is kept for other processes."""
     topic = logs.create_topic("spoilt", partitions=3, config={**_EAGER, "producer.id.expiration.ms": 1_000})
-    topic.append(_written(spark, 0), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(_written(spark, 0))
+    at(T0, topic).roll()
     spoilt = _Spoilt(spark, logs, topic)
     topic = spoilt.topic
     with caplog.at_level(logging.ERROR):
-        assert [sorted(one.partition for one in topic.clean(T0)) for _ in range(2)] == [[0, 2], []]
+        assert [sorted(one.partition for one in at(T0, topic).clean()) for _ in range(2)] == [[0, 2], []]
     assert sum("partition uncleanable" in one.getMessage() for one in caplog.records) == 1, "said once"
     assert [history(topic, one) for one in (0, 2)] == [["1 a=1"], ["1 a=1"]]
     for force in (False, True):
-        report = topic.explain(T0, force=force)[1]
+        report = at(T0, topic).explain(force=force)[1]
         assert (report.obstacle, report.eligible) == ("uncleanable after a failure", False)
         assert spoilt.file.name in str(report.uncleanable_reason)
         assert "is unknown" in report.bound_detail
-    assert 1 not in {one.partition for one in topic.clean(T0, force=True)}
+    assert 1 not in {one.partition for one in at(T0, topic).clean(force=True)}
     with pytest.raises(CorruptLog, match=f"{spoilt.file.name} cannot be read"):
-        topic.append(_written(spark, 2, [0]), now_ms=T0)  # who may append is not known
+        at(T0, topic).append(_written(spark, 2, [0]))  # who may append is not known
     assert [topic.log.forget_producers(now_ms=T0 + DAY_MS) for _ in range(2)] == [0, 0]
     assert not spoilt.cache.exists()
 
     spoilt.mend()
-    assert topic.clean(T0) == [], "not yet"
-    assert 1 in {one.partition for one in topic.clean(T0, force=True)}
+    assert at(T0, topic).clean() == [], "not yet"
+    assert 1 in {one.partition for one in at(T0, topic).clean(force=True)}
     assert history(topic, 1) == ["1 a=1"]
     assert topic.log.producer_states() == LogDir(spark, logs.location).topic("spoilt").log.producer_states(), (
         "from the cache, and from the log"
     )
-    topic.append(_written(spark, 2), now_ms=T0)
+    at(T0, topic).append(_written(spark, 2))
 
 
 def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(spark: SparkSession, logs: LogDir) -> None:
     """A transaction that opens holds back its own partition, and is aborted there when it hangs; where the file is, once that is mended."""
     topic = logs.create_topic("meanwhile", partitions=3, config={**_EAGER, "transaction.timeout.ms": 1_000})
-    topic.append(_written(spark, 0, transactional=True), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(_written(spark, 0, transactional=True))
+    at(T0, topic).roll()
     topic.open_transactions()
     spoilt = _Spoilt(spark, logs, topic)
     other, topic = topic, spoilt.topic
     assert topic.log.readable_states()[1].keys() == {1}
-    other.append(_written(spark, 2, [0, 2], transactional=True), now_ms=T0)  # it has read the states before
-    reports = topic.explain(T0)
+    at(T0, other).append(_written(spark, 2, [0, 2], transactional=True))  # it has read the states before
+    reports = at(T0, topic).explain()
     assert [one.last_stable_offset for one in reports] == [0, 0, 0]
     assert ["producer 7" in one.bound_detail for one in reports] == [True, False, True]
     assert _sequences(topic, spark, of=[0, 2]) == {0: 3, 2: 3}
@@ -141,10 +142,10 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
 ) -> None:
     """An old file that nobody needs any more may be spoilt: from what was known of all partitions it goes on."""
     topic = logs.create_topic("passing", partitions=3, config=_EAGER)
-    topic.append(_written(spark, 0), now_ms=T0)
+    at(T0, topic).append(_written(spark, 0))
     assert _sequences(topic, spark) == {0: 1, 1: 1, 2: 1}
     spoilt = _Spoilt(spark, logs, topic, cached=True)
-    topic.append(_written(spark, 2, [0, 1]), now_ms=T0)
+    at(T0, topic).append(_written(spark, 2, [0, 1]))
     with monkeypatch.context() as patch:
 
         def fails(*_: Any) -> Any:
@@ -159,7 +160,7 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
         assert topic.log.readable_states(again=True)[1] == {}
     assert _sequences(topic, spark) == {0: 3, 1: 3, 2: 1}
 
-    topic.append(_written(spark, 4, [1]), now_ms=T0)
+    at(T0, topic).append(_written(spark, 4, [1]))
 
     def breaks(*_: Any) -> Any:
         message = "no more memory"
@@ -168,7 +169,7 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
     with monkeypatch.context() as patch:
         patch.setattr(producer_states, "row_groups", breaks)
         with pytest.raises(RuntimeError, match="no more memory"):
-            topic.explain(T0)
+            at(T0, topic).explain()
     assert _sequences(topic, spark) == {0: 3, 1: 5, 2: 1}
     spoilt.mend()
 
@@ -176,12 +177,12 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
 def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a minute; the other partitions are read as they grow meanwhile."""
     topic = logs.create_topic("again", partitions=3, config=_EAGER)
-    topic.append(_written(spark, 0), now_ms=T0)
+    at(T0, topic).append(_written(spark, 0))
     spoilt = _Spoilt(spark, logs, topic)
     log = spoilt.topic.log
     assert log.readable_states()[1].keys() == {1}
     spoilt.mend()
-    topic.append(_written(spark, 2), now_ms=T0)
+    at(T0, topic).append(_written(spark, 2))
     states, unreadable = log.readable_states()
     assert unreadable.keys() == {1}
     assert {place[0]: one.last_sequence for place, one in states.items()} == {0: 3, 2: 3}
@@ -194,14 +195,14 @@ def test_a_log_start_behind_the_spoilt_file_is_a_way_out(spark: SparkSession, lo
     """Nothing of the file is read to take it away."""
     topic = logs.create_topic("lost", partitions=3, config=_EAGER)
     for sequence, partitions in ((0, [0, 1, 2]), (2, [1])):
-        topic.append(_written(spark, sequence, partitions), now_ms=T0)
-        topic.roll(now_ms=T0)
+        at(T0, topic).append(_written(spark, sequence, partitions))
+        at(T0, topic).roll()
     topic = _Spoilt(spark, logs, topic).topic
     described = topic.describe().partitions[1]
     assert ([one.last_offset for one in described.segments], described.last_stable_offset) == ([1, 3], 0)
-    topic.delete_records({1: 2}, now_ms=T0)
+    at(T0, topic).delete_records({1: 2})
     assert topic.log.readable_states(again=True)[1] == {}
-    assert sorted(one.partition for one in topic.clean(T0)) == [0, 1, 2]
+    assert sorted(one.partition for one in at(T0, topic).clean()) == [0, 1, 2]
     assert history(topic, 1) == ["3 a=3"]
     assert topic.verify().ok
 
@@ -211,19 +212,19 @@ def test_retention_goes_on_beside_it_and_says_so_where_nothing_is_compacted(
 ) -> None:
     """The last file of a partition has to be read, as its last row keeps the log end: the others lose what they are to lose."""
     topic = logs.create_topic("deleted", partitions=3, config={"cleanup.policy": "delete", "retention.ms": "1h"})
-    topic.append(_written(spark, 0), now_ms=T0 - DAY_MS)
-    topic.roll(now_ms=T0 - DAY_MS)
-    topic.append(rows("b=1", partition=0), now_ms=T0)
+    at(T0 - DAY_MS, topic).append(_written(spark, 0))
+    at(T0 - DAY_MS, topic).roll()
+    at(T0, topic).append(rows("b=1", partition=0))
     spoilt = _Spoilt(spark, logs, topic)
     topic = spoilt.topic
     with caplog.at_level(logging.ERROR), pytest.raises(CorruptLog, match=f"{spoilt.file.name} cannot be read"):
-        topic.apply_retention(T0)
+        at(T0, topic).apply_retention()
     assert sum("partition uncleanable" in one.getMessage() for one in caplog.records) == 1
     assert [len(one.segments) for one in topic.describe().partitions] == [1, 1, 1]
     assert (history(topic, 0), history(topic, 2)) == (["2 b=1"], [])
-    report = topic.explain(T0)[1]
+    report = at(T0, topic).explain()[1]
     assert report.obstacle == "cleanup.policy does not include compact"
     assert spoilt.file.name in str(report.uncleanable_reason)
     spoilt.mend()
-    topic.apply_retention(T0)
+    at(T0, topic).apply_retention()
     assert history(topic, 1) == []

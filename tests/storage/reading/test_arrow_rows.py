@@ -11,10 +11,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from lastword import LogDir, arrow
-from lastword.compaction.errors import UnknownTopic, UserError
+from lastword import LogDir, latest_sql
+from lastword.compaction.errors import UserError
 from lastword.storage.reading.arrow_view import ArrowLog
-from tests.pictures import T0, frame, latest, rows, text
+from tests.clocks import at
+from tests.pictures import T0, by_arrow, frame, latest, rows, text
 from tests.test_cleaning_equality import _Lives
 from tests.test_model_equality import seed_of_this_run
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import Topic
+    from lastword import SparkTopic
 
 Words = dict[tuple[int, bytes], tuple[int, bytes]]
 
@@ -45,9 +46,9 @@ def words_of_spark(frame: DataFrame) -> Words:
 
 def words_of_sql(topic: str, isolation: str) -> Words:
     """Return the same from DuckDB, which is told of the log's files and the log start offsets, and of nothing else."""
-    starts = {partition: one.log_start for partition, one in arrow.offsets(topic).items()}
+    starts = {partition: one.log_start for partition, one in by_arrow(topic).offsets().items()}
     source = f"read_parquet({DeltaTable(f'{topic}/log').file_uris()}, hive_partitioning = true)"
-    found = duckdb.sql(arrow.latest_sql(source, isolation=isolation, log_start_offsets=starts))
+    found = duckdb.sql(latest_sql(source, isolation=isolation, log_start_offsets=starts))
     assert found is not None
     return words(found.to_arrow_table())
 
@@ -61,11 +62,11 @@ class _Read(_Lives):
         path = self.topic.log.paths.root
         for isolation in ("read_committed", "read_uncommitted"):
             expected = self.expected(isolation)
-            assert words(arrow.latest(path, isolation=isolation)) == expected, self.done
-            assert words(arrow.scan_latest(path, isolation=isolation).collect().to_arrow()) == expected, self.done
+            assert words(by_arrow(path).latest(isolation=isolation)) == expected, self.done
+            assert words(by_arrow(path).scan_latest(isolation=isolation).collect().to_arrow()) == expected, self.done
             assert words_of_sql(path, isolation) == expected, self.done
             self.compare_records(path, isolation)
-        for partition, found in arrow.offsets(path).items():
+        for partition, found in by_arrow(path).offsets().items():
             end = len(self.model.history[partition])
             assert found == (self.model.log_start_offsets[partition], self.model.last_stable_offset(partition), end), (partition, self.done)
 
@@ -98,13 +99,13 @@ class _Read(_Lives):
                 for row in self.seen(partition, isolation)
                 if first[partition] <= row[0] < last[partition]
             ]
-            table = arrow.records(path, isolation=isolation, columns=columns, from_offsets=first, to_offsets=last)
-            lazy = arrow.scan_records(path, isolation=isolation, columns=columns, from_offsets=first, to_offsets=last).collect()
+            table = by_arrow(path).records(isolation=isolation, columns=columns, from_offsets=first, to_offsets=last)
+            lazy = by_arrow(path).scan_records(isolation=isolation, columns=columns, from_offsets=first, to_offsets=last).collect()
             assert [tuple(row.values()) for row in table.to_pylist()] == expected, self.done
             assert sorted(lazy.rows()) == sorted(expected), self.done
 
 
-def test_random_logs_read_the_same_in_every_engine(spark: SparkSession, logs: LogDir) -> None:
+def test_random_logs_read_the_same_in_every_engine(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Sixteen histories in one topic, looked at before and after the first cleaning, horizons, retention and purge: LASTWORD_SEED."""
     chance = random.Random(seed_of_this_run())
     lives = _Read(spark, logs, chance, "lives", 16)
@@ -130,23 +131,21 @@ def test_random_logs_read_the_same_in_every_engine(spark: SparkSession, logs: Lo
         lives.compare()
     for isolation in ("read_committed", "read_uncommitted"):
         assert words_of_spark(lives.topic.latest(isolation=isolation)) == lives.expected(isolation)
-        query = arrow.latest_sql(
-            f"delta.`{lives.topic.log.paths.log}`", isolation=isolation, log_start_offsets=lives.model.log_start_offsets
-        )
+        query = latest_sql(f"delta.`{lives.topic.log.paths.log}`", isolation=isolation, log_start_offsets=lives.model.log_start_offsets)
         assert words_of_spark(spark.sql(query)) == lives.expected(isolation)
 
 
 @pytest.fixture
-def fruit(spark: SparkSession, logs: LogDir) -> Topic:
+def fruit(spark: SparkSession, logs: LogDir[SparkTopic]) -> SparkTopic:
     """Return a cleaned topic with a dirty section and an open transaction: grape, lime and kiwi are clean, lime came again."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
-    topic.append(rows("grape=1 lime=1 kiwi=1 grape=2 fig=∅", timestamp_ms=T0), now_ms=T0)
-    topic.roll(now_ms=T0)
-    topic.append(rows("lime=2", timestamp_ms=T0), now_ms=T0)
-    topic.clean(T0, force=True)
-    stamp = topic.transaction("loader", now_ms=T0)
+    at(T0, topic).append(rows("grape=1 lime=1 kiwi=1 grape=2 fig=∅", timestamp_ms=T0))
+    at(T0, topic).roll()
+    at(T0, topic).append(rows("lime=2", timestamp_ms=T0))
+    at(T0, topic).clean(force=True)
+    stamp = at(T0, topic).transaction("loader")
     stamp.__enter__()
-    stamp.append(rows("kiwi=9", timestamp_ms=T0), now_ms=T0)
+    at(T0, stamp).append(rows("kiwi=9", timestamp_ms=T0))
     return topic
 
 
@@ -155,20 +154,20 @@ def said(table: pa.Table) -> dict[str, str]:
     return {text(row["key"]): text(row["value"]) for row in table.to_pylist()}
 
 
-def test_an_open_transaction_does_not_hide_the_clean_section(fruit: Topic) -> None:
+def test_an_open_transaction_does_not_hide_the_clean_section(fruit: SparkTopic) -> None:
     """What is not decided is not there for read_committed, also not to supersede what is."""
     path = fruit.log.paths.root
 
-    assert said(arrow.latest(path)) == {"grape": "2", "lime": "2", "kiwi": "1"}
-    assert said(arrow.latest(path, isolation="read_uncommitted")) == {"grape": "2", "lime": "2", "kiwi": "9"}
-    assert arrow.offsets(path) == {0: (0, 6, 7)}
+    assert said(by_arrow(path).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert said(by_arrow(path).latest(isolation="read_uncommitted")) == {"grape": "2", "lime": "2", "kiwi": "9"}
+    assert by_arrow(path).offsets() == {0: (0, 6, 7)}
     assert ArrowLog(path).view("read_committed").first_dirty == (5,)
 
 
-def test_latest_shows_the_columns_partitions_and_keys_that_are_asked_for(fruit: Topic) -> None:
+def test_latest_shows_the_columns_partitions_and_keys_that_are_asked_for(fruit: SparkTopic) -> None:
     """Types are those of Spark's; a key that is not there is not an error."""
     path = fruit.log.paths.root
-    everything = arrow.latest(path)
+    everything = by_arrow(path).latest()
 
     assert [f"{field.name} {field.type}" for field in everything.schema] == [
         "partition int32",
@@ -178,31 +177,30 @@ def test_latest_shows_the_columns_partitions_and_keys_that_are_asked_for(fruit: 
         "timestamp timestamp[us, tz=UTC]",
         "offset int64",
     ]
-    assert arrow.latest(path, keys=["lime", b"kiwi", "plum"], columns=["key", "offset"]).to_pylist() == [
+    assert by_arrow(path).latest(keys=["lime", b"kiwi", "plum"], columns=["key", "offset"]).to_pylist() == [
         {"key": b"kiwi", "offset": 2},
         {"key": b"lime", "offset": 5},
     ]
-    assert arrow.scan_latest(path, keys=["lime"], columns=["offset"]).collect().rows() == [(5,)]
-    assert arrow.latest(path, partitions=[]).num_rows == 0
-    assert arrow.latest(path, partitions=[0]) == everything
+    assert by_arrow(path).scan_latest(keys=["lime"], columns=["offset"]).collect().rows() == [(5,)]
+    assert by_arrow(path).latest(partitions=[]).num_rows == 0
+    assert by_arrow(path).latest(partitions=[0]) == everything
 
 
-def test_bootstrap_and_records_meet_without_a_gap(fruit: Topic, spark: SparkSession) -> None:
+def test_bootstrap_and_records_meet_without_a_gap(fruit: SparkTopic, spark: SparkSession) -> None:
     """The words and the offsets are of one table version; what comes later is read from there."""
     path = fruit.log.paths.root
-    words_then = arrow.bootstrap(path)
-    fruit.abort_transaction(fruit.open_transactions()[0].producer_id, now_ms=T0)
-    fruit.append(rows("plum=1", timestamp_ms=T0), now_ms=T0)
+    words_then = by_arrow(path).bootstrap()
+    at(T0, fruit).abort_transaction(fruit.open_transactions()[0].producer_id)
+    at(T0, fruit).append(rows("plum=1", timestamp_ms=T0))
 
-    assert (words_then.offsets, said(words_then.table)) == ({0: 6}, {"grape": "2", "lime": "2", "kiwi": "1"})
-    assert words_then.position.vector() == words_then.offsets
-    later = arrow.records(path, isolation="read_committed", from_offsets=words_then.offsets)
+    assert (words_then.position.vector(), said(words_then.rows)) == ({0: 6}, {"grape": "2", "lime": "2", "kiwi": "1"})
+    later = by_arrow(path).records(isolation="read_committed", from_offsets=words_then.position)
     assert [(row["offset"], row["key"]) for row in later.to_pylist()] == [(8, b"plum")]
-    shown = arrow.records(path, include_control=True, from_offsets=words_then.offsets, columns=["offset", "control"])
+    shown = by_arrow(path).records(include_control=True, from_offsets=words_then.position, columns=["offset", "control"])
     assert shown.to_pylist() == [{"offset": 6, "control": None}, {"offset": 7, "control": "ABORT"}, {"offset": 8, "control": None}]
 
 
-def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spark: SparkSession, logs: LogDir) -> None:
+def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The log start lies in the middle of a file of which no key is left.
 
     ```
@@ -211,18 +209,18 @@ def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spar
     ```
     """
     topic = logs.create_topic("fruit", partitions=2)
-    with topic.transaction("loader", now_ms=T0) as txn:
-        txn.append(rows("lime=1", partition=0, timestamp_ms=T0), now_ms=T0)
+    with at(T0, topic).transaction("loader") as txn:
+        at(T0, txn).append(rows("lime=1", partition=0, timestamp_ms=T0))
     one_keyless = frame(spark, "lime=1 kiwi=1", partition=1, timestamp_ms=T0).withColumn("key", F.expr("nullif(key, 'kiwi')"))
-    topic.append(one_keyless, now_ms=T0)
-    topic.delete_records({0: 1, 1: 1}, now_ms=T0)
+    at(T0, topic).append(one_keyless)
+    at(T0, topic).delete_records({0: 1, 1: 1})
 
     for isolation in ("read_committed", "read_uncommitted"):
-        assert arrow.latest(topic.log.paths.root, isolation=isolation).num_rows == 0
-        assert arrow.scan_latest(topic.log.paths.root, isolation=isolation).collect().height == 0
+        assert by_arrow(topic).latest(isolation=isolation).num_rows == 0
+        assert by_arrow(topic).scan_latest(isolation=isolation).collect().height == 0
 
 
-def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSession, logs: LogDir) -> None:
+def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """For any reader, whether retention has removed its rows or not, and whether the writer remembers it or not.
 
     ```
@@ -235,76 +233,76 @@ def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSes
     """
     topic = logs.create_topic("fruit")
     path = topic.log.paths.root
-    txn = topic.transaction("loader", now_ms=T0)
+    txn = at(T0, topic).transaction("loader")
 
     def stands() -> tuple[int, int, int]:
         forgetful = LogDir(spark, logs.location).topic("fruit")
         shutil.rmtree(forgetful.log.paths.producers, ignore_errors=True)
-        seen = arrow.offsets(path)[0]
+        seen = by_arrow(path).offsets()[0]
         for one in (topic, forgetful):
             (described,) = one.describe().partitions
             assert (described.log_start_offset, described.last_stable_offset, described.log_end_offset) == seen
-            assert latest(one) == said(arrow.latest(path))
-        assert words_of_sql(path, "read_committed") == words(arrow.latest(path))
+            assert latest(one) == said(by_arrow(path).latest())
+        assert words_of_sql(path, "read_committed") == words(by_arrow(path).latest())
         return seen
 
-    txn.append(rows("lime=1", timestamp_ms=T0), now_ms=T0)
-    topic.append(rows("kiwi=1", timestamp_ms=T0), now_ms=T0)
-    txn.append(rows("lime=2", timestamp_ms=T0), now_ms=T0)
-    topic.append(rows("plum=1", timestamp_ms=T0), now_ms=T0)
+    at(T0, txn).append(rows("lime=1", timestamp_ms=T0))
+    at(T0, topic).append(rows("kiwi=1", timestamp_ms=T0))
+    at(T0, txn).append(rows("lime=2", timestamp_ms=T0))
+    at(T0, topic).append(rows("plum=1", timestamp_ms=T0))
     assert stands() == (0, 0, 4)
-    topic.delete_records({0: 1}, now_ms=T0)
+    at(T0, topic).delete_records({0: 1})
     assert stands() == (1, 1, 4)
-    topic.delete_records({0: 3}, now_ms=T0)
+    at(T0, topic).delete_records({0: 3})
     assert stands() == (3, 4, 4)
     assert latest(topic) == {"plum": "1"}
-    txn.append(rows("lime=3", timestamp_ms=T0), now_ms=T0)
+    at(T0, txn).append(rows("lime=3", timestamp_ms=T0))
     assert stands() == (3, 4, 5)
     txn.commit()
     assert stands() == (3, 6, 6)
     assert latest(topic) == {"plum": "1", "lime": "3"}
-    topic.roll(now_ms=T0)
-    topic.delete_records({0: 6}, now_ms=T0)
-    topic.apply_retention(now_ms=T0)
+    at(T0, topic).roll()
+    at(T0, topic).delete_records({0: 6})
+    at(T0, topic).apply_retention()
     assert stands() == (6, 6, 6)
 
 
-def test_a_restore_that_nobody_has_looked_back_at_does_not_make_dirty_records_clean(fruit: Topic, spark: SparkSession) -> None:
+def test_a_restore_that_nobody_has_looked_back_at_does_not_make_dirty_records_clean(fruit: SparkTopic, spark: SparkSession) -> None:
     """The receipt's swap was taken back: everything is folded, though the ledger does not know it yet."""
     version = fruit.receipts()[0].table_version
     assert version is not None
     spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version - 1}")
 
     assert ArrowLog(fruit.log.paths.root).view("read_committed").first_dirty == (0,)
-    assert said(arrow.latest(fruit.log.paths.root)) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert said(by_arrow(fruit).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
 
 
-def test_a_restore_that_nobody_has_looked_back_at_brings_deleted_records_back(fruit: Topic, spark: SparkSession) -> None:
+def test_a_restore_that_nobody_has_looked_back_at_brings_deleted_records_back(fruit: SparkTopic, spark: SparkSession) -> None:
     """As Spark's readers see it: a log start that was decided since is void."""
-    fruit.abort_transaction(fruit.open_transactions()[0].producer_id, now_ms=T0)
+    at(T0, fruit).abort_transaction(fruit.open_transactions()[0].producer_id)
     version = fruit.log.snapshot().version
-    fruit.delete_records({0: 6}, now_ms=T0)
+    at(T0, fruit).delete_records({0: 6})
     path = fruit.log.paths.root
     log = ArrowLog(path)
-    assert (log.view("read_committed").start, said(arrow.latest(path))) == ((6,), {})
+    assert (log.view("read_committed").start, said(by_arrow(path).latest())) == ((6,), {})
     spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version}")
 
     assert log.view("read_committed").start == ArrowLog(path).view("read_committed").start == (0,)
-    assert said(arrow.latest(path)) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert said(by_arrow(path).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
     assert latest(fruit) == {"grape": "2", "lime": "2", "kiwi": "1"}
 
 
 def test_a_log_dir_may_lie_below_folders_that_look_like_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """`name=value` in a path is a column for whoever reads Hive's layout."""
     topic = LogDir(spark, str(tmp_path / "env=prod" / "partition=7")).create_topic("fruit", partitions=2)
-    topic.append(rows("lime=1 kiwi=2", partition=1, timestamp_ms=T0), now_ms=T0)
+    at(T0, topic).append(rows("lime=1 kiwi=2", partition=1, timestamp_ms=T0))
 
-    assert said(arrow.latest(topic.log.paths.root)) == {"lime": "1", "kiwi": "2"}
-    found = arrow.scan_records(topic.log.paths.root).select("partition", "offset", "value").collect()
+    assert said(by_arrow(topic).latest()) == {"lime": "1", "kiwi": "2"}
+    found = by_arrow(topic).scan_records().select("partition", "offset", "value").collect()
     assert sorted(found.rows()) == [(1, 0, b"1"), (1, 1, b"2")]
 
 
-def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fruit: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fruit: SparkTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look finds a file gone; the second has another version."""
     path = fruit.log.paths.root
     log, looks = ArrowLog(path), []
@@ -320,12 +318,12 @@ def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fr
 
     monkeypatch.setattr(ArrowLog, "view", stale)
 
-    assert said(arrow.latest(path)) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert said(by_arrow(path).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
     assert len(looks) == 2
     assert log.topic == "fruit"
 
 
-def test_a_value_that_is_not_allowed_is_named_with_what_is(fruit: Topic) -> None:
+def test_a_value_that_is_not_allowed_is_named_with_what_is(fruit: SparkTopic) -> None:
     """Nothing is guessed."""
     refusals: dict[str, dict[str, Any]] = {
         "isolation 'committed': allowed is read_committed or read_uncommitted": {"isolation": "committed"},
@@ -333,19 +331,14 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(fruit: Topic) -> None
         "topic fruit has no partition 3: allowed is 0 to 0": {"partitions": [3]},
     }
     for told, asked in refusals.items():
-        for read in (arrow.latest, arrow.scan_latest, arrow.records, arrow.scan_records):
+        topic = by_arrow(fruit)
+        for read in (topic.latest, topic.scan_latest, topic.records, topic.scan_records):
             with pytest.raises(UserError, match=told):
-                read(fruit.log.paths.root, **asked)
-
-
-def test_a_folder_that_is_no_topic_is_named(tmp_path: Path) -> None:
-    """The message says what to give."""
-    with pytest.raises(UnknownTopic, match="nowhere"):
-        arrow.latest(tmp_path / "nowhere")
+                read(**asked)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
-def test_many_random_logs_read_the_same_in_every_engine(spark: SparkSession, logs: LogDir) -> None:
+def test_many_random_logs_read_the_same_in_every_engine(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Forty histories of thirty random steps."""
     _Read(spark, logs, random.Random(seed_of_this_run()), "lives", 40).live(30)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
 
 _COMPACT = {"cleanup.policy": "compact"}
 _SCHEMA = "fruit string, price double, op string"
@@ -45,7 +45,7 @@ def _source(folder: Path, **settings: Any) -> FileSource:
     )
 
 
-def _run(spark: SparkSession, topic: Topic, source: FileSource, **settings: Any) -> None:
+def _run(spark: SparkSession, topic: SparkTopic, source: FileSource, **settings: Any) -> None:
     opened = open_source(spark, source, topic.log, now_ms=clock.now_ms())
     query = topic.append_stream(opened.rows, name=source.name, trigger=_NOW, on_invalid=source.on_invalid, **settings)
     assert query.awaitTermination(60)
@@ -59,7 +59,7 @@ def _arrive(folder: Path, name: str, lines: list[Any], second: int) -> None:
 
 
 def test_files_of_very_different_sizes_in_one_micro_batch_keep_their_order_of_arrival(
-    spark: SparkSession, logs: LogDir, tmp_path: Path
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """Spark packs files by size; offsets follow modification time, then the line in the file, all the same."""
     topic = logs.create_topic("fruit", config=_COMPACT)
@@ -74,7 +74,7 @@ def test_files_of_very_different_sizes_in_one_micro_batch_keep_their_order_of_ar
     assert topic.describe().table_version == 1
 
 
-def test_a_stream_goes_on_where_it_stopped_and_takes_each_file_once(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_stream_goes_on_where_it_stopped_and_takes_each_file_once(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """Three starts under one name; a delete is a tombstone; the value is the rest as JSON, nulls included."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
@@ -88,7 +88,7 @@ def test_a_stream_goes_on_where_it_stopped_and_takes_each_file_once(spark: Spark
 
 
 def test_bad_rows_become_dead_letters_with_their_reason_and_the_good_ones_are_in_the_log(
-    spark: SparkSession, logs: LogDir, tmp_path: Path
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """Keyless, malformed, wrong type, oversized and negative timestamp in one file; the next file comes after them as usual."""
     topic = logs.create_topic("fruit", config={**_COMPACT, "max.message.bytes": 1_000})
@@ -123,7 +123,9 @@ def test_bad_rows_become_dead_letters_with_their_reason_and_the_good_ones_are_in
     assert topic.dead_letters().count() == 5
 
 
-def test_on_invalid_fail_stops_the_query_and_appends_nothing_of_the_micro_batch(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_on_invalid_fail_stops_the_query_and_appends_nothing_of_the_micro_batch(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
+) -> None:
     """The error names the reason; after the row is mended the query goes on."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
@@ -138,7 +140,7 @@ def test_on_invalid_fail_stops_the_query_and_appends_nothing_of_the_micro_batch(
     assert topic.describe().record_count == 2
 
 
-def test_a_stream_with_a_wrong_column_is_refused_before_it_starts(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_stream_with_a_wrong_column_is_refused_before_it_starts(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """The schema of a stream is known; so are a missing key column, a bad condition and a source with nothing to infer from."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     (tmp_path / "incoming").mkdir()
@@ -155,7 +157,7 @@ def test_a_stream_with_a_wrong_column_is_refused_before_it_starts(spark: SparkSe
         topic.append_stream(spark.range(1), name="batch")
 
 
-def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """Never doubles in silence: restore it, take a new name, or say that the rows shall come again."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
@@ -170,7 +172,7 @@ def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, 
     assert log(topic) == ['0 grape={"price":1.0}', '1 grape={"price":1.0}']
 
 
-def test_a_mirror_keeps_offsets_and_drops_what_it_brings_again(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_mirror_keeps_offsets_and_drops_what_it_brings_again(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """A stream with an offset column; its checkpoint may be deleted, nobody else may append."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     folder = tmp_path / "incoming"
@@ -198,7 +200,7 @@ def test_a_mirror_keeps_offsets_and_drops_what_it_brings_again(spark: SparkSessi
 
 
 def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
-    spark: SparkSession, logs: LogDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One query; the change holds at the next micro-batch; another topic of the same name is another topic.
 
@@ -235,7 +237,9 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
         query.stop()
 
 
-def test_csv_parquet_and_rate_sources_and_a_schema_that_is_inferred_once(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_csv_parquet_and_rate_sources_and_a_schema_that_is_inferred_once(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
+) -> None:
     """Two key columns make a JSON key; the schema of the first start holds for later files."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "csv"

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lastword import arrow
 from lastword.compaction.errors import InvalidRecords
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.writing import ArrowRows
 from lastword.streaming.append import dataframes
 from lastword.streaming.append.dataframes import DataFrameRows
+from tests.clocks import at
+from tests.pictures import by_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
     from lastword.storage.append.writing import AppendPlan, Written
 
 _DDL = (
@@ -47,26 +48,26 @@ def _random_rows(chance: random.Random, count: int) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _content(topic: Topic) -> tuple[list[Any], list[Any]]:
+def _content(topic: SparkTopic) -> tuple[list[Any], list[Any]]:
     """Return the rows of the log with their segments and slices, and the dead letters."""
-    rows = arrow.records(topic.log.paths.root, include_control=True).to_pylist()
+    rows = by_arrow(topic).records(include_control=True).to_pylist()
     letters = [row.asDict() | {"detail": row.detail.replace(topic.name, "fruit")} for row in topic.dead_letters().collect()]
     return [rows, sorted(_slices(topic))], sorted(letters, key=str)
 
 
-def _slices(topic: Topic) -> list[tuple[int, int, int, int, int]]:
+def _slices(topic: SparkTopic) -> list[tuple[int, int, int, int, int]]:
     files = topic.log.snapshot().files
     columns = (files.partition, files.segment, files.slice, files.first_offset, files.record_count)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _append(topic: Topic, rows: Any, stats: AppendStats, number: int) -> Any:
+def _append(topic: SparkTopic, rows: Any, stats: AppendStats, number: int) -> Any:
     batch = MicroBatch(query_id="q", query_name="files", batch_id=number)
     return append_rows(topic.log, rows, now_ms=5_000 + number, stats=stats, micro_batch=batch)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, logs: LogDir, seed: int) -> None:
+def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, logs: LogDir[SparkTopic], seed: int) -> None:
     """Arrow, a DataFrame that comes here, one that tasks write: rows, offsets, segments, slices, dead letters and counts."""
     chance = random.Random(seed)
     topics = [logs.create_topic(name, partitions=3, config=_CONFIG) for name in ("arrow", "small", "large")]
@@ -89,7 +90,7 @@ def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, 
 
 
 def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_and_so_are_the_next(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until they are small again."""
     monkeypatch.setattr(dataframes, "_MAX_COLLECTED_BYTES", 40_000)
@@ -105,20 +106,20 @@ def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_and_so_are_th
 class _Overtaken:
     """An input that another append overtakes each time that it has been written, `times` times."""
 
-    def __init__(self, rows: DataFrameRows, other: Topic, times: int) -> None:
+    def __init__(self, rows: DataFrameRows, other: SparkTopic, times: int) -> None:
         self.rows, self.other, self.left, self.columns = rows, other, times, rows.columns
 
     def write(self, plan: AppendPlan) -> Written:
         written = self.rows.write(plan)
         if self.left:
             self.left -= 1
-            self.other.append([{"key": "other", "value": "x" * 30, "partition": 0}], now_ms=5_000)
+            at(5_000, self.other).append([{"key": "other", "value": "x" * 30, "partition": 0}])
         return written
 
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_an_append_that_is_overtaken_is_numbered_again_without_reading_its_source(
-    spark: SparkSession, logs: LogDir, *, is_large: bool
+    spark: SparkSession, logs: LogDir[SparkTopic], *, is_large: bool
 ) -> None:
     """Twice; its refused rows are dead letters once, and the files of the attempts are gone."""
     topic = logs.create_topic("fruit", partitions=2, config=_CONFIG)
@@ -138,14 +139,14 @@ def test_an_append_that_is_overtaken_is_numbered_again_without_reading_its_sourc
     assert computed.value == len(drawn)
     assert {one.partition: (one.first_offset, one.last_offset) for one in result.ranges.values()} == {0: (2, 16), 1: (0, 14)}
     assert (result.refused, topic.dead_letters().count()) == ({"keyless": 1}, 1)
-    found = arrow.records(topic.log.paths.root).to_pylist()
+    found = by_arrow(topic).records().to_pylist()
     assert [row["key"] for row in found if row["partition"] == 0][2:] == [f"k{number}".encode() for number in range(0, 30, 2)]
     there = {path.name for path in Path(topic.log.paths.log).rglob("*.parquet")}
     assert there == {path.rsplit("/", 1)[1] for path in topic.log.snapshot().files.path.tolist()}
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_batch_call_with_a_wrong_row_leaves_nothing_behind(spark: SparkSession, logs: LogDir, *, is_large: bool) -> None:
+def test_a_batch_call_with_a_wrong_row_leaves_nothing_behind(spark: SparkSession, logs: LogDir[SparkTopic], *, is_large: bool) -> None:
     """Neither a commit nor a file, on each way."""
     topic = logs.create_topic("fruit", partitions=2, config=_CONFIG)
     topic._stats.is_large = is_large  # noqa: SLF001

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
 
 pytestmark = pytest.mark.kafka
 _COMPACT = {"cleanup.policy": "compact"}
@@ -37,13 +37,13 @@ def _source(broker: KafkaBroker, subscribe: str, **settings: Any) -> KafkaSource
     return KafkaSource.model_validate(given | settings)
 
 
-def _run(spark: SparkSession, topic: Topic, source: KafkaSource) -> None:
+def _run(spark: SparkSession, topic: SparkTopic, source: KafkaSource) -> None:
     opened = open_source(spark, source, topic.log, now_ms=clock.now_ms())
     query = topic.append_stream(opened.rows, name=source.name, trigger={"availableNow": True}, mirror=opened.mirror)
     assert query.awaitTermination(90)
 
 
-def _found(topic: Topic) -> list[tuple[int, int, str, str, int, tuple[tuple[str, bytes], ...]]]:
+def _found(topic: SparkTopic) -> list[tuple[int, int, str, str, int, tuple[tuple[str, bytes], ...]]]:
     rows = topic.records().orderBy("partition", "offset").collect()
     return [
         (
@@ -59,7 +59,7 @@ def _found(topic: Topic) -> list[tuple[int, int, str, str, int, tuple[tuple[str,
 
 
 def test_every_committed_record_comes_once_with_its_kafka_partition_offset_timestamp_and_headers(
-    spark: SparkSession, logs: LogDir, broker: KafkaBroker
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
 ) -> None:
     """Plain, committed and aborted records over three partitions; stopped, more produced, resumed; the checkpoint deleted at the end."""
     broker.create_topic("prices", partitions=3)
@@ -110,7 +110,7 @@ def test_every_committed_record_comes_once_with_its_kafka_partition_offset_times
 
 
 def test_a_recreated_kafka_topic_and_one_with_other_partitions_stop_the_mirror(
-    spark: SparkSession, logs: LogDir, broker: KafkaBroker
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
 ) -> None:
     """Its offsets begin anew; the log's are for ever."""
     broker.create_topic("short", partitions=2)
@@ -129,14 +129,16 @@ def test_a_recreated_kafka_topic_and_one_with_other_partitions_stop_the_mirror(
         _run(spark, logs.create_topic("narrow", partitions=2, config=_COMPACT), _source(broker, "wide"))
 
 
-def test_a_kafka_topic_that_is_not_there_is_named(spark: SparkSession, logs: LogDir, broker: KafkaBroker) -> None:
+def test_a_kafka_topic_that_is_not_there_is_named(spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker) -> None:
     """Before the query starts."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     with pytest.raises(UserError, match=r"Kafka topic nowhere at 127\.0\.0\.1"):
         open_source(spark, _source(broker, "nowhere"), topic.log, now_ms=0)
 
 
-def test_without_mirror_kafka_records_are_hashed_anew_in_kafka_s_order(spark: SparkSession, logs: LogDir, broker: KafkaBroker) -> None:
+def test_without_mirror_kafka_records_are_hashed_anew_in_kafka_s_order(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
+) -> None:
     """Another number of partitions; offsets of our own."""
     broker.create_topic("again", partitions=2)
     broker.produce("again", [Record(number % 2, f"k{number % 2}".encode(), str(number).encode()) for number in range(20)])

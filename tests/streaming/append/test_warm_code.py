@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lastword import LogDir
+from tests.clocks import at
 from tests.pictures import T0
 
 if TYPE_CHECKING:
@@ -27,6 +28,6 @@ def test_an_append_runs_the_classes_of_the_one_before(spark: SparkSession, tmp_p
         rows = [(f"k{at}", "v" * number) for at in range(7 * number + 1)]
         frame = spark.createDataFrame(rows, "key string, value string").coalesce(1)
         before = _compiled(spark)
-        topic.append(frame, now_ms=T0 + number)
+        at(T0 + number, topic).append(frame)
         compiled.append(_compiled(spark) - before)
     assert compiled[-2:] == [0, 0], compiled

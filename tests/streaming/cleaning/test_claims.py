@@ -14,6 +14,7 @@ from lastword import LogDir
 from lastword.compaction.errors import CommitConflict
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.claims import Claims
+from tests.clocks import at
 from tests.pictures import T0, history, rows
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _EAGER = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0, "r
 @pytest.fixture
 def logs(tmp_path: Path) -> LogDir:
     """Return a log.dir whose cleaner claims each round."""
-    found = LogDir(None, str(tmp_path))
+    found = LogDir(str(tmp_path))
     found.cleaner.claims = Claims(claimed_bytes=0)
     return found
 
@@ -36,13 +37,13 @@ def logs(tmp_path: Path) -> LogDir:
 def topic(logs: LogDir) -> Topic:
     """Return a topic with something to clean."""
     found = logs.create_topic("fruit", config=_EAGER)
-    found.append(rows("a=1 a=2"), now_ms=T0)
-    found.roll(now_ms=T0)
+    at(T0, found).append(rows("a=1 a=2"))
+    at(T0, found).roll()
     return found
 
 
 def _other(topic: Topic) -> Topic:
-    return LogDir(None, topic.log.paths.root.rsplit("/", 1)[0]).topic("fruit")
+    return LogDir(topic.log.paths.root.rsplit("/", 1)[0]).topic("fruit")
 
 
 def _claimed(topic: Topic, owner: str, seconds: float) -> None:
@@ -54,20 +55,20 @@ def test_what_another_process_works_on_is_left_alone_until_it_is_done(logs: LogD
     """No round, no retention, no merge; `explain` says why. Then it goes on."""
     other = _other(topic)
     with logs.cleaner.claims.held(topic.log, 1):
-        assert other.clean(T0) == []
-        assert [report.obstacle for report in other.explain(T0)] == ["being cleaned already"]
-        other.delete_records({0: 2}, now_ms=T0)
+        assert at(T0, other).clean() == []
+        assert [report.obstacle for report in at(T0, other).explain()] == ["being cleaned already"]
+        at(T0, other).delete_records({0: 2})
         assert history(other) == []
         assert other.describe().record_count == 2, "the records go when the claim is over"
         with pytest.raises(CommitConflict, match=r"another cleaner .* works on it"), Claims(claimed_bytes=0).held(other.log, 1):
             pass
-    assert other.apply_retention(T0)
+    assert at(T0, other).apply_retention()
     assert other.describe().record_count == 1, "what keeps the log end"
 
 
 def test_a_cleaner_claims_its_own_rounds_and_gives_them_back(logs: LogDir, topic: Topic) -> None:
     """Whether the round succeeds or not."""
-    assert [receipt.removed for receipt in topic.clean(T0)] == [{"superseded": 1}]
+    assert [receipt.removed for receipt in at(T0, topic).clean()] == [{"superseded": 1}]
     claims = [row.details["until_ms"] for row in topic.log.ledger.rows() if row.kind is Kind.CLAIM]
     assert [until > 0 for until in claims] == [True, False]
     with pytest.raises(ZeroDivisionError), logs.cleaner.claims.held(topic.log, 1):
@@ -93,7 +94,7 @@ def test_a_claim_that_is_renewed_goes_on_and_one_that_is_not_ends(logs: LogDir, 
     assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
     time.sleep(0.3)
     assert logs.cleaner.claims.of_another(topic.log.decisions()) is None
-    assert len(topic.clean(T0)) == 1
+    assert len(at(T0, topic).clean()) == 1
 
 
 def test_a_claim_by_a_clock_that_runs_ahead_counts_for_nothing(logs: LogDir, topic: Topic) -> None:
@@ -105,8 +106,8 @@ def test_a_claim_by_a_clock_that_runs_ahead_counts_for_nothing(logs: LogDir, top
 def test_who_asks_by_force_cleans_and_purges_a_claimed_topic(topic: Topic) -> None:
     """A person knows what for; the round works beside the other, without a claim."""
     _claimed(topic, "another.host/1/abc", 60)
-    assert topic.clean(T0) == []
-    assert topic.purge("a", now_ms=T0).records_removed == 2
+    assert at(T0, topic).clean() == []
+    assert at(T0, topic).purge("a").records_removed == 2
 
 
 def test_a_claim_of_another_is_neither_renewed_nor_released(topic: Topic) -> None:
@@ -127,4 +128,4 @@ def test_the_claim_of_a_dead_process_of_this_machine_counts_no_more(logs: LogDir
     assert logs.cleaner.claims.of_another(topic.log.decisions()) is None
     _claimed(topic, f"{socket.gethostname()}/1/abc", 60)
     assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
-    assert topic.clean(T0) == []
+    assert at(T0, topic).clean() == []

@@ -20,6 +20,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from lastword.topics.explanation import partition_reports
+from tests.clocks import at
 from tests.storage.logs import DiskLog
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ class Process:
 
     def __init__(self, folder: Path, *, max_failures: int = 10) -> None:
         """Open the topic of two partitions; create it if it does not exist."""
-        logs = LogDir(None, str(folder))
+        logs = LogDir(str(folder))
         if "fruit" not in logs.topics():
             config = {"cleanup.policy": "compact,delete", "retention.ms": -1, "min.cleanable.dirty.ratio": 0}
-            logs.create_topic("fruit", partitions=2, config=config, now_ms=T0)
+            at(T0, logs).create_topic("fruit", partitions=2, config=config)
         settings, _ = parse_service_config({"log.cleaner.max.failures": max_failures})
         self.log: TopicLog = logs.log("fruit")
         self.disk = DiskLog(self.log.paths.log)

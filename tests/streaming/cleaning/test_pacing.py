@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword.streaming.cleaning.pacing import PacedTurn, Pacing
+from tests.clocks import at
 from tests.pictures import T0, history
 
 if TYPE_CHECKING:
@@ -117,8 +118,8 @@ def topic(spark: SparkSession, logs: LogDir) -> Topic:
     for number in range(3):
         again = F.when(F.col("id") % 2 == 0, F.lit("")).otherwise(F.lit(f"{number}-"))
         value = F.substring(F.sha2(F.concat_ws("-", "id", F.lit(number)), 256), 1, 32)
-        made.append(spark.range(120).select(F.concat(again, "id").alias("key"), value.alias("value")), now_ms=T0)
-        made.roll(now_ms=T0)
+        at(T0, made).append(spark.range(120).select(F.concat(again, "id").alias("key"), value.alias("value")))
+        at(T0, made).roll()
     return made
 
 
@@ -158,7 +159,7 @@ def test_a_round_that_is_paused_between_its_turns_changes_nothing(spark: SparkSe
     assert topic._log_dir.cleaner.clean(topic.log, spark, clock_ms=lambda: T0, pacing=limit) == []  # noqa: SLF001
     assert (len(limit.bytes), topic.log.snapshot().version, history(topic)) == (3, before, rows)
     topic.resume(0)
-    assert sum(one.removed_count for one in topic.clean(T0)) == 120
+    assert sum(one.removed_count for one in at(T0, topic).clean()) == 120
     assert topic.verify().ok
 
 

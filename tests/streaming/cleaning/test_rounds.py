@@ -17,6 +17,7 @@ from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
+from tests.clocks import at
 from tests.pictures import DAY_MS, T0, history, latest, rows
 from tests.waiting import until
 
@@ -36,9 +37,9 @@ def _dirty(spark: SparkSession, topic: Topic, *partitions: int) -> None:
     """Append two closed segments and an active one to each partition."""
     for picture in ("a=1 b=1", "a=2 c=1", "d=1"):
         for partition in partitions:
-            topic.append(rows(picture, partition=partition, timestamp_ms=T0), now_ms=T0)
+            at(T0, topic).append(rows(picture, partition=partition, timestamp_ms=T0))
         if picture != "d=1":
-            topic.roll(now_ms=T0)
+            at(T0, topic).roll()
 
 
 def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,7 @@ def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, 
         written(log, receipts)
 
     monkeypatch.setattr(cleaning, "write_receipts", failing)
-    topic.clean(T0)
+    at(T0, topic).clean()
     for partition in (0, 1):
         assert history(topic, partition) == ["1 b=1", "2 a=2", "3 c=1", "4 d=1"]
     assert sorted((one.partition, one.end_offset) for one in topic.receipts()) == [(0, 4), (1, 4)]
@@ -80,7 +81,7 @@ def test_who_looks_back_between_a_swap_and_its_receipt_does_not_make_it_two(
         written(log, receipts)
 
     monkeypatch.setattr(cleaning, "write_receipts", looked_at)
-    done = topic.clean(T0)
+    done = at(T0, topic).clean()
     assert topic.receipts() == done
 
 
@@ -96,10 +97,10 @@ def test_no_round_begins_after_the_cleaner_was_told_to_stop(spark: SparkSession,
 
     monkeypatch.setattr(Cleaning, "run", one_at_a_time)
     monkeypatch.setattr("lastword.streaming.cleaning.cleaner.map_entries", lambda _: 4)
-    [receipt] = topic.clean(T0)
+    [receipt] = at(T0, topic).clean()
     assert (receipt.partition, history(topic, 0)) == (0, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
     assert [len(history(topic, partition)) for partition in (1, 2)] == [5, 5]
-    assert topic.clean(T0) == []
+    assert at(T0, topic).clean() == []
 
 
 def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(
@@ -115,14 +116,14 @@ def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(
         with lock:  # each partition comes here, in a thread of its own
             if point is CrashPoint.CLEANING_PLANNED and not pauses:
                 pauses.append(0)
-                topic.pause(0, now_ms=T0)
+                at(T0, topic).pause(0)
 
     with monkeypatch.context() as patch:
         patch.setattr(crash_points, "reached", paused)
-        assert [(one.partition, one.end_offset) for one in topic.clean(T0)] == [(1, 4)]
+        assert [(one.partition, one.end_offset) for one in at(T0, topic).clean()] == [(1, 4)]
     assert (len(history(topic, 0)), history(topic, 1)) == (5, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
-    topic.resume(0, now_ms=T0)
-    assert [(one.partition, one.end_offset) for one in topic.clean(T0)] == [(0, 4)]
+    at(T0, topic).resume(0)
+    assert [(one.partition, one.end_offset) for one in at(T0, topic).clean()] == [(0, 4)]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
     ```
     """
     topic = logs.create_topic("late", config=_EAGER)
-    topic.append(rows("a=1 b=∅", timestamp_ms=T0), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(rows("a=1 b=∅", timestamp_ms=T0))
+    at(T0, topic).roll()
     cleaner = logs.cleaner
     asked, now_ms = threading.Event(), [T0]
 
@@ -165,8 +166,8 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
         assert asked.wait(60)
         time.sleep(0.3)
         assert not cleaner.locks.works_on(topic.log)
-        topic.append(rows("a=3 c=1", timestamp_ms=T0), now_ms=T0)
-        topic.roll(now_ms=T0)
+        at(T0, topic).append(rows("a=3 c=1", timestamp_ms=T0))
+        at(T0, topic).roll()
         now_ms[0] = T0 + DAY_MS
     waiting.join(60)
     assert [(one.end_offset, one.now_ms) for one in done] == [(4, T0 + DAY_MS)]
@@ -206,7 +207,7 @@ def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSess
 
     monkeypatch.setattr(Cleaning, "run", held)
     done: list[Any] = []
-    cleaning_it = threading.Thread(target=lambda: done.append(topic.clean(T0)))
+    cleaning_it = threading.Thread(target=lambda: done.append(at(T0, topic).clean()))
     deleting = threading.Thread(target=logs.delete_topic, args=("doomed",))
     cleaning_it.start()
     assert begun.wait(60)
@@ -220,7 +221,7 @@ def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSess
     again = logs.create_topic("doomed", config=_EAGER)
     assert again.log.decisions().cleaning_failures() == {}
     _dirty(spark, again, 0)
-    assert len(again.clean(T0)) == 1
+    assert len(at(T0, again).clean()) == 1
 
 
 @pytest.fixture
@@ -260,13 +261,13 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     logs.create_topic("a-clean", config=_EAGER)
     half = logs.create_topic("b-half", config=_EAGER)
     _dirty(spark, half, 0)
-    half.clean(T0)
-    half.append(rows("a=3", timestamp_ms=T0), now_ms=T0)
-    half.roll(now_ms=T0)
+    at(T0, half).clean()
+    at(T0, half).append(rows("a=3", timestamp_ms=T0))
+    at(T0, half).roll()
     _dirty(spark, logs.create_topic("c-dirty", config=_EAGER), 0)
     overdue = logs.create_topic("d-overdue", config={**_EAGER, "min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": 1})
-    overdue.append(rows("a=1 a=2", timestamp_ms=T0 - 10), now_ms=T0 - 10)
-    overdue.roll(now_ms=T0 - 10)
+    at(T0 - 10, overdue).append(rows("a=1 a=2", timestamp_ms=T0 - 10))
+    at(T0 - 10, overdue).roll()
     seen = _noted(monkeypatch, lambda _: None)
     scheduler.tick()
     assert seen[:4] == ["d-overdue", "c-dirty", "b-half", "a-clean"]
@@ -274,8 +275,8 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     assert history(overdue) == ["1 a=2"]
 
     _dirty(spark, half, 0)
-    overdue.append(rows("a=3 a=4", timestamp_ms=T0 - 10), now_ms=T0 - 10)
-    overdue.roll(now_ms=T0 - 10)
+    at(T0 - 10, overdue).append(rows("a=3 a=4", timestamp_ms=T0 - 10))
+    at(T0 - 10, overdue).roll()
     seen.clear()
     scheduler.tick()
     assert seen[:2] == ["d-overdue", "b-half"]
@@ -292,9 +293,9 @@ def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_ta
     ended = threading.Event()
 
     def clean(_name: str) -> list[CleaningReceipt]:
-        other.append(rows("old=1", timestamp_ms=T0), now_ms=T0)
-        other.roll(now_ms=T0)
-        other.transaction("loader", now_ms=T0).append(rows("lime=1", timestamp_ms=T0), now_ms=T0)
+        at(T0, other).append(rows("old=1", timestamp_ms=T0))
+        at(T0, other).roll()
+        at(T0, at(T0, other).transaction("loader")).append(rows("lime=1", timestamp_ms=T0))
         now_ms[0] = T0 + DAY_MS
         until(lambda: not other.open_transactions() and "0 old=1" not in history(other))
         ended.set()
@@ -313,8 +314,8 @@ def test_a_reset_checkpoint_is_told_once(
     for name, policy in (("told", "compact"), ("usual", "compact,delete")):
         topic = logs.create_topic(name, config={"cleanup.policy": policy, "min.cleanable.dirty.ratio": 0.1, "retention.ms": -1})
         _dirty(spark, topic, 0)
-        topic.clean(T0)
-        topic.delete_records({0: -1}, now_ms=T0)
+        at(T0, topic).clean()
+        at(T0, topic).delete_records({0: -1})
         topic.alter_config({"cleanup.policy": policy, "min.cleanable.dirty.ratio": 1, "retention.ms": -1})
     caplog.clear()
     for _ in range(3):
@@ -331,7 +332,7 @@ def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
     busy, other = logs.create_topic("busy", config=_EAGER), logs.create_topic("other", config=_EAGER)
     _dirty(spark, busy, 0)
     _dirty(spark, other, 0)
-    [receipt] = busy.clean(T0)
+    [receipt] = at(T0, busy).clean()
     seconds = [0.0]
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
 

@@ -13,6 +13,7 @@ import lastword.streaming.cleaning.scheduler
 from lastword.compaction.config.topic_config import parse_service_config
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler, _Due
+from tests.clocks import at
 from tests.pictures import DAY_MS, T0, history, rows
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_
     picture = rows("a=1", timestamp_ms=T0)
     for _ in range(2):
         for _ in range(2):
-            topic.append(picture, now_ms=T0)
-        topic.roll(now_ms=T0)
+            at(T0, topic).append(picture)
+        at(T0, topic).roll()
     topic.alter_config({"cleanup.policy": "delete", "retention.ms": -1, "segment.bytes": "1KiB"})
     assert _slices(topic) == [2, 2]
     scheduler, merged, merge = _tending(spark, topic), [], Cleaner.merge
@@ -99,8 +100,8 @@ def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_
 def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: LogDir) -> None:
     """Merges of a backlog follow one another; each time they left no partition for retention, which then waited for its next interval."""
     topic = logs.create_topic("backlog", config={"cleanup.policy": "delete", "retention.ms": 1})
-    topic.append(rows("a=1"), now_ms=T0 - DAY_MS)
-    topic.roll(now_ms=T0 - DAY_MS)
+    at(T0 - DAY_MS, topic).append(rows("a=1"))
+    at(T0 - DAY_MS, topic).roll()
     scheduler = _tending(spark, topic)
     with scheduler.cleaner.locks.in_progress(topic.log, [0]):  # a merge
         scheduler.tick()
@@ -130,8 +131,8 @@ def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(
 def test_a_changed_setting_of_a_topic_takes_effect_at_the_next_tick(spark: SparkSession, logs: LogDir) -> None:
     """A lower ratio cleans, a policy with delete deletes; the service is not started again."""
     topic = logs.create_topic("changed", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    topic.append(rows("a=1 a=2 b=1", timestamp_ms=T0 - DAY_MS), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(rows("a=1 a=2 b=1", timestamp_ms=T0 - DAY_MS))
+    at(T0, topic).roll()
     scheduler = _tending(spark, topic)
     scheduler.tick()
     assert history(topic) == ["0 a=1", "1 a=2", "2 b=1"]
@@ -159,7 +160,7 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
     scheduler = _tending(spark, topic)
     found = []
     for _ in range(7):
-        topic.append(rows("a=1"), now_ms=T0)
+        at(T0, topic).append(rows("a=1"))
         scheduler.tick()
         found.append(_checkpoints(topic))
     assert found == [[], [], [3], [3], [3], [3, 6], [3, 6]]
@@ -169,7 +170,7 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
     assert _checkpoints(topic) == [3, 6]
     later._due[topic.log.paths.root].checkpoint_version = 100  # noqa: SLF001  of a topic that was deleted
     for _ in range(2):
-        topic.append(rows("a=1"), now_ms=T0)
+        at(T0, topic).append(rows("a=1"))
     later.tick()
     assert _checkpoints(topic) == [3, 6, 9]
     assert DeltaTable(topic.log.paths.log).version() == 9
@@ -180,7 +181,7 @@ def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSessio
     """Else it would be written into the folder of the next topic of that name. One that another thread works on gets its own later."""
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 1)
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    topic.append(rows("a=1"), now_ms=T0)
+    at(T0, topic).append(rows("a=1"))
     scheduler, found = _tending(spark, topic), list[bool]()
 
     def written(log: TopicLog) -> int:
@@ -213,11 +214,11 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure_and_tried_again_after_
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "create_checkpoint", without_space)
         for _ in range(3):
-            topic.append(rows("a=1"), now_ms=T0)
+            at(T0, topic).append(rows("a=1"))
             scheduler.tick()
             failures.append(scheduler.counts.failures)
     assert failures == [0, 1, 1]
     assert scheduler.counts.last_failure == "no space left on device"
-    topic.append(rows("a=1"), now_ms=T0)
+    at(T0, topic).append(rows("a=1"))
     scheduler.tick()
     assert (_checkpoints(topic), scheduler.counts.failures) == ([4], 1)

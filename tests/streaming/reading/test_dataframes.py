@@ -12,29 +12,29 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from lastword import arrow
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
-from tests.pictures import HOUR_MS, T0, rows, text, vacuum
+from tests.clocks import at
+from tests.pictures import HOUR_MS, T0, by_arrow, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
 
 _COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1h"}
 
 
 @pytest.fixture
-def topic(logs: LogDir) -> Topic:
+def topic(logs: LogDir[SparkTopic]) -> SparkTopic:
     """Return a compacted topic of one partition whose cleaner waits for nothing."""
-    return logs.create_topic("fruit-prices", config=_COMPACT, now_ms=T0)
+    return at(T0, logs).create_topic("fruit-prices", config=_COMPACT)
 
 
-def append(topic: Topic, spark: SparkSession, picture: str, *, roll: bool = True) -> None:
+def append(topic: SparkTopic, spark: SparkSession, picture: str, *, roll: bool = True) -> None:
     """Append what a picture draws, and close the segment."""
-    topic.append(rows(picture), now_ms=T0)
+    at(T0, topic).append(rows(picture))
     if roll:
-        topic.roll(now_ms=T0)
+        at(T0, topic).roll()
 
 
 def words(table: DataFrame) -> str:
@@ -42,7 +42,7 @@ def words(table: DataFrame) -> str:
     return " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in table.collect()))
 
 
-def test_the_past_is_asked_by_version_moment_or_offsets_before_and_after_cleaning(topic: Topic, spark: SparkSession) -> None:
+def test_the_past_is_asked_by_version_moment_or_offsets_before_and_after_cleaning(topic: SparkTopic, spark: SparkSession) -> None:
     """As of an offset vector the answer comes from the newest table version that cleaning has not spoilt for it."""
     append(topic, spark, "a=1 b=1 a=2")
     version = topic.log.snapshot().version
@@ -53,32 +53,32 @@ def test_the_past_is_asked_by_version_moment_or_offsets_before_and_after_cleanin
     asked: list[Any] = [{0: 3}, version, moment, moment.isoformat(), {0: 5}, {0: 1}, {0: 7}, None]
     right = ["a=2 b=1", "a=2 b=1", "a=2 b=1", "a=2 b=1", "a=2 c=1", "a=1", "a=3 c=1 d=1", "a=3 c=1 d=1"]
     assert [words_as_of(topic, one) for one in asked] == right
-    topic.clean(now_ms=T0)
+    at(T0, topic).clean()
     assert [words_as_of(topic, one) for one in asked] == right
-    topic.clean(now_ms=T0 + HOUR_MS)
+    at(T0 + HOUR_MS, topic).clean()
     assert [words_as_of(topic, one) for one in asked] == right
     assert topic.records(as_of=version).count() == 3
 
 
-def test_partitions_of_different_versions_are_read_in_their_order(logs: LogDir, spark: SparkSession) -> None:
+def test_partitions_of_different_versions_are_read_in_their_order(logs: LogDir[SparkTopic], spark: SparkSession) -> None:
     """One of them was cleaned past the vector, so an older version answers for it."""
     topic = logs.create_topic("many", partitions=3, config=_COMPACT)
     for value in (1, 2):
         for partition in range(3):
-            topic.append(rows(f"a={value} b={value}", partition=partition), now_ms=T0)
-    topic.roll(1, now_ms=T0)
-    topic.clean(now_ms=T0)
-    found = arrow.latest(topic.log.paths.root, as_of=[4, 3, 4])
+            at(T0, topic).append(rows(f"a={value} b={value}", partition=partition))
+    at(T0, topic).roll(1)
+    at(T0, topic).clean()
+    found = by_arrow(topic).latest(as_of=[4, 3, 4])
     assert found.column("partition").to_pylist() == [0, 0, 1, 1, 2, 2]
     assert words(topic.latest(as_of=[4, 3, 4])) == "a=2 a=2 a=2 b=1 b=2 b=2"
 
 
-def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, spark: SparkSession) -> None:
+def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: SparkTopic, spark: SparkSession) -> None:
     """Cleaning has passed the point, and VACUUM has taken the files; or the records were deleted; or the point never was."""
     append(topic, spark, "a=1 b=1 a=2")
     append(topic, spark, "a=3", roll=False)
     version = topic.log.snapshot().version
-    topic.clean(now_ms=T0)
+    at(T0, topic).clean()
     vacuum(topic, spark)
 
     _refused(topic, {0: 2}, HistoryCleaned, r"as_of offsets \{0: 2\}: cleaning has passed that point, and VACUUM took 1 of the")
@@ -88,15 +88,15 @@ def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: Topic, 
     _refused(topic, 99, UserError, r"as_of = 99: allowed are the table versions 0 to")
     _refused(topic, datetime.now(timezone.utc) - timedelta(days=1), HistoryCleaned, "the history of the log begins at")
     _refused(topic, "noon", UserError, r"as_of = 'noon': allowed is a table version, a datetime")
-    topic.delete_records({0: 3}, now_ms=T0)
+    at(T0, topic).delete_records({0: 3})
     _refused(topic, {0: 2}, HistoryCleaned, r"partition 0: as_of offset 2 was deleted; the log starts at 3")
 
 
-def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: Topic, spark: SparkSession) -> None:
+def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: SparkTopic, spark: SparkSession) -> None:
     """Nobody has looked back yet: a section that is dirty again must not be taken for clean."""
     append(topic, spark, "a=1 b=1 a=2")
     version = topic.log.snapshot().version
-    topic.clean(now_ms=T0)
+    at(T0, topic).clean()
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     assert words(topic.latest()) == "a=2 b=1"
     append(topic, spark, "a=3")
@@ -104,10 +104,10 @@ def test_a_cleaning_that_a_restore_took_back_counts_at_once(topic: Topic, spark:
     assert words_as_of(topic, {0: 2}) == "a=1 b=1"
 
 
-def test_the_clean_section_is_not_shuffled(topic: Topic, spark: SparkSession) -> None:
+def test_the_clean_section_is_not_shuffled(topic: SparkTopic, spark: SparkSession) -> None:
     """A clean log is one scan; a small dirty section is sent to it."""
     append(topic, spark, "a=1 b=1 a=2")
-    topic.clean(now_ms=T0)
+    at(T0, topic).clean()
     plan = _plan(topic.latest())
     assert ("Exchange" in plan, "Aggregate" in plan, "Join" in plan) == (False, False, False)
 
@@ -117,11 +117,11 @@ def test_the_clean_section_is_not_shuffled(topic: Topic, spark: SparkSession) ->
     assert words(topic.latest()) == "a=2 b=2"
 
 
-def test_partitions_and_keys_narrow_what_is_read(logs: LogDir, spark: SparkSession) -> None:
+def test_partitions_and_keys_narrow_what_is_read(logs: LogDir[SparkTopic], spark: SparkSession) -> None:
     """They reach the scan: Delta partitions are pruned, keys are looked for in Parquet's statistics."""
-    topic = logs.create_topic("two", partitions=2, config=_COMPACT, now_ms=T0)
-    topic.append(rows("a=1 b=1", partition=0), now_ms=T0)
-    topic.append(rows("a=2 c=1", partition=1), now_ms=T0)
+    topic = at(T0, logs).create_topic("two", partitions=2, config=_COMPACT)
+    at(T0, topic).append(rows("a=1 b=1", partition=0))
+    at(T0, topic).append(rows("a=2 c=1", partition=1))
     assert words(topic.latest(partitions=[1])) == "a=2 c=1"
     assert words(topic.latest(keys=["a", b"b"])) == "a=1 a=2 b=1"
     assert words(topic.latest(partitions=[0], keys=["a"])) == "a=1"
@@ -130,14 +130,14 @@ def test_partitions_and_keys_narrow_what_is_read(logs: LogDir, spark: SparkSessi
         topic.latest(partitions=[2])
 
 
-def test_values_are_decoded_on_demand(topic: Topic, spark: SparkSession) -> None:
+def test_values_are_decoded_on_demand(topic: SparkTopic, spark: SparkSession) -> None:
     """JSON with and without a schema, Avro, text; what does not parse ends the read or is null."""
-    topic.append(spark.createDataFrame([("a", '{"price": 3}'), ("b", None)], "key string, value string"), now_ms=T0)
+    at(T0, topic).append(spark.createDataFrame([("a", '{"price": 3}'), ("b", None)], "key string, value string"))
     assert topic.latest(value_format="json", schema="price int").select("value.price").collect() == [(3,)]
     assert topic.latest(value_format="json").selectExpr("variant_get(value, '$.price', 'int')").collect() == [(3,)]
     assert topic.latest(value_format="utf8").select("value").collect() == [('{"price": 3}',)]
 
-    topic.append(spark.createDataFrame([("a", "three")], "key string, value string"), now_ms=T0)
+    at(T0, topic).append(spark.createDataFrame([("a", "three")], "key string, value string"))
     with pytest.raises((PySparkException, Py4JJavaError), match="Malformed records are detected"):
         topic.latest(value_format="json", schema="price int").collect()
     assert topic.latest(value_format="json", schema="price int", mode="PERMISSIVE").select("value.price").collect() == [(None,)]
@@ -146,7 +146,7 @@ def test_values_are_decoded_on_demand(topic: Topic, spark: SparkSession) -> None
     written = spark.range(1).select(
         F.lit("a").alias("key"), F.call_function("to_avro", F.struct(F.lit(7).alias("price")), F.lit(avro)).alias("value")
     )
-    topic.append(written, now_ms=T0)
+    at(T0, topic).append(written)
     assert topic.latest(value_format="avro", schema=avro).select("value.price").collect() == [(7,)]
 
 
@@ -162,13 +162,13 @@ def test_values_are_decoded_on_demand(topic: Topic, spark: SparkSession) -> None
         ({"isolation": "snapshot"}, r"isolation 'snapshot': allowed is read_committed or read_uncommitted"),
     ],
 )
-def test_what_cannot_be_is_named_with_what_is_allowed(topic: Topic, given: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_is_named_with_what_is_allowed(topic: SparkTopic, given: dict[str, Any], told: str) -> None:
     """Before anything is read."""
     with pytest.raises(UserError, match=told):
         topic.latest(**given)
 
 
-def test_changes_carry_the_values_from_before(topic: Topic, spark: SparkSession) -> None:
+def test_changes_carry_the_values_from_before(topic: SparkTopic, spark: SparkSession) -> None:
     """Insert, update, delete, and the insert after a delete; a tombstone for a key that is not there is no change."""
     append(topic, spark, "a=1 b=1")
     append(topic, spark, "a=2 b=∅ c=1 x=∅ a=3 b=2", roll=False)
@@ -183,17 +183,17 @@ def test_changes_carry_the_values_from_before(topic: Topic, spark: SparkSession)
     assert told(topic, {0: 0}, {0: 8}, net=True) == ["4 c=1 insert", "6 a=3 insert", "7 b=2 insert"]
     assert told(topic, {0: 2}, {0: 4}, net=True) == ["1 b=1 delete", "2 a=1 update_before", "2 a=2 update_after"]
 
-    topic.roll(now_ms=T0)
-    topic.clean(now_ms=T0)
+    at(T0, topic).roll()
+    at(T0, topic).clean()
     assert told(topic, {0: 2}, {0: 8}) == every
     assert told(topic, {0: 2}, {0: 8}, net=True) == net
 
 
-def test_changes_that_cleaning_took_are_refused(topic: Topic, spark: SparkSession) -> None:
+def test_changes_that_cleaning_took_are_refused(topic: SparkTopic, spark: SparkSession) -> None:
     """Every change needs every record; net changes need both ends, and get them as long as the old files are there."""
     append(topic, spark, "a=1 b=1")
     append(topic, spark, "a=2 a=3")
-    topic.clean(now_ms=T0)
+    at(T0, topic).clean()
     append(topic, spark, "b=2")
     with pytest.raises(
         HistoryCleaned, match=r"changes to offsets \{0: 5\}: they were appended after records from offset 2 on had been cleaned"
@@ -209,30 +209,30 @@ def test_changes_that_cleaning_took_are_refused(topic: Topic, spark: SparkSessio
         topic.changes({0: 5}, {0: 4})
 
 
-def told(topic: Topic, begin: dict[int, int], end: dict[int, int], *, net: bool = False) -> list[str]:
+def told(topic: SparkTopic, begin: dict[int, int], end: dict[int, int], *, net: bool = False) -> list[str]:
     """Return changes as `offset key=value change_type`, in the order of the log; Spark and Arrow say the same."""
     found = topic.changes(begin, end, net=net).orderBy("offset", F.col("change_type") != "update_before")
-    by_arrow = arrow.changes(topic.log.paths.root, begin, end, net=net)
+    arrow = by_arrow(topic).changes(begin, end, net=net)
     columns = ["offset", "key", "value", "headers", "change_type", "partition"]
-    assert by_arrow.select(columns).to_pylist() == found.toArrow().select(columns).to_pylist()
-    rows = by_arrow.to_pylist()
+    assert arrow.select(columns).to_pylist() == found.toArrow().select(columns).to_pylist()
+    rows = arrow.to_pylist()
     return [f"{row['offset']} {text(row['key'])}={text(row['value'])} {row['change_type']}" for row in rows]
 
 
-def words_as_of(topic: Topic, as_of: Any) -> str:
+def words_as_of(topic: SparkTopic, as_of: Any) -> str:
     """Return the last words of the past as a picture; Spark and Arrow say the same."""
-    by_arrow = arrow.latest(topic.log.paths.root, as_of=as_of).to_pylist()
+    arrow = by_arrow(topic).latest(as_of=as_of).to_pylist()
     found = words(topic.latest(as_of=as_of))
-    assert " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in by_arrow)) == found
+    assert " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in arrow)) == found
     return found
 
 
-def _refused(topic: Topic, as_of: Any, error: type[UserError], message: str) -> None:
+def _refused(topic: SparkTopic, as_of: Any, error: type[UserError], message: str) -> None:
     """See that Spark and Arrow refuse a question about the past with the same message."""
     with pytest.raises(error, match=message):
         topic.latest(as_of=as_of)
     with pytest.raises(error, match=message):
-        arrow.latest(topic.log.paths.root, as_of=as_of)
+        by_arrow(topic).latest(as_of=as_of)
 
 
 def _plan(table: DataFrame) -> str:

@@ -13,6 +13,7 @@ from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.streaming.reading import target
 from lastword.streaming.reading.target import Target
+from tests.clocks import at
 from tests.pictures import T0, rows, text
 
 if TYPE_CHECKING:
@@ -20,26 +21,26 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
     from lastword.compaction.read_positions import Position
 
 _ONCE = {"availableNow": True}
 
 
 @pytest.fixture
-def topic(logs: LogDir) -> Topic:
+def topic(logs: LogDir[SparkTopic]) -> SparkTopic:
     """Return a compacted topic of two partitions whose cleaner waits for nothing."""
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1h"}
-    return logs.create_topic("fruit-prices", partitions=2, config=config, now_ms=T0)
+    return at(T0, logs).create_topic("fruit-prices", partitions=2, config=config)
 
 
-def append(topic: Topic, spark: SparkSession, picture: str) -> None:
+def append(topic: SparkTopic, spark: SparkSession, picture: str) -> None:
     """Append what a picture draws to partition 0, and close the segment."""
-    topic.append(rows(picture, partition=0), now_ms=T0)
-    topic.roll(now_ms=T0)
+    at(T0, topic).append(rows(picture, partition=0))
+    at(T0, topic).roll()
 
 
-def catch_up(topic: Topic, location: str | Path, **options: Any) -> None:
+def catch_up(topic: SparkTopic, location: str | Path, **options: Any) -> None:
     """Materialise all that there is, and stop."""
     topic.materialize(str(location), trigger=_ONCE, **options).awaitTermination()
 
@@ -50,7 +51,7 @@ def words(spark: SparkSession, location: str | Path) -> str:
     return " ".join(sorted(f"{text(row['key'])}={text(row['value'])}" for row in found))
 
 
-def is_right(topic: Topic, spark: SparkSession, location: str | Path) -> None:
+def is_right(topic: SparkTopic, spark: SparkSession, location: str | Path) -> None:
     """Check a target against the log at the position that stands in it, row by row."""
     standing = Target(str(location), topic_id=topic.log.decisions().topic_id).standing()
     assert standing is not None
@@ -65,7 +66,7 @@ def is_right(topic: Topic, spark: SparkSession, location: str | Path) -> None:
 
 @pytest.mark.parametrize("share", [0, 10**9], ids=["by MERGE", "written anew"])
 def test_a_target_follows_the_log_over_restarts_and_cleaning(
-    topic: Topic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
+    topic: SparkTopic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
 ) -> None:
     """Bootstrap, then updates, inserts and deletes; a word that comes back; nothing new is no commit."""
     monkeypatch.setattr(target, "_REWRITE_SHARE", share)
@@ -78,7 +79,7 @@ def test_a_target_follows_the_log_over_restarts_and_cleaning(
     assert words(spark, tmp_path / "target") == "grape=3 kiwi=2"
     is_right(topic, spark, tmp_path / "target")
 
-    topic.clean(now_ms=T0)
+    at(T0, topic).clean()
     append(topic, spark, "lime=9")
     catch_up(topic, tmp_path / "target")
     catch_up(topic, tmp_path / "target")
@@ -86,13 +87,13 @@ def test_a_target_follows_the_log_over_restarts_and_cleaning(
     assert len(_steps(topic, tmp_path / "target")) == 3
 
 
-def test_columns_are_typed_by_a_schema(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_are_typed_by_a_schema(topic: SparkTopic, spark: SparkSession, tmp_path: Path) -> None:
     """The fields of the value beside columns with an underscore; keys as text; a tombstone deletes."""
     typed = {"key_format": "utf8", "value_format": "json", "schema": "price int, key string"}
-    topic.append(_json(spark, [("a", 1), ("b", 2)]), now_ms=T0)
+    at(T0, topic).append(_json(spark, [("a", 1), ("b", 2)]))
     catch_up(topic, tmp_path / "target", **typed)
-    topic.append(_json(spark, [("a", 3), ("c", 4)]), now_ms=T0)
-    topic.append(rows("b=∅"), now_ms=T0)
+    at(T0, topic).append(_json(spark, [("a", 3), ("c", 4)]))
+    at(T0, topic).append(rows("b=∅"))
     catch_up(topic, tmp_path / "target", **typed)
     table = spark.read.format("delta").load(str(tmp_path / "target"))
     assert table.columns == ["_partition", "_key", "_offset", "_timestamp", "_headers", "price", "key"]
@@ -101,10 +102,10 @@ def test_columns_are_typed_by_a_schema(topic: Topic, spark: SparkSession, tmp_pa
         catch_up(topic, tmp_path / "other", value_format="json", schema="_key string")
 
 
-def test_history_keeps_every_word_and_when_it_held(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+def test_history_keeps_every_word_and_when_it_held(topic: SparkTopic, spark: SparkSession, tmp_path: Path) -> None:
     """SCD type 2: a word holds from its record to the next of its key, over micro-batches; a tombstone ends it."""
     for step, picture in enumerate(("a=1 b=1", "a=2 a=3 c=1 b=∅", "a=∅ b=5")):
-        topic.append(rows(picture, partition=0, timestamp_ms=T0 + 1000 * step), now_ms=T0)
+        at(T0, topic).append(rows(picture, partition=0, timestamp_ms=T0 + 1000 * step))
         catch_up(topic, tmp_path / "target", history=True)
     table = spark.read.format("delta").load(str(tmp_path / "target"))
     seconds = [F.expr(f"(unix_millis({name}) - {T0}) DIV 1000") for name in ("_valid_from", "_valid_to")]
@@ -124,7 +125,7 @@ _POINTS = [CrashPoint.TARGET_PLANNED, CrashPoint.TARGET_MADE, CrashPoint.STEP_PL
 
 @pytest.mark.parametrize("point", _POINTS, ids=lambda point: point.name)
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
-    topic: Topic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+    topic: SparkTopic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:
     """Crash in the bootstrap or in a step, start again: the target is right at every moment that there is one."""
     append(topic, spark, "a=1 b=1")
@@ -149,7 +150,7 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
     assert "d=1" in words(spark, tmp_path / "target")
 
 
-def test_a_second_writer_cannot_take_the_same_step(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_writer_cannot_take_the_same_step(topic: SparkTopic, spark: SparkSession, tmp_path: Path) -> None:
     """Both come from the same position; one of them is refused, and the target has the step once."""
     append(topic, spark, "a=1")
     catch_up(topic, tmp_path / "target")
@@ -164,12 +165,12 @@ def test_a_second_writer_cannot_take_the_same_step(topic: Topic, spark: SparkSes
     is_right(topic, spark, tmp_path / "target")
 
 
-def test_a_rebuild_takes_the_place_of_a_target_that_was_overtaken(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_rebuild_takes_the_place_of_a_target_that_was_overtaken(topic: SparkTopic, spark: SparkSession, tmp_path: Path) -> None:
     """Records were deleted before the target had them: the query ends and says so; the rebuild is right again, in one commit."""
     append(topic, spark, "a=1")
     catch_up(topic, tmp_path / "target")
     append(topic, spark, "b=1 c=1")
-    topic.delete_records({0: 2}, now_ms=T0)
+    at(T0, topic).delete_records({0: 2})
     with pytest.raises(StreamingQueryException, match="the records 1 to 1 were deleted; the log starts at 2"):
         catch_up(topic, tmp_path / "target")
     catch_up(topic, tmp_path / "target", rebuild=True)
@@ -177,7 +178,9 @@ def test_a_rebuild_takes_the_place_of_a_target_that_was_overtaken(topic: Topic, 
     is_right(topic, spark, tmp_path / "target")
 
 
-def test_what_is_no_target_of_the_topic_is_refused(topic: Topic, logs: LogDir, spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_no_target_of_the_topic_is_refused(
+    topic: SparkTopic, logs: LogDir[SparkTopic], spark: SparkSession, tmp_path: Path
+) -> None:
     """Another table, another topic's target, one with history: nothing of them is touched."""
     spark.range(3).write.format("delta").save(str(tmp_path / "theirs"))
     with pytest.raises(UserError, match="this topic was not materialised into it"):
@@ -192,7 +195,9 @@ def test_what_is_no_target_of_the_topic_is_refused(topic: Topic, logs: LogDir, s
     assert spark.read.format("delta").load(str(tmp_path / "theirs")).count() == 3
 
 
-def test_a_sink_of_ones_own_gets_each_key_once_a_micro_batch_with_the_position(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sink_of_ones_own_gets_each_key_once_a_micro_batch_with_the_position(
+    topic: SparkTopic, spark: SparkSession, tmp_path: Path
+) -> None:
     """From the log start on; tombstones as rows that do not live; its progress is in the query checkpoint."""
     given: list[tuple[list[str], tuple[int, ...]]] = []
 
@@ -216,21 +221,21 @@ def _json(spark: SparkSession, prices: list[tuple[str, int]]) -> DataFrame:
     return frame.select("key", F.to_json(F.struct("price", F.col("key"))).alias("value"))
 
 
-def _steps(topic: Topic, location: Path) -> range:
+def _steps(topic: SparkTopic, location: Path) -> range:
     standing = Target(str(location), topic_id=topic.log.decisions().topic_id).standing()
     assert standing is not None
     return range(standing.steps + 1)
 
 
 def test_a_target_is_exact_at_every_step_also_where_the_log_was_cleaned_behind_it(
-    topic: Topic, spark: SparkSession, tmp_path: Path
+    topic: SparkTopic, spark: SparkSession, tmp_path: Path
 ) -> None:
     """The record that supersedes one of a small step lies behind the step, and cleaning took the older one: no step ends in between."""
     append(topic, spark, "a=1 b=1")
     catch_up(topic, tmp_path / "target")
     append(topic, spark, "a=2 b=2 a=3 c=1 b=∅")
-    topic.append(rows("d=1", partition=0), now_ms=T0)
-    topic.clean(now_ms=T0)
+    at(T0, topic).append(rows("d=1", partition=0))
+    at(T0, topic).clean()
     seen: list[str] = []
 
     def watch(point: CrashPoint) -> None:

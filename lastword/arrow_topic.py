@@ -1,0 +1,261 @@
+"""A topic of `LogDir("data")`: no Spark and no JVM; reads return Arrow tables, and `scan_*` Polars lazy frames.
+
+```python
+topic = LogDir("data").topic("fruit-prices")
+topic.latest().to_pandas()                           # the same rows as SparkTopic.latest()
+topic.scan_latest().filter(...).collect()            # lazy: only the columns and files that the answer needs
+words = topic.bootstrap()                            # and go on from words.position
+```
+
+Reads need no more than permission to read. `isolation` is Kafka's isolation.level: `read_committed` shows nothing at or past the last
+stable offset and nothing of an aborted transaction. Rules: docs/semantics.md#1.2, docs/semantics.md#A.2, docs/semantics.md#A.11,
+docs/semantics.md#A.42.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+from polars.exceptions import PolarsError
+
+from lastword.compaction.errors import HistoryCleaned
+from lastword.compaction.read_positions import Position, parse_offsets
+from lastword.storage.append.dead_letters import read_dead_letters
+from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
+from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
+from lastword.storage.reading.arrow_view import ArrowLog, arrow_view
+from lastword.storage.reading.time_travel import vector_of, views_as_of
+from lastword.storage.reading.view import LATEST_COLUMNS
+from lastword.topic import AsOf, Offsets, StartingOffsets, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import polars as pl
+
+    from lastword.storage.reading.arrow_view import ArrowView
+
+T = TypeVar("T")
+_ATTEMPTS: Final = 5
+
+
+class ArrowBootstrap(NamedTuple):
+    """The last words at one table version, and the position from which a reader goes on there, as `SparkTopic.tail` takes it."""
+
+    rows: pa.Table
+    position: Position
+
+
+class ArrowTopic(Topic):
+    """A topic whose rows are Arrow tables. Make one with `create_topic` or `topic` of `LogDir("data")`."""
+
+    def latest(
+        self,
+        *,
+        isolation: str = "read_committed",
+        as_of: AsOf | None = None,
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return the last record of every (partition, key) that is not a tombstone, by partition and offset.
+
+        Columns: partition int32, key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC],
+        offset int64; or the `columns` of the log that are named. Only of some `partitions` or `keys` (strings are UTF-8) when they are
+        given. Keyless records have no last word. `as_of` asks the past: a table version, a moment (datetime or ISO 8601 text, by the time
+        of the Delta commits), or an offset vector {partition: offset}, which shows what the records below those offsets said. Raises
+        `UserError` for a value that is not allowed; with `as_of` also `HistoryCleaned` when cleaning has passed that point and the files
+        that held it are gone, and `OffsetOutOfRange` for offsets not reached yet.
+        """
+        named, chosen, wanted = columns or LATEST_COLUMNS, self._chosen(partitions), _keys(keys)
+        if as_of is None:
+            return self._reading(isolation, lambda view: arrow_frames.latest(view, named, partitions=chosen, keys=wanted))
+        views = [arrow_view(self._log, view) for view in views_as_of(self._log, as_of, isolation)]
+        each = range(views[0].partitions) if chosen is None else sorted(set(chosen))
+
+        def words() -> pa.Table:
+            found = [arrow_frames.latest(view, named, partitions=[partition], keys=wanted) for partition in each for view in views]
+            return pa.concat_tables(found) if found else arrow_frames.latest(views[0], named, partitions=[], keys=wanted)
+
+        return self._of_the_past(words)
+
+    def scan_latest(
+        self,
+        *,
+        isolation: str = "read_committed",
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.LazyFrame:
+        """Return the rows of `latest` as a lazy frame: columns and predicates are pushed down to the files. No order is promised.
+
+        The files are those of the newest version now: collect it before VACUUM removes them (24 hours by default).
+        """
+        chosen = self._chosen(partitions)
+        return arrow_frames.scan_latest(self._view(isolation), columns or LATEST_COLUMNS, partitions=chosen, keys=_keys(keys))
+
+    def collect_latest(
+        self,
+        query: Callable[[pl.LazyFrame], T],
+        *,
+        isolation: str = "read_committed",
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> T:
+        """Return what `query` collects from `scan_latest`, asked again of the newest version when VACUUM removed a file meanwhile."""
+        chosen, wanted = self._chosen(partitions), _keys(keys)
+
+        def collected(view: ArrowView) -> T:
+            try:
+                return query(arrow_frames.scan_latest(view, columns or LATEST_COLUMNS, partitions=chosen, keys=wanted))
+            except (OSError, PolarsError) as error:
+                gone = self._log.missing_files(view.files.path.tolist())
+                if gone:
+                    raise FileNotFoundError(gone[0]) from error
+                raise
+
+        return self._reading(isolation, collected)
+
+    def records(
+        self,
+        *,
+        isolation: str = "read_uncommitted",
+        include_control: bool = False,
+        as_of: AsOf | None = None,
+        partitions: Iterable[int] | None = None,
+        from_offsets: StartingOffsets | None = None,
+        to_offsets: StartingOffsets | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return the rows of the log from `from_offsets` to `to_offsets` (exclusive), by partition and offset.
+
+        Columns: partition, offset, timestamp, key, value, headers and the columns of their producer, or the `columns` that are named.
+        Control rows (markers, and EMPTY rows that only hold a place) are shown on request. Offsets that cleaning took are missing without
+        a word. The rows are those of one table version: the newest, or `as_of` a version, or a moment (datetime, ISO 8601 text). Errors as
+        `latest`.
+        """
+        chosen = self._chosen(partitions)
+
+        def read(view: ArrowView) -> pa.Table:
+            return arrow_rows.records(
+                view,
+                columns or RECORD_COLUMNS,
+                control=include_control,
+                begin=_vector(view, from_offsets, "from_offsets"),
+                end=_vector(view, to_offsets, "to_offsets"),
+                partitions=chosen,
+            )
+
+        if as_of is None:
+            return self._reading(isolation, read)
+        view = arrow_view(self._log, self._one_version(as_of, isolation))
+        return self._of_the_past(lambda: read(view))
+
+    def record_batches(
+        self,
+        *,
+        isolation: str = "read_uncommitted",
+        include_control: bool = False,
+        partitions: Iterable[int] | None = None,
+        from_offsets: StartingOffsets | None = None,
+        to_offsets: StartingOffsets | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `records` as record batches, in the same order; a file is opened when its rows are asked for.
+
+        Arguments and errors as `records`, and `HistoryCleaned` when VACUUM removes a file of this table version before it is opened.
+        """
+        view, chosen = self._view(isolation), self._chosen(partitions)
+        begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
+        try:
+            yield from arrow_rows.record_batches(
+                view, columns or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
+            )
+        except FileNotFoundError as error:
+            message = f"topic {view.topic}: VACUUM removed files of table version {view.version} while it was read ({error}); read again"
+            raise HistoryCleaned(message) from error
+
+    def scan_records(
+        self,
+        *,
+        isolation: str = "read_uncommitted",
+        include_control: bool = False,
+        partitions: Iterable[int] | None = None,
+        from_offsets: StartingOffsets | None = None,
+        to_offsets: StartingOffsets | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pl.LazyFrame:
+        """Return the rows of `records` as a lazy frame; as `scan_latest`."""
+        view = self._view(isolation)
+        return arrow_frames.scan_records(
+            view,
+            columns or RECORD_COLUMNS,
+            control=include_control,
+            begin=_vector(view, from_offsets, "from_offsets"),
+            end=_vector(view, to_offsets, "to_offsets"),
+            partitions=self._chosen(partitions),
+        )
+
+    def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> pa.Table:
+        """Return what changed from one offset vector to another (exclusive), with the values from before, by partition and offset.
+
+        Columns: those of `latest`, and change_type string: insert, update_before, update_after or delete; a delete carries the value from
+        before. Each record makes a change at its offset; with `net` a key changes once at most. Raises `HistoryCleaned` when cleaning has
+        removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not reached yet.
+        """
+        told = arrow_changes.net_changes if net else arrow_changes.changes
+        vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")
+        return self._of_the_past(lambda: told(self._log, *vectors, isolation=isolation))
+
+    def bootstrap(self, *, isolation: str = "read_committed") -> ArrowBootstrap:
+        """Return the last words at one table version, and the position from which a reader goes on exactly there.
+
+        Its offsets are the last stable offsets (`read_committed`) or the log ends: give it to `from_offsets` of `records`, to
+        `SparkTopic.tail`, or its offsets to `startingOffsets` of `format("lastword")`.
+        """
+        return self._reading(isolation, lambda view: ArrowBootstrap(rows=arrow_frames.latest(view), position=view.position))
+
+    def dead_letters(self) -> pa.Table:
+        """Return the refused rows of streams, oldest first: when, from where, why, and the row itself."""
+        rows = list(read_dead_letters(self._log.paths.dead_letters, self._log.storage_options))
+        return pa.Table.from_pylist(rows, schema=dead_letter_arrow_schema())
+
+    @cached_property
+    def _reader(self) -> ArrowLog:
+        return ArrowLog(self._log.paths.root, self._log.storage_options)
+
+    def _view(self, isolation: str) -> ArrowView:
+        self._log.decisions()  # another topic may have taken the name
+        return self._reader.view(isolation)
+
+    def _reading(self, isolation: str, read: Callable[[ArrowView], T]) -> T:
+        """Return what `read` makes of the newest view; of a newer one when VACUUM took a file of it meanwhile."""
+        failure: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                return read(self._view(isolation))
+            except FileNotFoundError as error:
+                failure = error
+        message = f"topic {self.name}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
+        raise HistoryCleaned(message) from failure
+
+    def _of_the_past(self, read: Callable[[], pa.Table]) -> pa.Table:
+        try:
+            return read()
+        except FileNotFoundError as error:
+            message = f"topic {self.name}: VACUUM removed files of an old table version while they were read ({error}); ask again"
+            raise HistoryCleaned(message) from error
+
+
+def _keys(given: Iterable[str | bytes] | None) -> list[bytes] | None:
+    return None if given is None else [one.encode() if isinstance(one, str) else bytes(one) for one in given]
+
+
+def _vector(view: ArrowView, given: StartingOffsets | None, option: str) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    named = given.vector() if isinstance(given, Position) else given
+    return parse_offsets(named, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)

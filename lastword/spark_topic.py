@@ -1,0 +1,265 @@
+"""A topic of `LogDir(spark, …)`: DataFrames in, DataFrames out, and what streams."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from lastword.compaction.readers import EXPIRATION_MS
+from lastword.storage.reading.time_travel import vector_of, views_as_of
+from lastword.storage.reading.view import view_of
+from lastword.streaming.append.dataframes import DataFrameRows
+from lastword.streaming.append.query import Grouping, start_append_query, stop_append_queries
+from lastword.streaming.reading.changes import changes as every_change
+from lastword.streaming.reading.changes import net_changes
+from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
+from lastword.streaming.reading.decoding import decoded
+from lastword.streaming.reading.jvm_source import streaming_frame
+from lastword.streaming.reading.materialize import Shape
+from lastword.streaming.reading.tail import Tail, TailOptions
+from lastword.topic import AsOf, Offsets, StartingOffsets, Topic
+from lastword.topics.materializing import start_materialization
+from lastword.topics.positions import starting_position
+from lastword.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+    from lastword.compaction.read_positions import Position
+    from lastword.handle import Handle
+    from lastword.storage.append.append import AppendResult, Rows
+    from lastword.storage.append.inputs import ArrowInput
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.query import Mirror
+    from lastword.streaming.reading.materialize import Sink
+
+
+class SparkBootstrap(NamedTuple):
+    """The last words at one table version, and the position at which a tail goes on: the next offset of every partition."""
+
+    rows: DataFrame
+    position: Position
+
+
+class SparkTransaction(Transaction):
+    """A transaction that also takes DataFrames of Spark; made by `SparkTopic.transaction`."""
+
+    def append(self, rows: DataFrame | ArrowInput) -> AppendResult:
+        """Append rows as part of the transaction, as `Transaction.append`; a DataFrame and Arrow may take turns."""
+        return super().append(rows)
+
+
+class SparkTopic(Topic):
+    """A topic whose rows are DataFrames. Make one with `create_topic` or `topic` of `LogDir(spark, …)`."""
+
+    def __init__(self, log_dir: Handle, log: TopicLog, spark: SparkSession) -> None:
+        """Belong to `log_dir`, with its session; `log` is the storage below."""
+        super().__init__(log_dir, log)
+        self._spark = spark
+
+    def append(self, rows: DataFrame | ArrowInput, *, idempotency_key: str | None = None) -> AppendResult:
+        """Append rows in one Delta commit, all of them or none: a DataFrame, whose source is read once, or what `Topic.append` takes.
+
+        Columns, order and errors as `Topic.append`.
+        """
+        return super().append(rows, idempotency_key=idempotency_key)
+
+    def transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> SparkTransaction:
+        """Begin a transaction that also takes DataFrames, as `Topic.transaction`."""
+        return SparkTransaction(self._log, self._begun(transactional_id, timeout_ms), self._input, self._clock)
+
+    def append_stream(
+        self,
+        rows: DataFrame,
+        *,
+        name: str,
+        trigger: Mapping[str, Any] | None = None,
+        on_invalid: str = "dead-letter",
+        mirror: Mirror | None = None,
+        transactional_id: str | None = None,
+        micro_batches_per_transaction: int = 1,
+    ) -> StreamingQuery:
+        """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
+
+        `rows` is a streaming DataFrame with the columns of `append`. `name` is the query's identity in this topic: its checkpoint lives
+        in the topic's folder, and the same name goes on where it stopped. `trigger` is Spark's, e.g. `{"availableNow": True}` or
+        `{"processingTime": "5 seconds"}`. Refused rows become dead letters (`on_invalid="dead-letter"`) or stop the query (`"fail"`).
+        A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone.
+        With a `transactional_id` every micro-batch, or every `micro_batches_per_transaction`, is one transaction; one that is left open
+        by a stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
+
+        Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
+        """
+        grouping = None
+        if transactional_id is not None:
+            grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
+        return start_append_query(
+            self._log,
+            rows,
+            name=name,
+            trigger=trigger or {},
+            on_invalid=on_invalid,
+            mirror=mirror,
+            clock_ms=self._clock,
+            grouping=grouping,
+        )
+
+    def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:
+        """Return the rows of the log: partition, offset, timestamp, key, value, headers and the columns of their producer.
+
+        `isolation` is Kafka's isolation.level. Control rows (markers, and EMPTY rows that only hold a place) are shown on request. The rows
+        are those of one table version: the newest, or `as_of` a version, or a moment (datetime, ISO 8601 text). No order is promised: sort
+        by partition and offset. Raises `HistoryCleaned` when that version is gone.
+        """
+        view = self._one_version(as_of, isolation)
+        rows = log_records(self._spark, self._log, view)
+        return rows if include_control else data_records(rows)
+
+    def latest(
+        self,
+        *,
+        isolation: str = "read_committed",
+        as_of: AsOf | None = None,
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        value_format: str | None = None,
+        schema: StructType | str | None = None,
+        mode: str = "FAILFAST",
+    ) -> DataFrame:
+        """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset.
+
+        Only of some `partitions` or `keys` (strings are UTF-8) when they are given; `value` decoded as `value_format` says (json, avro,
+        utf8; see `lastword.streaming.reading.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601
+        text, by the time of the Delta commits), or an offset vector {partition: offset}, which shows what the records below those
+        offsets said. Raises
+        `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not
+        reached yet.
+        """
+        chosen = self._chosen(partitions)
+        wanted = None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
+        views = views_as_of(self._log, as_of, isolation)
+        found = [latest_records(self._spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
+        return decoded(reduce(DataFrame.unionByName, found), value_format, schema, mode=mode)
+
+    def bootstrap(self, *, isolation: str = "read_committed") -> SparkBootstrap:
+        """Return the last words at one table version, and the offset vector from which `tail` continues exactly there.
+
+        The vector is the last stable offset of every partition (`read_committed`) or its log end. Reading the rows later, or again, gives
+        the same: they are of that version.
+        """
+        view = view_of(self._log, self._log.snapshot(), isolation)
+        return SparkBootstrap(rows=latest_records(self._spark, self._log, view), position=view.position)
+
+    def tail(
+        self,
+        starting_offsets: StartingOffsets = "earliest",
+        *,
+        starting_timestamp: int | datetime | None = None,
+        isolation: str = "read_committed",
+        max_offsets_per_trigger: int | None = None,
+        fail_on_data_loss: bool = True,
+        on_missed_tombstones: str = "error",
+        reader: str | None = None,
+        reader_expiration_ms: int = EXPIRATION_MS,
+    ) -> DataFrame:
+        """Return a streaming DataFrame of the records from a position on: partition, offset, timestamp, key, value, headers.
+
+        `starting_offsets` is "earliest", "latest" (as of this call), an offset for each partition, or the position of a bootstrap;
+        `starting_timestamp` (ms, or a datetime) begins at the first record that is not older. They count for a new query; one that has a
+        checkpoint goes on from it. A value of null is a tombstone. Offsets are all the progress there is: a query survives cleaning,
+        VACUUM and restarts. What was compacted away is skipped; records that were deleted, or taken back by a RESTORE, before they were
+        read end the query with `ReaderBehind`, unless `fail_on_data_loss` is False, and so do tombstones that went before they were read,
+        unless `on_missed_tombstones` is "warn". A micro-batch has at most about `max_offsets_per_trigger` offsets; every row of it comes
+        before those of the next, in no order inside of it: apply by offset. A tail that is named as a `reader` is registered: tombstones
+        that it has not read stay, and files that it read last, until it has not been seen for `reader_expiration_ms`.
+        """
+        options = TailOptions(
+            isolation=isolation,
+            max_offsets_per_trigger=max_offsets_per_trigger,
+            fail_on_data_loss=fail_on_data_loss,
+            on_missed_tombstones=on_missed_tombstones,
+            reader=reader,
+            reader_expiration_ms=reader_expiration_ms,
+        )
+        begin = starting_position(self._log, starting_offsets, starting_timestamp, isolation)
+        return streaming_frame(Tail(self._log, self._spark, options, self._clock), begin)
+
+    def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> DataFrame:
+        """Return what changed from one offset vector to another (exclusive).
+
+        Columns: partition, key, value, headers, timestamp, offset, change_type, which is insert, update_before, update_after or delete; a
+        delete carries the value from before. Every record makes a change of its own, at its offset; with `net` a key changes once at most.
+        Raises `HistoryCleaned` when cleaning has removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not
+        reached yet.
+        """
+        told = net_changes if net else every_change
+        vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")
+        return told(self._log, self._spark, *vectors, isolation=isolation)
+
+    def materialize(
+        self,
+        target: str | Sink,
+        *,
+        trigger: Mapping[str, Any] | None = None,
+        key_format: str | None = None,
+        value_format: str | None = None,
+        schema: StructType | str | None = None,
+        mode: str = "FAILFAST",
+        history: bool = False,
+        rebuild: bool = False,
+        checkpoint_location: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Keep a table of last words in step with the log, exactly once, and return the query that does.
+
+        `target` is the path or URI of a Delta table: bootstrapped in one commit if it is not there, then one commit a micro-batch, which
+        moves rows and position together; stopped or killed at any point, it goes on from there. Its columns are those of `latest()`; with
+        a `value_format` and `schema` the fields of the value beside `_partition`, `_key`, `_offset`, `_timestamp`, `_headers`; keys as text
+        with `key_format="utf8"`. With `history` every word stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the
+        bootstrap on. `rebuild` bootstraps anew, in the place of what is there.
+
+        Or `target` is a function `(rows, position)` that gets the newest record of each key of a micro-batch (`latest()`'s columns and
+        `live`, false for a tombstone), from the log start on, and the position after them; it needs a `checkpoint_location`. A micro-batch
+        may come again after a crash: a sink that keeps the position beside its rows knows it.
+
+        `trigger` is Spark's; `options` are those of `tail` (isolation, max_offsets_per_trigger, reader …). Raises `UserError` for a table
+        that is no target of this topic.
+        """
+        return start_materialization(
+            self._spark,
+            self._log,
+            target,
+            options=TailOptions(**options),
+            shape=Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
+            trigger=trigger or {},
+            history=history,
+            rebuild=rebuild,
+            checkpoint_location=checkpoint_location,
+            clock_ms=self._clock,
+            storage_options=self._log_dir.storage_options,
+        )
+
+    def dead_letters(self) -> DataFrame:
+        """Return the refused rows of streams: when, from where, why, and the row itself."""
+        return self._spark.read.format("delta").load(self._log.paths.dead_letters)
+
+    def stop_queries(self) -> None:
+        """Stop the streaming queries of this process that append to the topic, between two micro-batches."""
+        stop_append_queries(self._log)
+
+    def forget(self) -> None:
+        """Drop Delta's cached snapshots of the paths of a deleted topic, which another topic of the same name may take."""
+        jvm = self._spark.sparkContext._jvm  # noqa: SLF001  no public way to reach a Scala object
+        session = self._spark._jsparkSession  # noqa: SLF001
+        for path in (self._log.paths.log, self._log.paths.dead_letters):
+            jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]
+
+    def _input(self, rows: Any) -> Rows:
+        return DataFrameRows(rows, self._stats) if hasattr(rows, "sparkSession") else super()._input(rows)
