@@ -24,6 +24,7 @@ def generated_pages() -> dict[str, str]:
     """Return the pages that do not lie in docs/, by their place in the site."""
     pages = {name: (reference.ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](") for name, source in _ELSEWHERE.items()}
     pages["reference/settings.md"] = reference.settings_page()
+    pages["reference/api.md"] = reference.api_page()
     pages["reference/commands.md"] = reference.commands_page()
     if reference.has_metrics():
         pages["reference/metrics.md"] = reference.metrics_page()

@@ -4,6 +4,7 @@
  lastword.compaction.config.keys, lastword.streaming.append.sources, lastword.service.settings ─► settings_page()
  lastword.cli.app                                                 ─► commands_page()
  lastword.status.metrics                                      ─► metrics_page()
+ lastword.__all__                                             ─► api_page()
 ```
 
 A page is Markdown. Every entry is a heading with the entry's own name as its anchor (`#segment.bytes`), by which tests compare both sides.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from pydantic import BaseModel
 
+import lastword
 from lastword.cli.app import app
 from lastword.compaction.config import keys as config_keys
 from lastword.compaction.config.keys import Key, Kind
@@ -46,6 +48,13 @@ _SERVICE_FILE: Final = {
     "sources": "`[[source]]` | none | One append query; [see below](#sources).",
     "http": "`[http]` | on, at loopback | Metrics, health and the status page; [see below](#http). `LASTWORD_HTTP_LISTEN` wins over it.",
     "spark": '`[spark]` | none | Settings of the Spark application, in quotes: `"spark.driver.memory" = "2g"`.',
+}
+#: The sections of the API's page, beside results and errors.
+_API: Final = {
+    "Log directories and topics": ["LogDir", "Topic", "ArrowTopic", "SparkTopic"],
+    "Transactions": ["Transaction", "SparkTransaction"],
+    "Functions": ["spark_session", "copy_topic", "latest_sql"],
+    "Sources": ["Mirror"],
 }
 _UNITS: Final[Mapping[Kind, tuple[tuple[int, str], ...]]] = {
     Kind.BYTES: ((config_keys.GIB, "GiB"), (config_keys.MIB, "MiB"), (config_keys.KIB, "KiB")),
@@ -248,6 +257,26 @@ def _without_examples(text: str) -> tuple[str, tuple[str, ...]]:
     return "\n\n".join(prose), tuple(examples)
 
 
+def api_page() -> str:
+    """Return the page of every public name, each as a directive from which mkdocstrings shows its docstrings and signatures."""
+    named = {name: getattr(lastword, name) for name in lastword.__all__ if name != "__version__"}
+    errors = [name for name, one in named.items() if isinstance(one, type) and issubclass(one, Exception)]
+    listed = {*errors, *(name for names in _API.values() for name in names)}
+    sections = {**_API, "Results, positions and settings": [name for name in named if name not in listed], "Errors": errors}
+    lines = [
+        "# Python API",
+        "",
+        "Made from the code when this site is built. Everything here is imported from `lastword`. What the topics of a `LogDir` take and",
+        'return depends on how it was opened: `LogDir("data")` needs no Spark, `LogDir(spark, "data")` takes and returns DataFrames.',
+        "",
+    ]
+    for title, names in sections.items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            lines += [f"::: {named[name].__module__}.{name}", ""]
+    return "\n".join(lines)
+
+
 def commands_page() -> str:
     """Return the page of every command with its arguments, options and examples."""
     lines = [
@@ -262,8 +291,10 @@ def commands_page() -> str:
         "| 2 | a command line that cannot be understood: an unknown command or option, a missing argument |",
         "| 3 | `top --once`: there is a critical issue |",
         "",
-        "Beside a running service, commands that commit are executed by the service and answered within `--timeout` seconds. With",
-        "`--json` a command prints JSON Lines. `--log-dir` is the directory of topics; `LASTWORD_LOG_DIR` sets it for all commands.",
+        "Commands commit by themselves, beside a running service or without one. With `--json` a command prints JSON Lines. `--log-dir` is",
+        "the directory of topics; `LASTWORD_LOG_DIR` sets it for all commands. Options in front of the command say how an object store is",
+        "reached: `lastword --config lastword.toml COMMAND` takes log.dir and store from the configuration of the service,",
+        "`lastword --storage-option KEY=VALUE COMMAND` gives an option of delta-rs. Without them the environment decides (`AWS_REGION` …).",
         "",
     ]
     for one in commands():

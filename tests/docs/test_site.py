@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import typer
 
+import lastword
 from lastword.cli.app import app
 from lastword.compaction.config.keys import REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS
 from lastword.service.settings import Settings
@@ -152,6 +154,16 @@ def test_every_example_in_the_help_of_a_command_is_a_command_line_that_it_takes(
         for example in command.examples:
             (line,) = blocks.command_lines(blocks.Block("sh", frozenset(), example, 1))
             blocks.parse(line.words)
+
+
+def test_every_public_name_is_in_the_reference_with_every_method(site: Path) -> None:
+    """By the docstrings and signatures of the code."""
+    anchors = _page(site, "reference/api.html").anchors
+    for name in set(lastword.__all__) - {"__version__"}:
+        one = getattr(lastword, name)
+        place = f"{one.__module__}.{name}"
+        methods = {f"{place}.{each}" for each, found in vars(one).items() if inspect.isfunction(found) and not each.startswith("_")}
+        assert {place, *(methods if isinstance(one, type) and not issubclass(one, Exception) else ())} <= anchors, name
 
 
 def test_every_metric_is_in_the_reference_and_nothing_else(site: Path) -> None:
