@@ -32,7 +32,7 @@ quick: lint types layers ## what to run before each commit: style, types, layers
 
 test: java ## every check: style, types, layers, coverage, all tests (not the torture)
 	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers coverage .jars/.broker \
-		&& $(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile --durations 25 \
+		&& $(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25 \
 		&& echo "make test: $$(( $$(date +%s) - began )) s in all"
 
 torture: .jars/.broker ## random histories, crashes, restarts: minutes

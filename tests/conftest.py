@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from lastword import SparkTopic
+
 #: The bad rows that tests make on purpose would fill the output with Spark's stack traces.
 _SETTINGS = {
     "spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"),
@@ -25,11 +27,32 @@ _SETTINGS = {
 }
 
 
+#: The files that take longest: begun last, one of them would keep a process busy when the other has nothing left to do.
+_FIRST = (
+    "streaming/reading/test_handover.py",
+    "docs/test_snippets.py",
+    "storage/append/test_transactions.py",
+    "lastword/topics/test_purging.py",
+    "pyspark_lastword/test_source.py",
+    "lastword/test_topics.py",
+    "storage/reading/test_arrow_rows.py",
+    "test_disk_histories.py",
+    "test_several_processes.py",
+    "test_cleaning_equality.py",
+    "test_cluster.py",
+    "test_soak.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for the Spark session with `jvm`; those that start a JVM by other means carry the mark themselves."""
+    """Mark every test that asks for the Spark session with `jvm`; those that start a JVM by other means carry the mark themselves.
+
+    The longest files come first.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.jvm)
+    items.sort(key=lambda item: next((place for place, name in enumerate(_FIRST) if item.path.as_posix().endswith(name)), len(_FIRST)))
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +64,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def logs(spark: SparkSession, tmp_path: Path) -> Iterator[LogDir]:
+def logs(spark: SparkSession, tmp_path: Path) -> Iterator[LogDir[SparkTopic]]:
     """Return an empty log.dir; after the test every topic left in it must pass `verify`."""
     log_dir = LogDir(spark, str(tmp_path / "logs"))
     yield log_dir

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import LogDir, SparkTopic
 
 _PARTITIONS = 3
 _CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.bytes": "2KiB"}
@@ -30,7 +30,7 @@ Words = dict[tuple[int, str], str]
 class Writer(threading.Thread):
     """Appends, commits, aborts and cleans for as long as it is asked to, and knows what the last words are."""
 
-    def __init__(self, topic: Topic, spark: SparkSession, seed: int) -> None:
+    def __init__(self, topic: SparkTopic, spark: SparkSession, seed: int) -> None:
         """Write to `topic` by chance."""
         super().__init__(daemon=True)
         self.topic, self.spark, self.draw = topic, spark, random.Random(seed)
@@ -76,12 +76,12 @@ class Writer(threading.Thread):
 class Reader:
     """Bootstraps, then tails; folds what it is given, and complains of a record that comes twice or out of order."""
 
-    def __init__(self, topic: Topic, checkpoint: Path) -> None:
+    def __init__(self, topic: SparkTopic, checkpoint: Path) -> None:
         """Bootstrap now."""
         found = topic.bootstrap()
         self.words: Words = {(row["partition"], text(row["key"])): text(row["value"]) for row in found.rows.collect()}
         self.next = list(found.position.offsets)
-        self.tail, self.checkpoint = topic.tail(found.position, max_offsets_per_trigger=10), checkpoint
+        self.tail, self.checkpoint = topic.tail(found.position, max_offsets_per_trigger=30), checkpoint
 
     def catch_up(self) -> None:
         """Read all there is."""
@@ -98,7 +98,7 @@ class Reader:
                 self.words[place] = text(row["value"])
 
 
-def _hand_over(spark: SparkSession, logs: LogDir, tmp_path: Path, moments: int) -> None:
+def _hand_over(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, moments: int) -> None:
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     topic = logs.create_topic("fruit", partitions=_PARTITIONS, config=_CONFIG)
@@ -121,14 +121,14 @@ def _hand_over(spark: SparkSession, logs: LogDir, tmp_path: Path, moments: int) 
 
 
 @pytest.mark.timeout(600)
-def test_bootstrap_and_tail_meet_beside_a_writer(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_bootstrap_and_tail_meet_beside_a_writer(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """Whatever the moment: the folded result is the last words, no record twice, none missing."""
     _hand_over(spark, logs, tmp_path, moments=3)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
-def test_bootstrap_and_tail_meet_at_fifty_moments(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_bootstrap_and_tail_meet_at_fifty_moments(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """The same, longer."""
     _hand_over(spark, logs, tmp_path, moments=50)
 
@@ -136,7 +136,7 @@ def test_bootstrap_and_tail_meet_at_fifty_moments(spark: SparkSession, logs: Log
 _POINTS = ("TARGET_PLANNED", "TARGET_MADE", "STEP_PLANNED", "WRITING", "STEP_TAKEN")
 
 
-def _storm(spark: SparkSession, logs: LogDir, tmp_path: Path, kills: int) -> None:
+def _storm(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, kills: int) -> None:
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     draw = random.Random(seed)
@@ -165,6 +165,6 @@ def _application(log_dir: str, target: Path, point: str, nth: int) -> int:
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
-def test_a_materialisation_killed_twenty_times_is_right_each_time(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_materialisation_killed_twenty_times_is_right_each_time(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
     """At every point, then at random ones; all but WRITING are crashed inside of the test's process, too (`test_materialize`)."""
     _storm(spark, logs, tmp_path, kills=20)
