@@ -20,13 +20,14 @@ from tests.test_cleaning_equality import _Lives
 from tests.test_model_equality import seed_of_this_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pyarrow as pa
     from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import SparkTopic
+    from lastword import ArrowTopic, SparkTopic
 
 Words = dict[tuple[int, bytes], tuple[int, bytes]]
 
@@ -302,7 +303,17 @@ def test_a_log_dir_may_lie_below_folders_that_look_like_partitions(spark: SparkS
     assert sorted(found.rows()) == [(1, 0, b"1"), (1, 1, b"2")]
 
 
-def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fruit: SparkTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+_READS: dict[str, Callable[[ArrowTopic], Any]] = {
+    "latest": lambda topic: topic.latest(),
+    "a query of the lazy frame": lambda topic: topic.collect_latest(lambda words: words.collect().to_arrow()),
+    "bootstrap": lambda topic: topic.bootstrap().rows,
+}
+
+
+@pytest.mark.parametrize("read", _READS.values(), ids=_READS)
+def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(
+    read: Callable[[ArrowTopic], Any], fruit: SparkTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first look finds a file gone; the second has another version."""
     path = fruit.log.paths.root
     log, looks = ArrowLog(path), []
@@ -318,7 +329,7 @@ def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(fr
 
     monkeypatch.setattr(ArrowLog, "view", stale)
 
-    assert said(by_arrow(path).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert said(read(by_arrow(path))) == {"grape": "2", "lime": "2", "kiwi": "1"}
     assert len(looks) == 2
     assert log.topic == "fruit"
 
