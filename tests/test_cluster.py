@@ -1,4 +1,7 @@
-"""The wiring of docker-compose.yml without Docker: a real Spark standalone master, two workers, and the service submitted to them."""
+"""A real Spark standalone master with two workers, and the service on them, as docs/run-on-a-cluster.md says; docker-compose.yml's wiring.
+
+Python on the executors has the packages that the page names, and a lastword that cannot be imported: what works came from the driver.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import venv
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +24,8 @@ import pyspark
 import pytest
 
 from examples.airports.demo import newest_release
+from lastword.spark.package import EXECUTOR_PACKAGES
+from tests.distributions import needed
 from tests.pictures import by_arrow
 from tests.processes import ROOT, SHORT_JVM
 from tests.scraped import samples
@@ -53,6 +60,7 @@ listen = "127.0.0.1:{port}"
 
 [spark]
 "spark.master" = "{master}"
+"spark.pyspark.python" = "{python}"
 "spark.driver.host" = "127.0.0.1"
 "spark.driver.memory" = "1g"
 "spark.executor.memory" = "768m"
@@ -70,11 +78,30 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def _executors_python(folder: Path) -> str:
+    """Make a Python environment with the packages that executors need, and a lastword that is no good; return its interpreter."""
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for name in needed(EXECUTOR_PACKAGES):
+        for top in {file.parts[0] for file in distribution(name).files or [] if ".." not in file.parts}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(str(distribution(name).locate_file(top)))
+    (packages / "lastword.py").write_text("raise ImportError('the lastword that is installed beside the executors')\n")
+    python = str(folder / "bin" / "python")
+    tried = subprocess.run([python, "-c", "import lastword"], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    assert "the lastword that is installed beside the executors" in tried.stderr
+    return python
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in SHORT_JVM.items() if name not in {"PYTHONPATH", "PYSPARK_PYTHON"}}
+
+
 @contextlib.contextmanager
-def _process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _process(command: list[str], log: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process for as long as the block lasts; when that fails, show the end of what the process wrote."""
     with log.open("wb") as stream:
-        started = subprocess.Popen(command, cwd=ROOT, env=SHORT_JVM, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
+        started = subprocess.Popen(command, cwd=folder, env=_environment(), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)  # noqa: S603
         try:
             yield started
         except BaseException:
@@ -105,7 +132,7 @@ def _json(url: str) -> Any:
 @pytest.mark.timeout(400)
 @pytest.mark.jvm
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
-    """Files in, cleaned and appended on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
+    """Files in, appended, cleaned and read on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
     spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
     port, ui, http = _free_port(), _free_port(), _free_port()
     master = f"spark://127.0.0.1:{port}"
@@ -115,18 +142,18 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
     for number, path in enumerate(changes):
         os.utime(shutil.copy(path, incoming), (1_700_000_000 + number, 1_700_000_000 + number))
     config = tmp_path / "lastword.toml"
-    config.write_text(_CONFIG.format(folder=tmp_path, port=http, master=master))
+    config.write_text(_CONFIG.format(folder=tmp_path, port=http, master=master, python=_executors_python(tmp_path / "python")))
     start = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
     work = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_process([*spark, *start], tmp_path / "master.log"))
+        stack.enter_context(_process([*spark, *start], tmp_path / "master.log", tmp_path))
         until(lambda: _json(f"http://127.0.0.1:{ui}/json/"), "the master does not answer")
         for number in range(2):
             folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
-            stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log"))
+            stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log", tmp_path))
         until(lambda: (_json(f"http://127.0.0.1:{ui}/json/") or {}).get("aliveworkers") == 2, "the workers do not come")
-        run = [sys.executable, "-m", "lastword", "run", "-c", str(config)]
-        service = stack.enter_context(_process(run, tmp_path / "service.log"))
+        run = [sys.executable, "-m", "tests.cluster_app", str(config), str(tmp_path / "report.json")]
+        service = stack.enter_context(_process(run, tmp_path / "service.log", ROOT))
 
         def figures() -> dict[str, Any]:
             assert service.poll() is None, (tmp_path / "service.log").read_text()[-4000:]
@@ -150,3 +177,5 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
     found = by_arrow(str(tmp_path / "data" / "airports")).latest().to_pylist()
     latest = {row["key"].decode(): {"icao": row["key"].decode(), **json.loads(row["value"])} for row in found}
     assert latest == newest_release()
+    records = by_arrow(str(tmp_path / "data" / "airports")).records().num_rows
+    assert json.loads((tmp_path / "report.json").read_text()) == {"airports": records}

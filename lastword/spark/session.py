@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lastword.spark.package import is_cluster, package
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -71,7 +73,9 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     """Return the running Spark session, or start one: local by default, with Delta, the Kafka source and `SETTINGS`.
 
     `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win; any `spark.hadoop.fs.s3a.*` among
-    them brings the jars of an S3 store. Raises `UserError` when the jars have not been resolved yet.
+    them brings the jars of an S3 store. On a cluster the executors get lastword's own code (`lastword.spark.package`); their Python is
+    `spark.pyspark.python`, else $PYSPARK_PYTHON, else a Python at the path of this one. Raises `UserError` when the jars have not been
+    resolved yet.
     """
     from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
 
@@ -80,7 +84,7 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     running = Session.getActiveSession()
     if running is not None:
         return running
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = executors_python(settings or {})
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
     paths = [*jars("spark"), *(jars("s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else [])]
@@ -88,8 +92,24 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    if " " in os.environ["PYSPARK_PYTHON"]:  # Spark looks for data sources in Python by a shell command that does not quote the path
+    clustered = is_cluster(chosen)
+    if clustered:
+        _give_code(session)
+    # Spark looks for data sources in Python by a shell command that does not quote the path; one that it finds is not given the code.
+    if clustered or " " in os.environ["PYSPARK_PYTHON"]:
         from pyspark_lastword import DefaultSource  # noqa: PLC0415  as above
 
         session.dataSource.register(DefaultSource)
     return session
+
+
+def executors_python(settings: Mapping[str, str]) -> str:
+    """Return the Python of the executors: PySpark itself heeds `spark.pyspark.python` under spark-submit alone."""
+    return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def _give_code(session: SparkSession) -> None:
+    """Give the executors lastword's own code, in a zip that Spark removes with its other files when the session ends."""
+    from pyspark import SparkFiles  # noqa: PLC0415  as above
+
+    session.sparkContext.addPyFile(str(package(Path(SparkFiles.getRootDirectory()) / "code")))

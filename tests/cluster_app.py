@@ -1,0 +1,31 @@
+"""The service as a process whose work all goes to executors, however little it is.
+
+`python -m tests.cluster_app CONFIG REPORT` runs until it is told to stop; then it counts the records of each topic by `format("lastword")`
+and writes them to REPORT as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from lastword.service.service import Service
+from lastword.service.settings import load_settings
+from lastword.storage.cleaning import runner
+from lastword.streaming.append import dataframes
+
+
+def main(config: str, report: str) -> None:
+    """Run the service."""
+    dataframes._MAX_COLLECTED_BYTES = 0  # type: ignore[misc]  # noqa: SLF001
+    runner._SPREAD_BYTES = 0  # type: ignore[misc]  # noqa: SLF001
+    service = Service(load_settings(Path(config)))
+    service.run_until_signal()
+    source = service.logs.spark.read.format("lastword")
+    counts = {name: source.load(f"{service.logs.location}/{name}").count() for name in service.logs.topics()}
+    Path(report).write_text(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
