@@ -1,12 +1,12 @@
 """The streaming application as a process that a test kills.
 
-`python -m tests.kill_app LOG_DIR INPUT POINT NTH [group|python|terminate] [cleaning]`
+`python -m tests.kill_app LOG_DIR INPUT POINT NTH [group|python|terminate] [cleaning] [follow]`
 
 It runs the real service over the files in INPUT and kills itself with SIGKILL when POINT is reached for the NTH time: the whole process
 group, or Python alone, so that its JVM is an orphan for a while; `terminate` sends the group SIGTERM instead. POINT is a name of
 `CrashPoint`, `WRITING` (data files of a micro-batch are on disk, its commit is not), `SWAPPING` (those of a cleaning are), `TIME` (NTH
 milliseconds after the first micro-batch) or `NONE` (run to the end). With `cleaning` the cleaner is eager: tiny segments, a round as soon
-as anything is dirty.
+as anything is dirty. With `follow` it waits for further files and has no end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CALM = {"cleanup.policy": "compact", "segment.bytes": "16KiB", "min.cleanable.di
 EAGER = CALM | {"segment.bytes": "1KiB", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1000d"}
 
 
-def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleaning: bool) -> None:
+def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleaning: bool, trigger: str) -> None:
     """Run until the end or the kill."""
     seen = 0
     log = Path(log_dir, TOPIC, "log")
@@ -63,10 +63,12 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
 
     crash_points.reached = reached
     session = {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"}
-    service(log_dir, folder, cleaning=cleaning, session=session).run_until_signal()
+    service(log_dir, folder, cleaning=cleaning, session=session, trigger=trigger).run_until_signal()
 
 
-def service(log_dir: str, folder: str, *, cleaning: bool, session: Mapping[str, str] | None = None) -> Service:
+def service(
+    log_dir: str, folder: str, *, cleaning: bool, session: Mapping[str, str] | None = None, trigger: str = "available-now"
+) -> Service:
     """Return the service; it ends when it has taken the files. `session` are settings of Spark, for a process that has no session yet."""
     source = {
         "name": "files",
@@ -78,7 +80,7 @@ def service(log_dir: str, folder: str, *, cleaning: bool, session: Mapping[str, 
         "tombstone": "value = ''",
         "schema": "fruit string, value string",
         "max.files.per.trigger": 1,
-        "trigger": "available-now",
+        "trigger": trigger,
     }
     settings = {
         "log_dir": log_dir,
@@ -106,4 +108,5 @@ if __name__ == "__main__":
         int(sys.argv[4]),
         sys.argv[5] if len(sys.argv) > 5 else "group",
         cleaning="cleaning" in sys.argv[6:],
+        trigger="100 milliseconds" if "follow" in sys.argv[6:] else "available-now",
     )

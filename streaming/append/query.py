@@ -18,15 +18,20 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import StreamingQueryException
-
-from lastword.checkpoints.queries import check_query, check_query_name, stored_query_id
+from lastword.checkpoints.queries import (
+    check_micro_batch,
+    check_query,
+    check_query_name,
+    lock_query,
+    stored_micro_batch,
+    stored_query_id,
+)
 from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.validation import shape_of
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming import metrics
 from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
@@ -35,6 +40,7 @@ from lastword.streaming.events import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from filelock import BaseFileLock
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -92,26 +98,42 @@ def start_append_query(
     shape = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping)
     if shape.has_offsets and mirror is None:
         mirror = Mirror(source=f"query {name}")
-    decisions = log.decisions()
     location = log.paths.query(name)
-    known_id = decisions.queries.get(name)
-    checkpoint = filesystem_of(location, log.storage_options)
-    check_query(name, topic=log.name, known_id=known_id, stored_id=stored_query_id(checkpoint), offsets_are_kept=mirror is not None)
-    appender = Appender(log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms, grouping=grouping)
-    appender.claim_mirror()
-    writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
-    if trigger:
-        writer = writer.trigger(**trigger)
-    query = writer.option("checkpointLocation", location).start()
+    folder = local_path(location)
+    lock = lock_query(name, topic=log.name, location=folder) if folder is not None else None
     try:
-        appender.bind(query.id)
+        _check_checkpoint(log, name, offsets_are_kept=mirror is not None)
+        appender = Appender(
+            log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms, grouping=grouping, lock=lock
+        )
+        appender.claim_mirror()
+        writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
+        if trigger:
+            writer = writer.trigger(**trigger)
+        query = writer.option("checkpointLocation", location).start()
+        try:
+            appender.bind(query.id)
+        except BaseException:
+            query.stop()
+            raise
     except BaseException:
-        query.stop()
+        if lock is not None:
+            lock.release()
         raise
     _RUNNING[query.runId] = query, appender
-    if grouping is not None and grouping.micro_batches > 1 and trigger.get("availableNow"):
-        threading.Thread(target=_end_with, args=(query, appender), name=f"{name}-end", daemon=True).start()
+    ends_transaction = grouping is not None and grouping.micro_batches > 1 and bool(trigger.get("availableNow"))
+    threading.Thread(target=_await, args=(query, appender, ends_transaction), name=f"{name}-end", daemon=True).start()
     return query
+
+
+def _check_checkpoint(log: TopicLog, name: str, *, offsets_are_kept: bool) -> None:
+    """Raise `QueryRefused` if a query's checkpoint is not the one that the log knows, or an older state of it."""
+    checkpoint = filesystem_of(log.paths.query(name), log.storage_options)
+    known_id, stored_id = log.decisions().queries.get(name), stored_query_id(checkpoint)
+    check_query(name, topic=log.name, known_id=known_id, stored_id=stored_id, offsets_are_kept=offsets_are_kept)
+    if stored_id is not None:
+        committed, stored = log.committed_micro_batch(stored_id), stored_micro_batch(checkpoint)
+        check_micro_batch(name, topic=log.name, committed=committed, stored=stored, offsets_are_kept=offsets_are_kept)
 
 
 def _checked_start(
@@ -133,18 +155,29 @@ def _checked_start(
         message = f"query {name}: a mirror keeps its source's offsets, so its rows need the columns partition and offset"
         raise UserError(message)
     for running, other in list(_RUNNING.values()):
-        if running.isActive and (other.location, other.name) == (log.paths.root, name):
+        if (other.location, other.name) != (log.paths.root, name):
+            continue
+        if not running.isActive:
+            other.let_go()
+        else:
             message = f"query {name} of topic {log.name} runs already (run {running.runId}); stop it first, or choose another name"
             raise QueryRefused(message)
     return shape
 
 
-def _end_with(query: StreamingQuery, appender: Appender) -> None:
-    """Commit the last, incomplete transaction of a query that came to its end by itself; one that was stopped goes on with it."""
-    with contextlib.suppress(StreamingQueryException):
-        query.awaitTermination()
-        if not appender.finishing:
-            appender.end_transaction()
+def _await(query: StreamingQuery, appender: Appender, ends_transaction: bool) -> None:  # noqa: FBT001  a thread's target
+    """Let go of the checkpoint of a query when it has ended.
+
+    With `ends_transaction` commit the last, incomplete transaction of one that came to its end by itself; one that was stopped goes on
+    with it.
+    """
+    try:
+        with contextlib.suppress(Exception):  # what it died of is told to those who ask the query
+            query.awaitTermination()
+            if ends_transaction and not appender.finishing:
+                appender.end_transaction()
+    finally:
+        appender.let_go()
 
 
 def stop_append_query(query: StreamingQuery) -> None:
@@ -156,6 +189,8 @@ def stop_append_query(query: StreamingQuery) -> None:
     if appender is not None:
         appender.finish()
     query.stop()
+    if appender is not None:
+        appender.let_go()
 
 
 def stop_append_queries(log: TopicLog) -> None:
@@ -177,8 +212,9 @@ class Appender:
         mirror: Mirror | None,
         clock_ms: Callable[[], int],
         grouping: Grouping | None,
+        lock: BaseFileLock | None = None,
     ) -> None:
-        """Belong to the query `name` of a topic; `bind` gives it the id that Spark drew."""
+        """Belong to the query `name` of a topic, whose checkpoint `lock` holds; `bind` gives it the id that Spark drew."""
         self._log = log
         self._name = name
         self._fail_on_invalid = fail_on_invalid
@@ -191,6 +227,7 @@ class Appender:
         self._grouping = grouping
         self._stamp: ProducerStamp | None = None
         self._finishing = False
+        self._lock = lock
 
     @property
     def finishing(self) -> bool:
@@ -261,6 +298,11 @@ class Appender:
         self._finishing = True
         with self._in_hand:
             pass
+
+    def let_go(self) -> None:
+        """Let other processes run the query."""
+        if self._lock is not None:
+            self._lock.release()
 
     def claim_mirror(self) -> None:
         """Write into the ledger that the topic mirrors this query's source, or check that it is the one that it mirrors."""
