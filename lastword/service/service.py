@@ -140,10 +140,11 @@ class Service:
         """
         with_pool(self._spark, APPEND_POOL)
         self.watcher.start()
-        queries = [self._start(number) for number in range(len(self._settings.sources)) if not self._stop.is_set()]
+        queries = list["StreamingQuery"]()
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
+            queries.extend(self._start(number) for number in range(len(self._settings.sources)) if not self._stop.is_set())
             while not self._stop.is_set() and (queries or self._outlives_sources()):
                 self._heartbeat_ms = clock.now_ms()
                 self.logs.check_reachable()

@@ -163,6 +163,24 @@ def test_a_service_goes_on_when_the_topics_of_all_its_sources_are_deleted(spark:
     assert not running.is_alive()
 
 
+def test_a_source_that_cannot_be_started_ends_the_service_and_the_sources_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    """The first was started already; nothing goes on behind the error."""
+    settings = {
+        "log_dir": str(tmp_path / "logs"),
+        "topics": {"fruit": {}},
+        "sources": [
+            {"name": "made-up", "topic": "fruit", "format": "rate"},
+            {"name": "files", "topic": "fruit", "format": "json", "path": str(tmp_path / "nothing"), "key": ["fruit"]},
+        ],
+    }
+    service = Service(Settings.model_validate(settings))
+    running = threading.active_count()
+    with pytest.raises(UserError):
+        service.run()
+    assert "fruit/made-up" not in {query.name for query in spark.streams.active}
+    until(lambda: threading.active_count() <= running, "threads of the service go on")
+
+
 @pytest.mark.parametrize(
     ("triggers", "cleaning", "outlives"),
     [
