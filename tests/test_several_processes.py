@@ -1,4 +1,4 @@
-"""Several processes on one log.dir, killed and started again: no lock, and nothing is lost or doubled."""
+"""Several processes on one log.dir, killed and started again: nothing is lost or doubled. In one of the storms a service is among them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from tests.storm import KEYS, PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from lastword import ArrowTopic
 
@@ -31,19 +31,105 @@ _FEW = {"spark 1": 6.0, "clean 3": 8.0, "clean 4": 8.0, "retain 5": 8.0}
 #: Seven without a JVM, of which one is killed every two seconds.
 _PLAIN = {"arrow 1": 14.0, "arrow 2": 14.0, "arrow 3": 14.0, "arrow 4": 14.0, "clean 5": 14.0, "clean 6": 14.0, "retain 7": 14.0}
 _PLAIN_FEW = {"arrow 1": 4.0, "arrow 2": 6.0, "clean 5": 6.0, "retain 7": 6.0}
+#: The same beside a service, which cleans, too, and has an append query of its own.
+_SERVED = {**_PLAIN, "service 8": 25.0}
+_SERVED_FEW = {"arrow 1": 6.0, "clean 5": 8.0, "retain 7": 8.0, "service 8": 15.0}
+_SERVICE = """
+log.dir = "{place}"
+log.cleaner.backoff.ms = 500
+log.initial.task.delay.ms = 0
+log.retention.check.interval.ms = 1000
+
+[[source]]
+name = "files"
+topic = "{topic}"
+format = "json"
+path = "{folder}/incoming"
+key = ["key"]
+value = "value"
+schema = "key string, value string"
+max.files.per.trigger = {most}
+trigger = "{trigger}"
+
+[http]
+listen = ""
+
+[spark]
+"spark.master" = "local[2]"
+"spark.driver.memory" = "1g"
+"spark.log.level" = "ERROR"
+"""
+#: With a JVM.
+_HEAVY = frozenset({"spark", "service"})
+
+
+class _Feed:
+    """The files that the service appends: rows whose values are numbered through."""
+
+    writer, rows_a_file = 9_999, 20
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self._folder, self._next, self._place = folder, 0.0, place
+        self.files = 0
+        (folder / "incoming").mkdir()
+        for name, trigger, most in (("lastword.toml", "200 milliseconds", 3), ("rest.toml", "available-now", 0)):
+            (folder / name).write_text(_SERVICE.format(folder=folder, place=place, topic=TOPIC, trigger=trigger, most=most))
+
+    def look(self) -> None:
+        """Put a file there now and then."""
+        if time.monotonic() < self._next:
+            return
+        first = self.files * self.rows_a_file
+        rows = [{"key": f"k{number % KEYS}", "value": f"{self.writer}-{number}"} for number in range(first, first + self.rows_a_file)]
+        arriving = self._folder / "incoming" / f".{self.files:05}.json"
+        arriving.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        os.utime(arriving, (1_700_000_000 + self.files, 1_700_000_000 + self.files))
+        arriving.rename(self._folder / "incoming" / f"{self.files:05}.json")
+        self.files, self._next = self.files + 1, time.monotonic() + 0.5
+
+    def newest_micro_batch(self) -> int:
+        """Return the number of the last micro-batch that the service has done, by its checkpoint; -1 when there is none."""
+        done = Path(self._place, TOPIC, "queries", "files", "commits").glob("[0-9]*")
+        return max((int(one.name) for one in done), default=-1)
+
+    def finish(self) -> None:
+        """Let a service append the rest; then the commits of its query have brought each row once."""
+        command = [sys.executable, "-m", "lastword", "run", "-c", str(self._folder / "rest.toml")]
+        done = subprocess.run(command, cwd=ROOT, env=SHORT_JVM, capture_output=True, text=True, timeout=300, check=False)  # noqa: S603
+        assert done.returncode == 0, done.stdout + done.stderr
+        topic = LogDir(None, self._place).topic(TOPIC)
+        query_id = topic.describe().queries["files"]
+        micro_batches, records = list[int](), 0
+        for path in sorted(Path(topic.log.paths.log, "_delta_log").glob("*.json")):
+            actions = [json.loads(line) for line in path.read_text().splitlines()]
+            mine = [one["txn"]["version"] for one in actions if one.get("txn", {}).get("appId") == query_id]
+            micro_batches += mine
+            records += sum(json.loads(one["add"]["stats"])["numRecords"] for one in actions if "add" in one and mine)
+        assert micro_batches == sorted(set(micro_batches)), "a micro-batch is committed once, and they come in order"
+        assert records == self.files * self.rows_a_file, "every row of the source is appended once"
 
 
 class _Process:
     """One party of the storm, started again when it was killed; any other end of it is a failure."""
 
     def __init__(
-        self, name: str, lives_seconds: float, folder: Path, draw: random.Random, *, place: str, options: Mapping[str, str]
+        self,
+        name: str,
+        lives_seconds: float,
+        folder: Path,
+        draw: random.Random,
+        *,
+        place: str,
+        options: Mapping[str, str],
+        feed: _Feed | None,
     ) -> None:
         self.name, self._lives_seconds, self._folder, self._draw, self._place = name, lives_seconds, folder, draw, place
+        self._feed = feed
         self._environment = {"LASTWORD_STORM_OPTIONS": json.dumps(dict(options))}
         self._starts = 0
         #: Whether it has done something since the storm began.
         self.worked = False
+        self.kills = 0
         self._start()
 
     def _start(self) -> None:
@@ -52,29 +138,42 @@ class _Process:
         seed = int(number) * 1_000 + self._starts
         self.acknowledged = self._folder / f"acknowledged-{seed}"
         self._output = (self._folder / f"output-{seed}").open("w+")
+        self._was_done = -1 if self._feed is None else self._feed.newest_micro_batch()
+        words = ["tests.storm", role, self._place, str(self.acknowledged), str(seed)]
+        if role == "service":
+            words = ["lastword", "run", "-c", str(self._folder / "lastword.toml")]
         self.process = subprocess.Popen(  # noqa: S603  our own interpreter
-            [sys.executable, "-m", "tests.storm", role, self._place, str(self.acknowledged), str(seed)],
+            [sys.executable, "-m", *words],
             cwd=ROOT,
-            env={**(SHORT_JVM if role == "spark" else {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}), **self._environment},
+            env={**(SHORT_JVM if role in _HEAVY else {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}), **self._environment},
             start_new_session=True,
             stdout=self._output,
             stderr=subprocess.STDOUT,
         )
-        self.dies_at: float | None = None if role in {"spark", "arrow"} else self._end()
+        self.dies_at: float | None = None if role in {"spark", "arrow", "service"} else self._end()
 
     def _end(self) -> float:
         return time.monotonic() + self._lives_seconds * self._draw.uniform(0.5, 1.5)
 
-    def look(self) -> None:
-        """Raise what ended it by itself; kill it when it is its time, and start it again."""
+    def _has_begun(self) -> bool:
+        """Tell whether it has appended something since it was started."""
+        if self._feed is not None and self.name.startswith("service"):
+            return self._feed.newest_micro_batch() > self._was_done
+        return self.acknowledged.exists() and self.acknowledged.stat().st_size > 0
+
+    def look(self, *, begun: bool) -> None:
+        """Raise what ended it by itself; kill it when it is its time, once all have begun, and start it again."""
         if self.process.poll() is not None:
             self._output.seek(0)
             pytest.fail(f"{self.name} ended with {self.process.returncode}:\n{self._output.read()}")
         self.worked |= self.dies_at is not None
         if self.dies_at is None:
-            self.dies_at = self._end() if self.acknowledged.exists() and self.acknowledged.stat().st_size else None
+            self.dies_at = self._end() if self._has_begun() else None
+        elif not begun:
+            self.dies_at = self._end()
         elif time.monotonic() >= self.dies_at:
             self.kill()
+            self.kills += 1
             self._start()
 
     def kill(self) -> None:
@@ -97,22 +196,29 @@ def _storm(
     config = {"cleanup.policy": "compact,delete", "retention.ms": -1, "min.cleanable.dirty.ratio": 0}
     topic = logs.create_topic(TOPIC, partitions=PARTITIONS, config=config)
     draw = random.Random(seed)
+    feed = _Feed(folder, logs.location) if any(name.startswith("service") for name in parties) else None
     processes = [
-        _Process(name, lives_seconds, folder, draw, place=logs.location, options=options) for name, lives_seconds in parties.items()
+        _Process(name, lives_seconds, folder, draw, place=logs.location, options=options, feed=feed)
+        for name, lives_seconds in parties.items()
     ]
-    ends = time.monotonic() + 120
+    ends = time.monotonic() + 300
     begun = False
     try:
         while time.monotonic() < ends:
             for one in processes:
-                one.look()
+                one.look(begun=begun)
+            if feed is not None:
+                feed.look()
             if not begun and all(one.worked for one in processes):
                 begun, ends = True, time.monotonic() + seconds
             time.sleep(0.1)
     finally:
         for one in processes:
             one.kill()
-    assert begun, "not all of them have begun to work in two minutes"
+    assert begun, "not all of them have begun to work in five minutes"
+    if feed is not None:
+        feed.finish()
+    print({one.name: one.kills for one in processes})  # noqa: T201  how many times each was killed
     _check(topic.log.paths.log, logs, folder)
 
 
@@ -178,6 +284,20 @@ def test_a_storm_of_five_minutes(tmp_path: Path) -> None:
 def test_a_storm_of_five_minutes_without_a_jvm(tmp_path: Path) -> None:
     """Four processes append, two clean and one deletes records; one of them is killed every two seconds."""
     _storm(tmp_path, _PLAIN, seconds=300, seed=13)
+
+
+@pytest.mark.jvm
+def test_a_storm_with_a_service_in_the_middle_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """It cleans, and appends files; a process appends beside it, one cleans and one deletes records. It is killed as the others are."""
+    _storm(tmp_path, _SERVED_FEW, seconds=10, seed=19)
+
+
+@pytest.mark.torture
+@pytest.mark.jvm
+@pytest.mark.timeout(1_200)
+def test_a_storm_of_five_minutes_with_a_service_in_the_middle(tmp_path: Path) -> None:
+    """Beside seven without a JVM."""
+    _storm(tmp_path, _SERVED, seconds=300, seed=23)
 
 
 @pytest.mark.torture
