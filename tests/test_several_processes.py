@@ -95,7 +95,7 @@ class _Feed:
     def finish(self) -> None:
         """Let a service append the rest; then the commits of its query have brought each row once."""
         command = [sys.executable, "-m", "lastword", "run", "-c", str(self._folder / "rest.toml")]
-        done = subprocess.run(command, cwd=ROOT, env=SHORT_JVM, capture_output=True, text=True, timeout=300, check=False)  # noqa: S603
+        done = subprocess.run(command, cwd=ROOT, env=SHORT_JVM, capture_output=True, text=True, timeout=900, check=False)  # noqa: S603
         assert done.returncode == 0, done.stdout + done.stderr
         topic = LogDir(None, self._place).topic(TOPIC)
         query_id = topic.describe().queries["files"]
@@ -273,14 +273,14 @@ def test_a_storm_without_a_jvm_loses_and_doubles_nothing(tmp_path: Path) -> None
 
 @pytest.mark.torture
 @pytest.mark.jvm
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_a_storm_of_five_minutes(tmp_path: Path) -> None:
     """With two applications."""
     _storm(tmp_path, _MANY, seconds=300, seed=11)
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_a_storm_of_five_minutes_without_a_jvm(tmp_path: Path) -> None:
     """Four processes append, two clean and one deletes records; one of them is killed every two seconds."""
     _storm(tmp_path, _PLAIN, seconds=300, seed=13)
@@ -294,14 +294,14 @@ def test_a_storm_with_a_service_in_the_middle_loses_and_doubles_nothing(tmp_path
 
 @pytest.mark.torture
 @pytest.mark.jvm
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_a_storm_of_five_minutes_with_a_service_in_the_middle(tmp_path: Path) -> None:
     """Beside seven without a JVM."""
     _storm(tmp_path, _SERVED, seconds=300, seed=23)
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(1_200)
+@pytest.mark.timeout(1_800)
 def test_a_storm_of_five_minutes_on_an_object_store(tmp_path: Path) -> None:
     """The same on the S3 server at `LASTWORD_S3_ENDPOINT`, which honours conditional puts and has a bucket `bucket`."""
     endpoint = os.environ.get("LASTWORD_S3_ENDPOINT")

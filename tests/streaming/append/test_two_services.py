@@ -89,26 +89,32 @@ def test_a_second_service_refuses_the_query_that_the_first_runs_and_takes_over_w
 
 @pytest.mark.torture
 @pytest.mark.jvm
-@pytest.mark.timeout(900)
-def test_two_services_that_are_killed_and_started_again_for_four_minutes_append_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
-    """As a supervisor starts them: also the one that ended because the other runs the query. From a printed seed."""
+@pytest.mark.timeout(1_800)
+def test_two_services_that_are_killed_and_started_again_append_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
+    """As a supervisor starts them: also the one that ends because the other runs the query. From a printed seed.
+
+    The one that runs it is killed eight times, a random moment after its first micro-batch; in ten minutes at the most.
+    """
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     draw, given, log_dir = random.Random(seed), _Input(tmp_path / "input"), tmp_path / "logs"
     outputs = [tmp_path / "service-0.log", tmp_path / "service-1.log"]
     given.arrive()
     processes = [_started(log_dir, given, output) for output in outputs]
-    kills, ended, ends = 0, 0, time.monotonic() + 240
-    killed_at = time.monotonic() + 30
+    kills, ended, known, dies_at, ends = 0, 0, 0, 0.0, time.monotonic() + 600
     try:
-        while time.monotonic() < ends:
+        while kills < 8 and time.monotonic() < ends:
             for number, process in enumerate(processes):
                 if process.poll() is not None:
                     ended += 1
                     processes[number] = _started(log_dir, given, outputs[number])
-            if time.monotonic() >= killed_at:
-                _kill(processes[draw.randrange(2)])
-                kills, killed_at = kills + 1, time.monotonic() + draw.uniform(10, 40)
+            if not dies_at and _micro_batches(log_dir) > known:
+                dies_at = time.monotonic() + draw.uniform(0, 5)
+            if dies_at and time.monotonic() >= dies_at:
+                holder = (log_dir / TOPIC / "queries" / ".files.lock").read_text()
+                (running,) = (one for one in processes if holder == f"process {one.pid}")
+                _kill(running)
+                kills, dies_at, known = kills + 1, 0.0, _micro_batches(log_dir)
             given.arrive()
             time.sleep(0.2)
     finally:
@@ -116,5 +122,12 @@ def test_two_services_that_are_killed_and_started_again_for_four_minutes_append_
             _kill(process)
     next_start(log_dir, given.folder)
     given.check(log_dir)
-    print(f"{given.count} files, {kills} kills, {ended} services ended")  # noqa: T201
-    assert all("runs in another process" in output.read_text() for output in outputs)
+    print(f"{given.count} files, {kills} kills, {ended} starts after an end, {_micro_batches(log_dir)} micro-batches")  # noqa: T201
+    assert kills > 1
+    refused = [f"query files of topic {TOPIC} runs in another process" in output.read_text() for output in outputs]
+    assert any(refused)
+
+
+def _micro_batches(log_dir: Path) -> int:
+    """Return how many micro-batches were done, by the checkpoint."""
+    return max((int(one.name) + 1 for one in (log_dir / TOPIC / "queries" / "files" / "commits").glob("[0-9]*")), default=0)
