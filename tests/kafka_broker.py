@@ -31,7 +31,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from lastword.spark.jars import jars
+from lastword.spark.jars import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -243,7 +243,7 @@ class KafkaBroker:
     def _java(self, main: str, *arguments: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
         home = os.environ.get("JAVA_HOME")
         java = str(Path(home) / "bin" / "java") if home else "java"
-        class_path = os.pathsep.join(str(jar.resolve()) for jar in jars("broker"))
+        class_path = os.pathsep.join(str(jar.resolve()) for jar in resolve(("broker",)))
         command = [java, *self._jvm, "-Dlog4j2.configurationFile=log4j2.yaml", "-cp", class_path, main, *arguments]
         return subprocess.Popen(command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603  our own command line
 

@@ -2,8 +2,8 @@
 
 ```
  session       spark_session() and SETTINGS       log4j2.properties, fairscheduler.xml are its files
- jars          resolves the jars of jars.lock once, by checksum: `python -m lastword.spark.jars`
- package       lastword's own code as a zip, for the executors of a cluster
+ jars          resolves the jars of jars.lock when they are first needed, by checksum
+ package       lastword\'s own code as a zip, for the executors of a cluster
  object_store  Spark's S3A settings as options of delta-rs
 ```
 """

@@ -1,11 +1,14 @@
-"""The jars beside pyspark's own: resolved once into a folder, then handed to Spark by `spark.jars`.
+"""The jars beside pyspark's own: resolved into a folder when they are first needed, then handed to Spark by `spark.jars`.
 
 `jars.lock` beside this module names every jar by its Maven coordinate and its sha256; nothing else decides what is loaded. Dependencies
 of dependencies are not followed: what is needed is listed. `resolve()` downloads what is missing with the Ivy that pyspark ships (no
 Maven needed), checks the sha256 and moves each jar into the folder in one step, so that a jar that is there is whole and right. A session
 that starts from the folder starts faster than one that resolves (`spark.jars.packages`), and without a network.
 
+`spark_session()` calls `resolve()` by itself. To download beforehand, for an image or for a machine without a network:
+
     python -m lastword.spark.jars                    the jars of a Spark session
+    python -m lastword.spark.jars --group s3         those of an S3 store
     python -m lastword.spark.jars --group broker     those of a Kafka broker, for the tests
 
 The folder is $LASTWORD_JARS; else `.jars` in a checkout; else `jars` in the user's cache. Where nothing can be downloaded, copy a folder
@@ -22,13 +25,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from xml.sax.saxutils import quoteattr
 
 import platformdirs
 import typer
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lastword.compaction.errors import UserError
 
@@ -37,7 +45,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _LOCK: Final = Path(__file__).with_name("jars.lock")
+_SCRATCH: Final = ".resolving-"
+_LOOK_SECONDS: Final = 0.1
 
 #: No descriptors (the lock decides) and no checksum files (the lock has better ones): one request a jar.
 _IVY_SETTINGS: Final = """\
@@ -100,34 +113,50 @@ def jar_folder() -> Path:
     return Path(platformdirs.user_cache_dir("lastword")) / "jars"
 
 
-def jars(group: str = "spark") -> list[Path]:
-    """Return the paths of a group's jars, in the lock's order. Raises `UserError` when one of them has not been resolved yet."""
-    folder = jar_folder()
-    wanted = locked(group)
-    missing = [jar for jar in wanted if not (folder / jar.file_name).is_file()]
-    if missing:
-        option = "" if group == "spark" else f" --group {group}"
-        message = (
-            f"{len(missing)} of the {len(wanted)} {group} jars are not in {folder} (the first: {missing[0].coordinate}): "
-            f"run `python -m lastword.spark.jars{option}` once"
-        )
-        raise UserError(message)
-    return [folder / jar.file_name for jar in wanted]
-
-
 def resolve(groups: tuple[str, ...] = ("spark",), folder: Path | None = None) -> list[Path]:
     """Download what is missing of the groups into a folder (default: `jar_folder()`) and return the paths of all their jars.
 
-    A jar that is there is left alone; nothing missing costs no process and no network. Raises `UserError` when there is no Java, when a
-    jar cannot be downloaded, or when one is not what the lock says; jars that were right stay.
+    A jar that is there is left alone; nothing missing costs no process and no network. Standard error shows the progress. One process
+    downloads at a time; another waits for it. Raises `UserError` when there is no Java, when a jar cannot be downloaded or the folder not
+    be written, or when a jar is not what the lock says; jars that were right stay.
     """
     folder = jar_folder() if folder is None else folder
-    wanted = {group: locked(group) for group in groups}
-    for group_jars in wanted.values():
-        missing = [jar for jar in group_jars if not (folder / jar.file_name).is_file()]
-        if missing:
-            _fetch(missing, folder)
-    return [folder / jar.file_name for group_jars in wanted.values() for jar in group_jars]
+    wanted = [jar for group in groups for jar in locked(group)]
+    if _missing(wanted, folder):
+        java = _java()
+        with _alone(folder):
+            missing = _missing(wanted, folder)
+            if missing:
+                _fetch(java, missing, folder, groups)
+    return [folder / jar.file_name for jar in wanted]
+
+
+def _missing(wanted: list[Jar], folder: Path) -> list[Jar]:
+    return [jar for jar in wanted if not (folder / jar.file_name).is_file()]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from downloading into the folder, and remove what one that was killed left there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            _say(f"waiting for another process that downloads jars to {folder}")
+            lock.acquire()
+    except OSError as error:
+        message = (
+            f"cannot write the jars to {folder}: {error.strerror}; let LASTWORD_JARS name a folder that can be written, or that has them"
+        )
+        raise UserError(message) from None
+    try:
+        for left in folder.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        lock.release()
 
 
 def _jar(coordinate: str, sha256: str) -> Jar:
@@ -144,13 +173,11 @@ def _is_checkout(root: Path) -> bool:
     return name == "lastword"
 
 
-def _fetch(missing: list[Jar], folder: Path) -> None:
+def _fetch(java: str, missing: list[Jar], folder: Path, groups: tuple[str, ...]) -> None:
     """Download jars into a scratch folder on the same file system, check them, move them."""
-    java = _java()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder) as scratch_name:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch_name:
         scratch = Path(scratch_name)
-        said = _run_ivy(java, missing, scratch)
+        said = _run_ivy(java, missing, scratch, title=f"downloading {_many(missing)} to {folder}")
         absent: list[Jar] = []
         for jar in missing:
             downloaded = scratch / "lib" / jar.file_name
@@ -163,9 +190,23 @@ def _fetch(missing: list[Jar], folder: Path) -> None:
                 raise UserError(message)
             downloaded.replace(folder / jar.file_name)
     if absent:
-        many = f"{len(absent)} jars" if len(absent) > 1 else absent[0].coordinate
-        message = f"cannot download {many}: {said}; check the network, then run `python -m lastword.spark.jars` again"
+        many = _many(absent) if len(absent) > 1 else absent[0].coordinate
+        command = " ".join(["python -m lastword.spark.jars", *(f"--group {group}" for group in groups if groups != ("spark",))])
+        message = (
+            f"cannot download {many} to {folder}: {said}. Try again with a network; without one, run `{command}` where there is one, "
+            "with the same pyspark, copy the folder that it names here, and let LASTWORD_JARS name the copy"
+        )
         raise UserError(message)
+
+
+def _many(some: list[Jar]) -> str:
+    return f"{len(some)} jar{'s' if len(some) > 1 else ''}"
+
+
+def _say(line: str) -> None:
+    """Write a plain line to standard error; standard output belongs to the program."""
+    sys.stderr.write(f"lastword: {line}\n")
+    sys.stderr.flush()
 
 
 def _java() -> str:
@@ -178,7 +219,7 @@ def _java() -> str:
     return java
 
 
-def _run_ivy(java: str, wanted: list[Jar], scratch: Path) -> str:
+def _run_ivy(java: str, wanted: list[Jar], scratch: Path, *, title: str) -> str:
     """Let Ivy download into `scratch/lib` and return its first complaint. Paths are relative: patterns give brackets a meaning."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} transitive='false'/>"
@@ -188,12 +229,48 @@ def _run_ivy(java: str, wanted: list[Jar], scratch: Path) -> str:
     (scratch / "ivy.xml").write_text(_IVY_MODULE.format(dependencies=dependencies), encoding="utf-8")
     command = [java, "-jar", str(_ivy_jar()), "-settings", "settings.xml", "-ivy", "ivy.xml", "-cache", "cache"]
     command += ["-retrieve", "lib/[artifact]-[revision].[ext]"]
-    done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)  # noqa: S603  our own command line
+    answer = scratch / "ivy.log"
+    with (
+        answer.open("wb") as log,
+        subprocess.Popen(command, cwd=scratch, stdout=log, stderr=subprocess.STDOUT) as ivy,  # noqa: S603  our own command line
+    ):
+        try:
+            _watch(ivy, scratch / "cache", len(wanted), title)
+        finally:
+            ivy.kill()  # of a process that has ended: nothing
+    answered = answer.read_text(encoding="utf-8", errors="replace")
     for reason in _IVY_REASONS:
-        complaint = re.search(reason, done.stdout + done.stderr)
+        complaint = re.search(reason, answered)
         if complaint:
             return complaint.group().strip()
-    return f"Ivy ended with exit code {done.returncode}"
+    return f"Ivy ended with exit code {ivy.returncode}"
+
+
+def _watch(ivy: subprocess.Popen[bytes], cache: Path, jars: int, title: str) -> None:
+    """Wait for Ivy, and show how many jars and bytes it has downloaded: as a bar on a terminal, else as one line."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        _say(title)
+        ivy.wait()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(title, total=jars, size="")
+        while True:
+            done = ivy.poll() is not None
+            found = [path for path in cache.rglob("*") if path.suffix in {".jar", ".part"}]  # a jar is a .part until it is whole
+            sizes = f"{sum(_size(path) for path in found) / 1e6:.1f} MB"
+            progress.update(bar, completed=sum(path.suffix == ".jar" for path in found), size=sizes)
+            if done:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # it has got its name since it was listed
+        return 0
 
 
 def _ivy_jar() -> Path:
@@ -206,9 +283,9 @@ def _ivy_jar() -> Path:
 
 
 def main(
-    group: Annotated[list[str] | None, typer.Option(help="Which jars: spark, broker; can be given more than once.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Which jars: spark, s3, broker; can be given more than once.")] = None,
 ) -> None:
-    """Download the jars that lastword needs beside pyspark's own, once."""
+    """Download the jars that lastword needs beside pyspark's own: for an image, or to be copied; else the first session does it."""
     groups = tuple(group or ["spark"])
     try:
         paths = resolve(groups)

@@ -73,13 +73,13 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     """Return the running Spark session, or start one: local by default, with Delta, the Kafka source and `SETTINGS`.
 
     `master` is Spark's (default: $SPARK_MASTER, else `local[*]`); `settings` are added last and win; any `spark.hadoop.fs.s3a.*` among
-    them brings the jars of an S3 store. On a cluster the executors get lastword's own code (`lastword.spark.package`); their Python is
-    `spark.pyspark.python`, else $PYSPARK_PYTHON, else a Python at the path of this one. Raises `UserError` when the jars have not been
-    resolved yet.
+    them brings the jars of an S3 store. Jars that are missing are downloaded first, with a progress bar. On a cluster the executors get
+    lastword's own code (`lastword.spark.package`); their Python is `spark.pyspark.python`, else $PYSPARK_PYTHON, else a Python at the path
+    of this one. Raises `UserError` when jars cannot be downloaded.
     """
     from pyspark.sql import SparkSession as Session  # noqa: PLC0415  importing it costs a second that metadata commands need not pay
 
-    from lastword.spark.jars import jars  # noqa: PLC0415  `python -m lastword.spark.jars` must be the first to import it
+    from lastword.spark.jars import resolve  # noqa: PLC0415  `python -m lastword.spark.jars` must be the first to import it
 
     running = Session.getActiveSession()
     if running is not None:
@@ -87,7 +87,7 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
     os.environ["PYSPARK_PYTHON"] = executors_python(settings or {})
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     chosen = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    paths = [*jars("spark"), *(jars("s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else [])]
+    paths = resolve(("spark", "s3") if any(key.startswith(S3_SETTINGS) for key in settings or {}) else ("spark",))
     builder = Session.builder.appName(app_name).master(chosen).config("spark.jars", ",".join(path.as_uri() for path in paths))
     for key, value in {**SETTINGS, **(_LOCAL if chosen.startswith("local") else {}), **(settings or {})}.items():
         builder = builder.config(key, value)

@@ -1,0 +1,180 @@
+"""The jars come by themselves when a session first needs them: whole, right, once, and with a message where they cannot come.
+
+Ivy is a script here, in the place of `java`: it downloads nothing, and writes down each time that it is started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from lastword.compaction.errors import UserError
+from lastword.spark import jars
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: What the scripts answer for a jar: its own name.
+_NAMES: Final = ("delta-1.0.jar", "kafka-2.0.jar")
+_LOCK: Final = "[spark]\n" + "".join(
+    f'"org.example:{name[:-8]}:{name[-7:-4]}" = "{hashlib.sha256(name.encode()).hexdigest()}"\n' for name in _NAMES
+)
+_DOWNLOADS: Final = """\
+sleep {seconds}
+mkdir -p lib cache
+for jar in $(sed -n "s/.*name='\\([^']*\\)' rev='\\([^']*\\)'.*/\\1-\\2.jar/p" ivy.xml | tr '\\n' ' '); do
+    printf %s "$jar" > "lib/$jar"
+    cp "lib/$jar" cache/
+done
+"""
+_NO_NETWORK: Final = "echo '[ERROR] Server access error at url https://jars.example/delta-1.0.jar (java.net.UnknownHostException)'\n"
+_RESOLVE: Final = """
+import sys
+from pathlib import Path
+from lastword.spark import jars
+jars._LOCK = Path(sys.argv[1])
+print([path.read_text() for path in jars.resolve()])
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return the folder of the jars, not there yet; the lock has two jars for Spark."""
+    (tmp_path / "jars.lock").write_text(_LOCK, encoding="utf-8")
+    monkeypatch.setattr(jars, "_LOCK", tmp_path / "jars.lock")
+    monkeypatch.setenv("LASTWORD_JARS", str(tmp_path / "jars"))
+    _be_java(monkeypatch, tmp_path, _DOWNLOADS.format(seconds=0))
+    return tmp_path / "jars"
+
+
+def _be_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    quoted = "'" + str(tmp_path / "starts").replace("'", "'\\''") + "'"
+    # `-name='x'` of the descriptor is written with either quote.
+    java.write_text(f'#!/bin/sh\necho started >> {quoted}\nsed -i "s/\\"/\'/g" ivy.xml\n{script}', encoding="utf-8")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+
+
+def _starts(tmp_path: Path) -> int:
+    started = tmp_path / "starts"
+    return len(started.read_text(encoding="utf-8").splitlines()) if started.exists() else 0
+
+
+def test_what_is_missing_is_downloaded_once_and_said_in_one_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard error is no terminal here; standard output belongs to the program. What is there costs no process and no word."""
+    assert [path.read_text(encoding="utf-8") for path in jars.resolve()] == list(_NAMES)
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"lastword: downloading 2 jars to {folder}\n")
+
+    (folder / _NAMES[0]).unlink()
+    jars.resolve()
+    assert capsys.readouterr().err == f"lastword: downloading 1 jar to {folder}\n"
+    jars.resolve()
+    said = capsys.readouterr()
+    assert (said.out, said.err, _starts(tmp_path)) == ("", "", 2)
+
+
+def test_on_a_terminal_a_bar_counts_the_jars(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends full."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "300")
+    jars.resolve()
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "2/2" in said.err
+    assert "0.0 MB" in said.err
+
+
+def test_of_two_processes_one_downloads_and_the_other_waits(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both end with all jars."""
+    _be_java(monkeypatch, tmp_path, _DOWNLOADS.format(seconds=2))
+    command = [sys.executable, "-c", _RESOLVE, str(tmp_path / "jars.lock")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603
+    said = [process.communicate(timeout=60) for process in both]
+
+    assert [out.strip() for out, _ in said] == [str(list(_NAMES))] * 2
+    assert _starts(tmp_path) == 1
+    assert sorted(err for _, err in said) == [
+        f"lastword: downloading 2 jars to {folder}\n",
+        f"lastword: waiting for another process that downloads jars to {folder}\n",
+    ]
+
+
+def test_a_process_that_is_killed_leaves_no_jar_and_its_scratch_is_removed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next one neither waits for it nor trusts what it left."""
+    _be_java(monkeypatch, tmp_path, "exec sleep 60\n")
+    with subprocess.Popen([sys.executable, "-c", _RESOLVE, str(tmp_path / "jars.lock")], stderr=subprocess.PIPE) as process:  # noqa: S603
+        until = time.monotonic() + 30
+        while not _starts(tmp_path) and time.monotonic() < until:
+            time.sleep(0.05)
+        process.kill()
+    assert [path.name for path in folder.glob("*.jar")] == []
+    assert list(folder.glob(".resolving-*")) != []
+
+    _be_java(monkeypatch, tmp_path, _DOWNLOADS.format(seconds=0))
+    jars.resolve()
+    assert list(folder.glob(".resolving-*")) == []
+
+
+def test_without_a_network_one_message_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Why, how to get the jars elsewhere, and how to bring them here."""
+    _be_java(monkeypatch, tmp_path, _NO_NETWORK)
+    with pytest.raises(UserError) as told:
+        jars.resolve()
+
+    for words in ("2 jars", str(folder), "UnknownHostException", "python -m lastword.spark.jars", "copy the folder", "LASTWORD_JARS"):
+        assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_without_java_the_message_names_the_releases_that_do(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And JAVA_HOME; a folder that has all jars needs no Java."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"no java in JAVA_HOME .*install a Java 17 or 21 .*JAVA_HOME"):
+        jars.resolve()
+
+    folder.mkdir()
+    for name in _NAMES:
+        (folder / name).write_text(name, encoding="utf-8")
+    assert len(jars.resolve()) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """LASTWORD_JARS chooses another one."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("LASTWORD_JARS", str(tmp_path / "file" / "jars"))
+    with pytest.raises(UserError, match=r"cannot write the jars to .*file/jars: .*LASTWORD_JARS"):
+        jars.resolve()
+
+
+def test_a_jar_that_is_not_what_the_lock_says_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither this time nor the next."""
+    _be_java(monkeypatch, tmp_path, _DOWNLOADS.format(seconds=0) + "echo more >> lib/kafka-2.0.jar\n")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"org.example:kafka:2.0 was downloaded with sha256 .* it is not used"):
+            jars.resolve()
+    assert [path.name for path in folder.glob("*.jar")] == ["delta-1.0.jar"]
+
+
+def test_a_session_asks_for_its_jars_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The message of a failed download is that of `spark_session()`; with settings of an S3 store, its jars too."""
+    monkeypatch.undo()
+    monkeypatch.setenv("LASTWORD_JARS", str(folder))
+    _be_java(monkeypatch, tmp_path, _NO_NETWORK)
+    script = "import lastword; lastword.spark_session(settings={'spark.hadoop.fs.s3a.endpoint': 'http://127.0.0.1:9'})"
+    failed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=dict(os.environ))  # noqa: S603
+
+    assert failed.returncode == 1
+    told = failed.stderr.splitlines()[-1]
+    assert f"UserError: cannot download {len(jars.locked('spark')) + len(jars.locked('s3'))} jars" in told
