@@ -44,7 +44,7 @@ find_java() {
         "${HOME:-}"/.sdkman/candidates/java/*; do
         if [ -x "$home/bin/java" ] && home_of_java "$home/bin/java" 2>/dev/null; then return 0; fi
     done
-    echo 'lastword needs Java 17 or 21 (Spark 4.2 runs on no other): install one, for example openjdk-17-jre-headless, or set JAVA_HOME to one' >&2
+    echo 'lastword needs Java 17 or 21 (Spark 4 runs on no other): install one, for example openjdk-17-jre-headless, or set JAVA_HOME to one' >&2
     return 1
 }
 

@@ -1,7 +1,8 @@
 """The jars beside pyspark's own: resolved into a folder when they are first needed, then handed to Spark by `spark.jars`.
 
-`jars.lock` beside this module names every jar by its Maven coordinate and its sha256; nothing else decides what is loaded. Dependencies
-of dependencies are not followed: what is needed is listed. `resolve()` downloads what is missing with the Ivy that pyspark ships (no
+`jars.lock` beside this module names every jar by its Maven coordinate and its sha256; nothing else decides what is loaded. It
+has a set for each release of Spark (4.0, 4.1, 4.2); the pyspark that is installed says which. Dependencies of dependencies are not
+followed: what is needed is listed. `resolve()` downloads what is missing with the Ivy that pyspark ships (no
 Maven needed), checks the sha256 and moves each jar into the folder in one step, so that a jar that is there is whole and right. A session
 that starts from the folder starts faster than one that resolves (`spark.jars.packages`), and without a network.
 
@@ -18,6 +19,7 @@ from elsewhere. Proxies are the JVM's business (JAVA_TOOL_OPTIONS).
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -29,7 +31,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from xml.sax.saxutils import quoteattr
 
 import platformdirs
@@ -93,13 +95,25 @@ class Jar:
         return f"{self.name}-{self.version}.jar"
 
 
-def locked(group: str) -> list[Jar]:
-    """Return what `jars.lock` lists for a group (`spark`, `broker`). Raises `UserError` for a group that it does not have."""
+def locked(group: str, spark: str | None = None) -> list[Jar]:
+    """Return what `jars.lock` lists for a group (`spark`, `s3`, `broker`) and a release of Spark (default: the pyspark that is installed).
+
+    Raises `UserError` for a group that the lock does not have, and for a Spark that lastword does not run on.
+    """
     groups = tomllib.loads(_LOCK.read_text(encoding="utf-8"))
     if group not in groups:
         message = f"no jars are known as {group!r}: the groups are {', '.join(groups)}"
         raise UserError(message)
-    return [_jar(coordinate, sha256) for coordinate, sha256 in groups[group].items()]
+    listed: dict[str, Any] = groups[group]
+    releases = [release for release, jars in listed.items() if isinstance(jars, dict)]
+    if releases:
+        spark = importlib.metadata.version("pyspark") if spark is None else spark
+        release = ".".join(spark.split(".")[:2])
+        if release not in releases:
+            message = f"lastword does not run on Spark {spark}: install a pyspark of {', '.join(releases[:-1])} or {releases[-1]}"
+            raise UserError(message)
+        listed = listed[release]
+    return [_jar(coordinate, sha256) for coordinate, sha256 in listed.items()]
 
 
 def jar_folder() -> Path:
@@ -177,7 +191,7 @@ def _fetch(java: str, missing: list[Jar], folder: Path, groups: tuple[str, ...])
     """Download jars into a scratch folder on the same file system, check them, move them."""
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=folder) as scratch_name:
         scratch = Path(scratch_name)
-        said = _run_ivy(java, missing, scratch, title=f"downloading {_many(missing)} to {folder}")
+        said = _run_ivy(java, missing, scratch)
         absent: list[Jar] = []
         for jar in missing:
             downloaded = scratch / "lib" / jar.file_name
@@ -219,7 +233,7 @@ def _java() -> str:
     return java
 
 
-def _run_ivy(java: str, wanted: list[Jar], scratch: Path, *, title: str) -> str:
+def _run_ivy(java: str, wanted: list[Jar], scratch: Path) -> str:
     """Let Ivy download into `scratch/lib` and return its first complaint. Paths are relative: patterns give brackets a meaning."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} transitive='false'/>"
@@ -235,7 +249,7 @@ def _run_ivy(java: str, wanted: list[Jar], scratch: Path, *, title: str) -> str:
         subprocess.Popen(command, cwd=scratch, stdout=log, stderr=subprocess.STDOUT) as ivy,  # noqa: S603  our own command line
     ):
         try:
-            _watch(ivy, scratch / "cache", len(wanted), title)
+            _watch(ivy, wanted, scratch)
         finally:
             ivy.kill()  # of a process that has ended: nothing
     answered = answer.read_text(encoding="utf-8", errors="replace")
@@ -246,19 +260,19 @@ def _run_ivy(java: str, wanted: list[Jar], scratch: Path, *, title: str) -> str:
     return f"Ivy ended with exit code {ivy.returncode}"
 
 
-def _watch(ivy: subprocess.Popen[bytes], cache: Path, jars: int, title: str) -> None:
+def _watch(ivy: subprocess.Popen[bytes], wanted: list[Jar], scratch: Path) -> None:
     """Wait for Ivy, and show how many jars and bytes it has downloaded: as a bar on a terminal, else as one line."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        _say(title)
+        _say(f"downloading {_many(wanted)} to {scratch.parent}")
         ivy.wait()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(title, total=jars, size="")
+        bar = progress.add_task("downloading jars", total=len(wanted), size="")
         while True:
             done = ivy.poll() is not None
-            found = [path for path in cache.rglob("*") if path.suffix in {".jar", ".part"}]  # a jar is a .part until it is whole
+            found = [path for path in (scratch / "cache").rglob("*") if path.suffix in {".jar", ".part"}]  # a .part until it is whole
             sizes = f"{sum(_size(path) for path in found) / 1e6:.1f} MB"
             progress.update(bar, completed=sum(path.suffix == ".jar" for path in found), size=sizes)
             if done:

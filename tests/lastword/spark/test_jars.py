@@ -10,15 +10,16 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Final
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Final
 
+import pyspark
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from lastword.compaction.errors import UserError
 from lastword.spark import jars
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: What the scripts answer for a jar: its own name.
 _NAMES: Final = ("delta-1.0.jar", "kafka-2.0.jar")
@@ -83,14 +84,16 @@ def test_what_is_missing_is_downloaded_once_and_said_in_one_line(folder: Path, t
 
 
 def test_on_a_terminal_a_bar_counts_the_jars(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends full."""
+    """It ends full, and fits the 80 columns of a plain terminal."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "80")
     jars.resolve()
 
     said = capsys.readouterr()
     assert said.out == ""
+    assert "downloading jars" in said.err
     assert "2/2" in said.err
+    assert "…" not in said.err
     assert "0.0 MB" in said.err
 
 
@@ -165,6 +168,42 @@ def test_a_jar_that_is_not_what_the_lock_says_is_not_used(folder: Path, monkeypa
         with pytest.raises(UserError, match=r"org.example:kafka:2.0 was downloaded with sha256 .* it is not used"):
             jars.resolve()
     assert [path.name for path in folder.glob("*.jar")] == ["delta-1.0.jar"]
+
+
+def test_the_lock_has_a_set_for_each_spark_and_the_installed_one_chooses() -> None:
+    """Delta and the Kafka source are built for one minor release of Spark; Hadoop's S3A must be that of pyspark's Hadoop."""
+    for release in ("4.0.5", "4.1.4", "4.2.0"):
+        minor = release.rpartition(".")[0]
+        chosen = {jar.name: jar.version for jar in jars.locked("spark", release)}
+        assert f"delta-spark_{minor}_2.13" in chosen
+        assert chosen["spark-sql-kafka-0-10_2.13"].startswith(f"{minor}.")
+        assert "hadoop-aws" in {jar.name for jar in jars.locked("s3", release)}
+
+    (hadoop,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    assert {jar.name: jar.version for jar in jars.locked("s3")}["hadoop-aws"] == hadoop.stem.removeprefix("hadoop-client-api-")
+    assert jars.locked("spark") == jars.locked("spark", pyspark.__version__)
+
+
+@pytest.mark.parametrize("release", ["3.5.9", "4.3.0", "5.0.0.dev1"])
+def test_a_spark_that_is_not_supported_is_told_which_are(release: str) -> None:
+    """Before anything is downloaded."""
+    with pytest.raises(UserError, match=rf"does not run on Spark {release}: install a pyspark of 4\.0, 4\.1 or 4\.2"):
+        jars.locked("spark", release)
+
+
+def test_pip_installs_a_pyspark_that_there_are_jars_for_and_no_other() -> None:
+    """The range of pyproject.toml and the sets of jars.lock are the same releases."""
+    (range_,) = (line for line in requires("lastword") or [] if line.startswith("pyspark"))
+    allowed = SpecifierSet(range_.removeprefix("pyspark"))
+
+    def has_jars(release: str) -> bool:
+        try:
+            return bool(jars.locked("spark", release))
+        except UserError:
+            return False
+
+    releases = [f"{major}.{minor}.1" for major in (3, 4, 5) for minor in range(8)]
+    assert [one for one in releases if one in allowed] == [one for one in releases if has_jars(one)] != []
 
 
 def test_a_session_asks_for_its_jars_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
