@@ -42,11 +42,17 @@ def streaming_frame(tail: Tail, begin: Position, *, on_span: Callable[[Span], No
     schema = tail.columns()._jdf.schema()  # noqa: SLF001
     nothing = session.internalCreateDataFrame(session.sparkContext().emptyRDD(jvm.scala.reflect.ClassTag.Object()), schema, True)  # noqa: FBT003
     source = _Source(tail, first, schema, DataFrame(nothing, spark), on_span)
-    relation = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamingExecutionRelation
-    unnamed = getattr(relation, "apply$default$4")()
-    columns = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
-    plan = relation(source, columns, jvm.scala.Option.apply(None), unnamed, session)
+    relation = getattr(
+        getattr(_internals(spark), "StreamingExecutionRelation$"), "MODULE$"
+    )  # a Scala object; its two arguments stay the same
+    plan = relation.apply(source, session)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), spark)
+
+
+def _internals(spark: SparkSession) -> Any:
+    """Return the package of Spark's streaming classes: Spark 4.1 moved them."""
+    streaming: Any = spark.sparkContext._jvm.org.apache.spark.sql.execution.streaming  # type: ignore[union-attr]  # noqa: SLF001
+    return streaming if spark.version.startswith("4.0.") else streaming.runtime
 
 
 class _Source:
@@ -145,7 +151,7 @@ class _Source:
         return self._spark.range(1).where(fails).select(*[F.lit(None).alias(name) for name in TAIL_COLUMNS])
 
     def _offset(self, span: Span) -> Any:
-        return self._jvm.org.apache.spark.sql.execution.streaming.runtime.SerializedOffset(span.to_json())
+        return _internals(self._spark).SerializedOffset(span.to_json())
 
     class Java:
         """The interfaces, for py4j."""

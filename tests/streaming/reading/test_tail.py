@@ -114,16 +114,14 @@ def test_a_reader_of_a_topic_that_was_created_anew_is_told_and_pins_nothing_ther
     """Its offsets mean nothing in the new log, whatever that has by then; it begins there when it accepts the loss."""
     append(topic, spark, "a=1 b=1")
     reader = Reader(topic.tail(reader="loader"), tmp_path / "checkpoint")
-    plain = Reader(spark.readStream.format("lastword").load(topic.log.paths.root), tmp_path / "source")
-    assert [reader.catch_up(), len(plain.catch_up())] == [[["0 a=1", "1 b=1"]], 1]
+    assert reader.catch_up() == [["0 a=1", "1 b=1"]]
 
     at(T0, logs).delete_topic("fruit-prices")
     anew = at(T0, logs).create_topic("fruit-prices", partitions=2)
     for key in "cde":
         at(T0, anew).append(rows(f"{key}=1", partition=0))
-    for tail in (anew.tail(reader="loader"), spark.readStream.format("lastword").load(anew.log.paths.root)):
-        with pytest.raises(StreamingQueryException, match="the topic was deleted, and another was created under its name"):
-            (reader if tail.columns == reader.tail.columns else plain).catch_up(tail)
+    with pytest.raises(StreamingQueryException, match="the topic was deleted, and another was created under its name"):
+        reader.catch_up(anew.tail(reader="loader"))
     assert [anew.readers(), at(T0, anew).explain()[0].partition] == [[], 0]
 
     accepting = anew.tail(reader="loader", fail_on_data_loss=False)
