@@ -2,7 +2,7 @@
 
 ```python
 spark.read.format("lastword").load("data/fruit-prices")
-spark.readStream.format("lastword").option("startingOffsets", "earliest").load("data/fruit-prices")
+spark.readStream.format("lastword").option("startingOffsets", "earliest").load("data/fruit-prices")  # Spark 4.2
 ```
 
 PySpark finds this module by its name (`pyspark_…`) in every session, so it imports nothing but PySpark's own interface.
@@ -20,7 +20,8 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_lastword.readers import TopicBatchReader, TopicStreamReader
+    from pyspark_lastword.readers import TopicBatchReader
+    from pyspark_lastword.stream import TopicStreamReader
 
 __all__ = ["DefaultSource"]
 
@@ -50,8 +51,16 @@ class DefaultSource(DataSource):
         return TopicBatchReader(SourceOptions.parse(self.options, streaming=False), schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  PySpark's name
-        """Return what reads micro-batches."""
+        """Return what reads micro-batches; raises `UserError` on a Spark that does not say where a stream is."""
         from pyspark_lastword.options import SourceOptions  # noqa: PLC0415
-        from pyspark_lastword.readers import TopicStreamReader  # noqa: PLC0415
 
+        try:
+            from pyspark_lastword.stream import TopicStreamReader  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if error.name != "pyspark.sql.streaming.datasource":
+                raise
+            from lastword.compaction.errors import UserError  # noqa: PLC0415
+
+            message = 'format("lastword") streams on Spark 4.2 and reads batches on Spark 4.0 and 4.1: for a stream there, use Topic.tail()'
+            raise UserError(message) from None
         return TopicStreamReader(SourceOptions.parse(self.options, streaming=True), schema.fieldNames())

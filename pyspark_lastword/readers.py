@@ -1,28 +1,24 @@
-"""What Spark runs of `format("lastword")`: planning in a Python process of the driver, reading in the executors' Python workers.
+"""What Spark runs of `format("lastword")` for batches and streams alike: planning in Python on the driver, reading in Python workers.
 
 ```
- driver      latestOffset(start, limit)   the newest table version: has the position been overtaken? how far may it go?
-             partitions(start, end)       the offsets of the micro-batch, cut into splits with the files that hold them now
+ driver      partitions(...)              the offsets, cut into splits with the files that hold them now
  executors   read(split)                  record batches; a file that is gone means: the same offsets at the newest version
 ```
 
-The source offset is a `Position`: offsets, and the table versions that they come from. A micro-batch that is run again reads the same
-offsets at the then newest version: what survives of them. Two classes, as PySpark runs a class that is both readers as neither.
+Two classes are readers, this module's for batches and that of `stream`, as PySpark runs a class that is both as neither.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lastword.compaction.errors import ReaderBehind
-from lastword.compaction.read_positions import Loss, Position, advance, offsets_within, overtaken, resumed, starting_at
+from lastword.compaction.read_positions import Loss, offsets_within, overtaken, resumed, starting_at
 from lastword.storage.log.reader_history import HistoryWatch
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_rows import offsets_at
@@ -31,9 +27,7 @@ from lastword.storage.reading.arrow_view import ArrowLog
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql.streaming.datasource import ReadLimit
-
-    from lastword.compaction.read_positions import Missed
+    from lastword.compaction.read_positions import Missed, Position
     from lastword.storage.reading.arrow_ranges import RangeSplit
     from lastword.storage.reading.arrow_view import ArrowView
     from pyspark_lastword.options import SourceOptions
@@ -138,67 +132,6 @@ class TopicBatchReader(RangeReader, DataSourceReader):
         asked = self.options.ending_offsets
         end = offsets_within(asked, option="endingOffsets", topic=view.topic, newest=view.position, log=view.extent)
         return self.splits(view, tuple(map(max, begin, view.start)), tuple(map(min, end, view.end)))
-
-
-class TopicStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads micro-batches; its progress is a `Position` and nothing else."""
-
-    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
-        """Keep what was asked for; nothing is read yet."""
-        super().__init__(options, columns)
-        self._until: tuple[int, ...] | None = None
-        self._watch: Watch | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  PySpark's name
-        """Return where a query begins that has no checkpoint yet."""
-        return _to_dict(self.starting(self.view()))
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next micro-batch ends: `start` itself when there is nothing new.
-
-        Raises `ReaderBehind` when the position was overtaken and the options ask for an error.
-        """
-        view, after = self.view(), Position.from_dict(start)
-        begin, accepted = self._check(after, view)
-        end = view.end if self._until is None else tuple(map(min, view.end, self._until))
-        offsets = advance(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        if offsets == after.offsets and begin == after.offsets and not accepted:
-            return start
-        since = view.version if accepted else after.since_version
-        found = _to_dict(replace(view.position, offsets=offsets, since_version=since))
-        return found if begin == after.offsets else {**found, "begin": {str(one): offset for one, offset in enumerate(begin)}}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit that `maxOffsetsPerTrigger` sets."""
-        most = self.options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take the end of the log as it is now for the end of the query."""
-        self._until = self.view().end
-
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the log as the reader sees it."""
-        return _to_dict(self.view().position)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
-        """Return the splits of a micro-batch, at the newest version; raises as `latestOffset`."""
-        view, upto = self.view(), Position.from_dict(end)
-        given = end.get("begin", start["offsets"])
-        begin = tuple(int(given[str(one)]) for one in range(len(given)))
-        if view.version != upto.table_version or view.topic_id != upto.topic_id:
-            self._check(replace(upto, offsets=begin), view)
-        return self.splits(view, tuple(map(max, begin, view.start)), upto.offsets)
-
-    def _check(self, position: Position, view: ArrowView) -> tuple[tuple[int, ...], bool]:
-        if self._watch is None:
-            self._watch = Watch(self.log, self.options)
-        return self._watch.check(position, view)
-
-
-def _to_dict(position: Position) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(position.to_json())
-    return body
 
 
 def _create_time() -> pa.Scalar:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+import pyspark_lastword
+from lastword.compaction.errors import UserError
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_view import ArrowLog
+from pyspark_lastword import DefaultSource
 from tests.clocks import at
 from tests.pictures import DAY_MS, T0, by_arrow, frame, rows, text, vacuum
+from tests.releases import streams_of_the_format
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +109,7 @@ def test_a_batch_agrees_with_arrow_on_transactions_and_headers(spark: SparkSessi
     assert {row["key"] for row in by_arrow(path).records(isolation="read_committed").to_pylist()} == {b"a", b"b", b"c", b"d"}
 
 
+@streams_of_the_format
 def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fruit: Topic, tmp_path: Path) -> None:
     """It goes on by offset: what was compacted away is skipped, what survived comes, once and in order."""
     reader = Reader(spark, fruit, tmp_path, maxOffsetsPerTrigger=2)
@@ -118,6 +125,7 @@ def test_a_stream_survives_cleaning_vacuum_and_restarts(spark: SparkSession, fru
     assert reader.catch_up() == []
 
 
+@streams_of_the_format
 def test_a_micro_batch_that_comes_again_after_a_cleaning_reads_what_survives_of_it(
     spark: SparkSession, fruit: Topic, tmp_path: Path
 ) -> None:
@@ -139,6 +147,7 @@ def test_a_micro_batch_that_comes_again_after_a_cleaning_reads_what_survives_of_
     assert reader.read == [["1 lime=1", "2 kiwi=∅", "3 grape=2", "4 lime=2"], ["5 fig=1"]]
 
 
+@streams_of_the_format
 def test_a_stream_ends_its_micro_batches_at_the_last_stable_offset(spark: SparkSession, fruit: Topic, tmp_path: Path) -> None:
     """What is open waits; what was aborted never comes; a read_uncommitted stream sees both. A new stream starts at the latest offsets."""
     committed, uncommitted = Reader(spark, fruit, tmp_path / "a"), Reader(spark, fruit, tmp_path / "b", isolation="read_uncommitted")
@@ -153,6 +162,7 @@ def test_a_stream_ends_its_micro_batches_at_the_last_stable_offset(spark: SparkS
     assert (committed.catch_up(), uncommitted.catch_up(), late.catch_up()) == (["6 plum=1"], [], ["6 plum=1"])
 
 
+@streams_of_the_format
 def test_a_reader_that_missed_a_tombstone_is_told_and_may_go_on(spark: SparkSession, fruit: Topic, tmp_path: Path) -> None:
     """Kafka does not notice: the reader would keep kiwi for ever. It is told before it reads on, with partition, offset and the way out."""
     reader = Reader(spark, fruit, tmp_path)
@@ -175,6 +185,7 @@ def test_a_reader_that_missed_a_tombstone_is_told_and_may_go_on(spark: SparkSess
     assert Reader(spark, fruit, tmp_path / "anew", startingOffsets='{"0": 0}').catch_up()[-1] == "8 fig=3", "it holds nothing yet"
 
 
+@streams_of_the_format
 def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: Topic, tmp_path: Path) -> None:
     """Records below the log start before they were read; records that a RESTORE took back after they were."""
     behind, ahead = Reader(spark, fruit, tmp_path / "a", startingOffsets='{"0": 1}'), Reader(spark, fruit, tmp_path / "b")
@@ -192,6 +203,45 @@ def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: 
     with pytest.raises(StreamingQueryException, match=r"the log was taken back to offset 5 by a RESTORE"):
         ahead.catch_up()
     assert ahead.catch_up(failOnDataLoss="false") == [row for row in ("5 plum=1", "6 plum=2", "7 plum=3") if row[0] >= str(start(fruit))]
+
+
+@streams_of_the_format
+def test_a_stream_of_a_topic_that_was_created_anew_is_told(spark: SparkSession, logs: LogDir, fruit: Topic, tmp_path: Path) -> None:
+    """Its offsets mean nothing in the new log, whatever that has by then; it begins there when it accepts the loss."""
+    reader = Reader(spark, fruit, tmp_path)
+    reader.catch_up()
+    at(T0, logs).delete_topic("fruit")
+    at(T0, at(T0, logs).create_topic("fruit")).append(rows("fig=1"))
+
+    with pytest.raises(StreamingQueryException, match="the topic was deleted, and another was created under its name"):
+        reader.catch_up()
+    assert reader.catch_up(failOnDataLoss="false") == ["0 fig=1"]
+
+
+def test_a_spark_that_does_not_say_where_a_stream_is_is_told_to_use_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.0 and 4.1 have no such interface; batches need none of it."""
+    monkeypatch.delitem(sys.modules, "pyspark_lastword.stream", raising=False)
+    monkeypatch.delattr(pyspark_lastword, "stream", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Without("pyspark.sql.streaming.datasource"), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.datasource", raising=False)
+    source = DefaultSource({"path": "data/fruit"})
+
+    with pytest.raises(UserError, match=r"streams on Spark 4\.2 .*use Topic\.tail\(\)"):
+        source.streamReader(StructType([]))
+    assert source.reader(StructType([])).columns == ()
+
+
+class _Without:
+    """An import system in which a module is not there."""
+
+    def __init__(self, name: str) -> None:
+        """Take the name of the module."""
+        self.name = name
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Raise for that module what Python raises; leave the others to the next finder."""
+        if name == self.name:
+            raise ModuleNotFoundError(name=name)
 
 
 def start(topic: Topic) -> int:
