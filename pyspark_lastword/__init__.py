@@ -61,6 +61,8 @@ class DefaultSource(DataSource):
                 raise
             from lastword.compaction.errors import UserError  # noqa: PLC0415
 
-            message = 'format("lastword") streams on Spark 4.2 and reads batches on Spark 4.0 and 4.1: for a stream there, use Topic.tail()'
+            message = (
+                'format("lastword") streams on Spark 4.2 and reads batches on Spark 4.0 and 4.1: for a stream there, use SparkTopic.tail()'
+            )
             raise UserError(message) from None
         return TopicStreamReader(SourceOptions.parse(self.options, streaming=True), schema.fieldNames())

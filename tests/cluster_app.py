@@ -22,7 +22,7 @@ def main(config: str, report: str) -> None:
     runner._SPREAD_BYTES = 0  # type: ignore[misc]  # noqa: SLF001
     service = Service(load_settings(Path(config)))
     service.run_until_signal()
-    source = service.logs.spark.read.format("lastword")
+    source = service.logs.spark_for("counting").read.format("lastword")
     counts = {name: source.load(f"{service.logs.location}/{name}").count() for name in service.logs.topics()}
     Path(report).write_text(json.dumps(counts))
 

@@ -97,7 +97,7 @@ class _Feed:
         command = [sys.executable, "-m", "lastword", "run", "-c", str(self._folder / "rest.toml")]
         done = subprocess.run(command, cwd=ROOT, env=SHORT_JVM, capture_output=True, text=True, timeout=900, check=False)  # noqa: S603
         assert done.returncode == 0, done.stdout + done.stderr
-        topic = LogDir(None, self._place).topic(TOPIC)
+        topic = LogDir(self._place).topic(TOPIC)
         query_id = topic.describe().queries["files"]
         micro_batches, records = list[int](), 0
         for path in sorted(Path(topic.log.paths.log, "_delta_log").glob("*.json")):

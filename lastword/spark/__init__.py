@@ -3,7 +3,7 @@
 ```
  session       spark_session() and SETTINGS       log4j2.properties, fairscheduler.xml are its files
  jars          resolves the jars of jars.lock when they are first needed, by checksum
- package       lastword\'s own code as a zip, for the executors of a cluster
+ package       lastword's own code as a zip, for the executors of a cluster
  object_store  Spark's S3A settings as options of delta-rs
 ```
 """

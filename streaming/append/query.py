@@ -172,10 +172,12 @@ def _await(query: StreamingQuery, appender: Appender, ends_transaction: bool) ->
     with it.
     """
     try:
+        came_to_its_end = False
         with contextlib.suppress(Exception):  # what it died of is told to those who ask the query
             query.awaitTermination()
-            if ends_transaction and not appender.finishing:
-                appender.end_transaction()
+            came_to_its_end = True
+        if ends_transaction and came_to_its_end and not appender.finishing:
+            appender.end_transaction()
     finally:
         appender.let_go()
 

@@ -226,7 +226,7 @@ def test_a_spark_that_does_not_say_where_a_stream_is_is_told_to_use_tail(monkeyp
     monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.datasource", raising=False)
     source = DefaultSource({"path": "data/fruit"})
 
-    with pytest.raises(UserError, match=r"streams on Spark 4\.2 .*use Topic\.tail\(\)"):
+    with pytest.raises(UserError, match=r"streams on Spark 4\.2 .*use SparkTopic\.tail\(\)"):
         source.streamReader(StructType([]))
     assert source.reader(StructType([])).columns == ()
 

@@ -19,7 +19,7 @@ from tests.pictures import log, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lastword import Topic
+    from lastword import SparkTopic
 
 _COMPACT = {"cleanup.policy": "compact"}
 
@@ -33,7 +33,9 @@ def _arrive(folder: Path, lines: str) -> None:
     os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
-def _run(spark: SparkSession, topic: Topic, folder: Path, schema: str = "key string, value string", mirror: Mirror | None = None) -> None:
+def _run(
+    spark: SparkSession, topic: SparkTopic, folder: Path, schema: str = "key string, value string", mirror: Mirror | None = None
+) -> None:
     """Append all that is in the folder in one micro-batch."""
     stream = spark.readStream.schema(schema).csv(str(folder))
     query = topic.append_stream(stream, name="files", trigger={"availableNow": True}, mirror=mirror)
@@ -45,7 +47,9 @@ def _put_back(checkpoint: Path, kept: Path) -> None:
     shutil.copytree(kept, checkpoint)
 
 
-def test_a_checkpoint_in_an_older_state_is_refused_before_rows_are_lost(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_checkpoint_in_an_older_state_is_refused_before_rows_are_lost(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
+) -> None:
     """Spark would put the third file into micro-batch 1, which the log has: that of the second file."""
     topic, folder, kept = logs.create_topic("fruit", config=_COMPACT), tmp_path / "incoming", tmp_path / "kept"
     checkpoint = Path(topic.log.paths.query("files"))
@@ -67,7 +71,9 @@ def test_a_checkpoint_in_an_older_state_is_refused_before_rows_are_lost(spark: S
     assert log(topic) == ["0 grape=1", "1 lime=2", "2 kiwi=3"]
 
 
-def test_a_mirror_whose_checkpoint_is_in_an_older_state_goes_on_without_it(spark: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_mirror_whose_checkpoint_is_in_an_older_state_goes_on_without_it(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
+) -> None:
     """Refused: its micro-batch would be skipped as a whole. Without a checkpoint it begins anew; what is there is dropped by offset."""
     topic, folder, kept = logs.create_topic("fruit", config=_COMPACT), tmp_path / "incoming", tmp_path / "kept"
     checkpoint = Path(topic.log.paths.query("files"))
@@ -87,7 +93,7 @@ def test_a_mirror_whose_checkpoint_is_in_an_older_state_goes_on_without_it(spark
 
 
 def test_a_micro_batch_is_recognised_when_the_commits_of_its_time_are_gone_from_the_delta_log(
-    spark: SparkSession, logs: LogDir, tmp_path: Path
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """Spark does not know that it was done; a hundred commits of others came since, and the Delta log was cleaned up thirty days later."""
     topic, folder = logs.create_topic("fruit", config=_COMPACT), tmp_path / "incoming"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lastword import LogDir, arrow
+from lastword import LogDir
 from lastword.compaction.errors import QueryRefused
 from tests.kill_app import TOPIC, service
 from tests.processes import ROOT, SHORT_JVM
@@ -46,9 +46,9 @@ class _Input:
 
     def check(self, log_dir: Path) -> None:
         """Compare the log with all that came."""
-        values = arrow.records(str(log_dir / TOPIC))["value"].to_pylist()
+        values = LogDir(log_dir).topic(TOPIC).records()["value"].to_pylist()
         assert sorted(int(value) for value in values) == list(range(self.count * _ROWS_A_FILE)), "every row once"
-        report = LogDir(None, str(log_dir)).topic(TOPIC).verify()
+        report = LogDir(str(log_dir)).topic(TOPIC).verify()
         assert report.ok, report.problems
 
 
@@ -64,7 +64,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _count(log_dir: Path) -> int:
-    return arrow.records(str(log_dir / TOPIC)).num_rows if (log_dir / TOPIC / "ledger" / "_delta_log").is_dir() else 0
+    return LogDir(log_dir).topic(TOPIC).records().num_rows if (log_dir / TOPIC / "ledger" / "_delta_log").is_dir() else 0
 
 
 def test_a_second_service_refuses_the_query_that_the_first_runs_and_takes_over_when_that_is_killed(
