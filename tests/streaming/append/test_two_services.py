@@ -116,7 +116,7 @@ def test_two_services_that_are_killed_and_started_again_append_each_row_once(spa
                 _kill(running)
                 kills, dies_at, known = kills + 1, 0.0, _micro_batches(log_dir)
             given.arrive()
-            time.sleep(0.2)
+            time.sleep(1)
     finally:
         for process in processes:
             _kill(process)
