@@ -4,12 +4,13 @@
 SHELL = /bin/sh
 PY = .venv/bin/python
 UV_VERSION = 0.13.8
+AGAINST = tests/pyspark_lastword tests/streaming tests/lastword/service tests/lastword/spark
 
 # Java is looked for when a target needs it, once for each command line; JAVA_HOME then names one that Spark can use.
 WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo java quick test torture bench docs lint types layers coverage lock clean
+.PHONY: help setup demo java quick test against torture bench docs lint types layers coverage lock clean
 .SUFFIXES:
 
 help: ## this list
@@ -34,6 +35,14 @@ test: java ## every check: style, types, layers, coverage, all tests (not the to
 	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers coverage .jars/.broker \
 		&& $(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25 \
 		&& echo "make test: $$(( $$(date +%s) - began )) s in all"
+
+against: .jars/.broker ## the tests of what runs on Spark, on another release of it: make against SPARK=4.0.5
+	@test -n "$(SPARK)" || { echo 'which release? make against SPARK=4.0.5' >&2; exit 2; }
+	@.bootstrap/uv venv --quiet --clear --python $(PY) .against/$(SPARK)
+	@.bootstrap/uv pip sync --quiet --python .against/$(SPARK)/bin/python --require-hashes requirements.lock
+	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps pyspark==$(SPARK)
+	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps --no-build-isolation --editable .
+	@$(WITH_JAVA) .against/$(SPARK)/bin/python -m pytest --numprocesses 2 --dist loadfile $(AGAINST)
 
 torture: .jars/.broker ## random histories, crashes, restarts: minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m torture
@@ -65,7 +74,7 @@ lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with 
 		--python-version 3.10 pyproject.toml --constraint requirements.lock --output-file requirements-service.lock
 
 clean: ## remove what setup and the tools made
-	rm -rf .venv .bootstrap .jars .demo .coverage .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf .venv .against .bootstrap .jars .demo .coverage .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- what setup is made of; each step leaves a stamp and is done again when what it depends on has changed -------------------------

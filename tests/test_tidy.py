@@ -37,6 +37,7 @@ MACHINE_PATHS = re.compile("|".join((r"/home/(?!spark\b)\w+/", "/Use" + r"rs/\w+
 FOREIGN = {
     ".git",
     ".venv",
+    ".against",
     ".bootstrap",
     ".jars",
     ".demo",
