@@ -29,18 +29,18 @@ _SETTINGS = {
 
 #: The files that take longest: begun last, one of them would keep a process busy when the other has nothing left to do.
 _FIRST = (
-    "streaming/reading/test_handover.py",
-    "docs/test_snippets.py",
-    "storage/append/test_transactions.py",
-    "lastword/topics/test_purging.py",
-    "pyspark_lastword/test_source.py",
-    "lastword/test_topics.py",
-    "storage/reading/test_arrow_rows.py",
-    "test_disk_histories.py",
-    "test_several_processes.py",
-    "test_cleaning_equality.py",
-    "test_cluster.py",
-    "test_soak.py",
+    "tests/streaming/reading/test_handover.py",
+    "tests/docs/test_snippets.py",
+    "tests/storage/append/test_transactions.py",
+    "tests/lastword/topics/test_purging.py",
+    "tests/pyspark_lastword/test_source.py",
+    "tests/lastword/test_topics.py",
+    "tests/storage/reading/test_arrow_rows.py",
+    "tests/test_disk_histories.py",
+    "tests/test_several_processes.py",
+    "tests/test_cleaning_equality.py",
+    "tests/test_cluster.py",
+    "tests/test_soak.py",
 )
 
 
