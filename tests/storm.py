@@ -54,7 +54,9 @@ def _append(log_dir: str, acknowledged: str, seed: int, given: Callable[[list[tu
 
 
 def _topic(log_dir: str, spark: Any = None) -> Topic:
-    return LogDir(spark, log_dir, storage_options=json.loads(os.environ.get("LASTWORD_STORM_OPTIONS", "{}"))).topic(TOPIC)
+    options = json.loads(os.environ.get("LASTWORD_STORM_OPTIONS", "{}"))
+    opened = LogDir(log_dir, storage_options=options) if spark is None else LogDir(spark, log_dir, storage_options=options)
+    return opened.topic(TOPIC)
 
 
 def _lines(rows: Sequence[tuple[str, str, int]], result: AppendResult) -> list[str]:

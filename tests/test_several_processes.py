@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -178,7 +179,8 @@ class _Process:
 
     def kill(self) -> None:
         """Kill it and its JVM."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._output.close()
 
