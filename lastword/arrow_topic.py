@@ -69,7 +69,7 @@ class ArrowTopic(Topic):
         `UserError` for a value that is not allowed; with `as_of` also `HistoryCleaned` when cleaning has passed that point and the files
         that held it are gone, and `OffsetOutOfRange` for offsets not reached yet.
         """
-        named, chosen, wanted = columns or LATEST_COLUMNS, self._chosen(partitions), _keys(keys)
+        named, chosen, wanted = columns or LATEST_COLUMNS, self._chosen(partitions), self._wanted(keys)
         if as_of is None:
             return self._reading(isolation, lambda view: arrow_frames.latest(view, named, partitions=chosen, keys=wanted))
         views = [arrow_view(self._log, view) for view in views_as_of(self._log, as_of, isolation)]
@@ -94,7 +94,7 @@ class ArrowTopic(Topic):
         The files are those of the newest version now: collect it before VACUUM removes them (24 hours by default).
         """
         chosen = self._chosen(partitions)
-        return arrow_frames.scan_latest(self._view(isolation), columns or LATEST_COLUMNS, partitions=chosen, keys=_keys(keys))
+        return arrow_frames.scan_latest(self._reader.view(isolation), columns or LATEST_COLUMNS, partitions=chosen, keys=self._wanted(keys))
 
     def collect_latest(
         self,
@@ -106,7 +106,7 @@ class ArrowTopic(Topic):
         columns: Sequence[str] | None = None,
     ) -> T:
         """Return what `query` collects from `scan_latest`, asked again of the newest version when VACUUM removed a file meanwhile."""
-        chosen, wanted = self._chosen(partitions), _keys(keys)
+        chosen, wanted = self._chosen(partitions), self._wanted(keys)
 
         def collected(view: ArrowView) -> T:
             try:
@@ -168,7 +168,7 @@ class ArrowTopic(Topic):
 
         Arguments and errors as `records`, and `HistoryCleaned` when VACUUM removes a file of this table version before it is opened.
         """
-        view, chosen = self._view(isolation), self._chosen(partitions)
+        view, chosen = self._reader.view(isolation), self._chosen(partitions)
         begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
         try:
             yield from arrow_rows.record_batches(
@@ -189,7 +189,7 @@ class ArrowTopic(Topic):
         columns: Sequence[str] | None = None,
     ) -> pl.LazyFrame:
         """Return the rows of `records` as a lazy frame; as `scan_latest`."""
-        view = self._view(isolation)
+        view = self._reader.view(isolation)
         return arrow_frames.scan_records(
             view,
             columns or RECORD_COLUMNS,
@@ -225,18 +225,14 @@ class ArrowTopic(Topic):
 
     @cached_property
     def _reader(self) -> ArrowLog:
-        return ArrowLog(self._log.paths.root, self._log.storage_options)
-
-    def _view(self, isolation: str) -> ArrowView:
-        self._log.decisions()  # another topic may have taken the name
-        return self._reader.view(isolation)
+        return ArrowLog(self._log.paths.root, self._log.storage_options, self._log.ledger)
 
     def _reading(self, isolation: str, read: Callable[[ArrowView], T]) -> T:
         """Return what `read` makes of the newest view; of a newer one when VACUUM took a file of it meanwhile."""
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):
             try:
-                return read(self._view(isolation))
+                return read(self._reader.view(isolation))
             except FileNotFoundError as error:
                 failure = error
         message = f"topic {self.name}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
@@ -248,10 +244,6 @@ class ArrowTopic(Topic):
         except FileNotFoundError as error:
             message = f"topic {self.name}: VACUUM removed files of an old table version while they were read ({error}); ask again"
             raise HistoryCleaned(message) from error
-
-
-def _keys(given: Iterable[str | bytes] | None) -> list[bytes] | None:
-    return None if given is None else [one.encode() if isinstance(one, str) else bytes(one) for one in given]
 
 
 def _vector(view: ArrowView, given: StartingOffsets | None, option: str) -> tuple[int, ...] | None:

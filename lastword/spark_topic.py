@@ -143,7 +143,7 @@ class SparkTopic(Topic):
         reached yet.
         """
         chosen = self._chosen(partitions)
-        wanted = None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
+        wanted = self._wanted(keys)
         views = views_as_of(self._log, as_of, isolation)
         found = [latest_records(self._spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
         return decoded(reduce(DataFrame.unionByName, found), value_format, schema, mode=mode)

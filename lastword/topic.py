@@ -175,6 +175,11 @@ class Topic:
         """Return the partitions that were asked for, None for all; raise `UserError` for one that the topic does not have."""
         return None if partitions is None else [self._log.check_partition(one) for one in partitions]
 
+    @staticmethod
+    def _wanted(keys: Iterable[str | bytes] | None) -> list[bytes] | None:
+        """Return the keys that were asked for as bytes, None for all."""
+        return None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
+
     def _one_version(self, as_of: AsOf | None, isolation: str) -> View:
         """Return the view of one table version for `records`, which takes no offset vector."""
         if is_vector(as_of):

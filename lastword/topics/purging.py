@@ -44,6 +44,8 @@ from lastword.topics.explanation import partition_reports
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
     from lastword.handle import Handle
     from lastword.storage.erasure import KeyRows, Swept
     from lastword.storage.log.topic_log import TopicLog
@@ -163,8 +165,8 @@ class Purge:
             )
             raise UserError(message)
 
-        for name in sorted(today.targets)[:1]:
-            self._log_dir.spark_for(f"topic {self._log.name}: erasing a key also from the registered table {name}")
+        if today.targets:
+            self._spark_for(min(today.targets))
 
     # --- the log ------------------------------------------------------------------------------------------------------------------------
 
@@ -242,6 +244,9 @@ class Purge:
 
     # --- what holds copies --------------------------------------------------------------------------------------------------------------
 
+    def _spark_for(self, name: str) -> SparkSession:
+        return self._log_dir.spark_for(f"topic {self._log.name}: erasing a key also from the registered table {name}")
+
     def _target(self, name: str, details: Mapping[str, Any]) -> Target:
         from lastword.streaming.reading.target import Target  # noqa: PLC0415  imports pyspark, which a purge without targets does not need
 
@@ -261,7 +266,7 @@ class Purge:
             self._done.unborn.append(name)
             return
 
-        spark = self._log_dir.spark_for(f"topic {self._log.name}: erasing a key also from the registered table {name}")
+        spark = self._spark_for(name)
 
         def fenced() -> None:
             current = target.standing() or standing

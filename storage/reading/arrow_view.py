@@ -15,6 +15,7 @@ nothing.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -159,12 +160,13 @@ def arrow_view(log: TopicLog, view: View) -> ArrowView:
 class ArrowLog:
     """A topic's log without a JVM: asked for a view again and again, it reads only what is new."""
 
-    def __init__(self, path: str | Path, storage_options: Mapping[str, str] | None = None) -> None:
-        """Take the folder of a topic, `<log.dir>/<topic>`, as a path or URI; nothing is read yet."""
+    def __init__(self, path: str | Path, storage_options: Mapping[str, str] | None = None, ledger: Ledger | None = None) -> None:
+        """Take the folder of a topic, `<log.dir>/<topic>`, as a path or URI, and its ledger if it is open already; nothing is read yet."""
         self.paths = TopicPaths(_location(path))
         self.topic = self.paths.root.rsplit("/", 1)[-1]
         self.storage_options = dict(storage_options or {})
-        self.ledger = Ledger(self.paths.ledger, self.topic, self.storage_options)
+        self.ledger = Ledger(self.paths.ledger, self.topic, self.storage_options) if ledger is None else ledger
+        self._lock = threading.Lock()
         self._table: DeltaTable | None = None
         self._files: tuple[int, Files] | None = None
         self._known: dict[str, FileTransactions] = {}
@@ -192,6 +194,10 @@ class ArrowLog:
     def view(self, isolation: str) -> ArrowView:
         """Return what a reader of `isolation` sees now; raise `UserError` for another isolation than `ISOLATIONS`."""
         check_isolation(isolation)
+        with self._lock:  # a topic may be read by several threads
+            return self._newest_view(isolation)
+
+    def _newest_view(self, isolation: str) -> ArrowView:
         decisions = self.ledger.read()
         if decisions.topic_id != self._topic_id:  # another topic has the name now: nothing that is known holds
             self._table, self._files, self._known, self._restores, self._looked_at = None, None, {}, {}, -1
