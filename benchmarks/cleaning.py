@@ -294,6 +294,7 @@ def planning() -> None:
         empty_rows=zeros,
         producer_rows=zeros,
         max_producer_id=zeros - 1,
+        max_sequence=np.array([""] * count, dtype=object),
         path=np.array([""] * count, dtype=object),
     )
     snapshot = LogSnapshot(version=1, append_txn=1, maintenance_txn=1, files=files)

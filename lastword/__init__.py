@@ -69,6 +69,7 @@ from lastword.compaction.readers import ReaderStanding
 
 if TYPE_CHECKING:
     from lastword.arrow_topic import ArrowBootstrap, ArrowTopic
+    from lastword.compaction.rows.envelopes import Envelope
     from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
@@ -88,6 +89,7 @@ else:  # a type checker that sees this takes any name for one of ours
     _HOMES: Final = {
         "ArrowBootstrap": "lastword.arrow_topic",
         "ArrowTopic": "lastword.arrow_topic",
+        "Envelope": "lastword.compaction.rows.envelopes",
         "copy_topic": "lastword.copying",
         "LogDir": "lastword.log_dir",
         "spark_session": "lastword.spark.session",
@@ -143,6 +145,7 @@ __all__ = [
     "CommitStateUnknown",
     "CorruptLog",
     "Deletion",
+    "Envelope",
     "HistoryCleaned",
     "InvalidConfiguration",
     "InvalidRecords",

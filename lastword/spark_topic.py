@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lastword.compaction.read_positions import Position
+    from lastword.compaction.rows.envelopes import Envelope
     from lastword.handle import Handle
-    from lastword.storage.append.append import AppendResult, Rows
+    from lastword.storage.append.append import AppendResult, EventSource, Rows
     from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.query import Mirror
@@ -64,12 +65,12 @@ class SparkTopic(Topic):
         super().__init__(log_dir, log)
         self._spark = spark
 
-    def append(self, rows: DataFrame | ArrowInput, *, idempotency_key: str | None = None) -> AppendResult:
+    def append(self, rows: DataFrame | ArrowInput, *, idempotency_key: str | None = None, envelope: Envelope | None = None) -> AppendResult:
         """Append rows in one Delta commit, all of them or none: a DataFrame, whose source is read once, or what `Topic.append` takes.
 
         Columns, order and errors as `Topic.append`.
         """
-        return super().append(rows, idempotency_key=idempotency_key)
+        return super().append(rows, idempotency_key=idempotency_key, envelope=envelope)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> SparkTransaction:
         """Begin a transaction that also takes DataFrames, as `Topic.transaction`."""
@@ -85,6 +86,8 @@ class SparkTopic(Topic):
         mirror: Mirror | None = None,
         transactional_id: str | None = None,
         micro_batches_per_transaction: int = 1,
+        envelope: Envelope | None = None,
+        events: EventSource | None = None,
     ) -> StreamingQuery:
         """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
 
@@ -94,6 +97,9 @@ class SparkTopic(Topic):
         A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone.
         With a `transactional_id` every micro-batch, or every `micro_batches_per_transaction`, is one transaction; one that is left open
         by a stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
+        With an `envelope` the rows are change events of Debezium, with at least a key and a value, as those of Spark's Kafka source.
+        Those of a source with offsets (`events`) have them in the order columns `__order_1_partition` and `__order_2_offset`: which of them
+        are in the log is known by their offsets then, whatever becomes of the checkpoint.
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
@@ -109,6 +115,8 @@ class SparkTopic(Topic):
             mirror=mirror,
             clock_ms=self._clock,
             grouping=grouping,
+            envelope=envelope,
+            source=events,
         )
 
     def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:
@@ -261,5 +269,7 @@ class SparkTopic(Topic):
         for path in (self._log.paths.log, self._log.paths.dead_letters):
             jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]
 
-    def _input(self, rows: Any) -> Rows:
-        return DataFrameRows(rows, self._stats) if hasattr(rows, "sparkSession") else super()._input(rows)
+    def _input(self, rows: Any, envelope: Envelope | None = None) -> Rows:
+        if not hasattr(rows, "sparkSession"):
+            return super()._input(rows, envelope)
+        return DataFrameRows(rows, self._stats) if envelope is None else DataFrameRows.of_events(rows, self._stats, envelope, self.name)

@@ -32,7 +32,7 @@ from lastword.storage.delta.history import commits_since
 from lastword.storage.delta.snapshot import Files
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.files.schema import LOG_COLUMNS
+from lastword.storage.files.schema import ADDED_COLUMNS, LOG_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,7 +92,8 @@ def verify(log: TopicLog) -> VerifyReport:
 def _check_columns(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
     table = DeltaTable(log.paths.log, version=snapshot.version, storage_options=dict(log.storage_options))
     names = [field.name for field in table.schema().fields]
-    return [] if tuple(names) == LOG_COLUMNS else [f"the log table has the columns {names}, expected {list(LOG_COLUMNS)}"]
+    older = tuple(name for name in LOG_COLUMNS if name not in ADDED_COLUMNS)
+    return [] if tuple(names) in {LOG_COLUMNS, older} else [f"the log table has the columns {names}, expected {list(LOG_COLUMNS)}"]
 
 
 def _check_places(found: list[int], partitions: int) -> list[str]:

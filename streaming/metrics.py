@@ -69,6 +69,11 @@ APPENDED_RECORDS: Final = _counter("lastword_append_records_total", ("topic",), 
 DUPLICATES: Final = _counter(
     "lastword_append_duplicates_total", ("topic",), "Records that were dropped because the log already contains them."
 )
+LATE: Final = _counter(
+    "lastword_append_late_total",
+    ("topic",),
+    "Events that were dropped because the log contains one of their key with a higher source_sequence.",
+)
 DEAD_LETTERS: Final = _counter("lastword_dead_letters_total", ("topic",), "Rows that were rejected and written to the dead letters.")
 
 CLEANINGS: Final = _counter("lastword_log_cleaner_cleanings_total", ("topic",), "Cleanings of partitions: one per receipt.")
@@ -110,12 +115,13 @@ VACUUM_SECONDS: Final = _histogram("lastword_vacuum_seconds", ("topic",), "Durat
 VACUUM_LAST_RUN: Final = _gauge("lastword_vacuum_last_run_time_secs", ("topic",), "End of the newest VACUUM, in Unix seconds.")
 
 
-def count_append(topic: str, *, seconds: float, records: int, refused: int, duplicates: int) -> None:
+def count_append(topic: str, *, seconds: float, records: int, refused: int, duplicates: int, late: int) -> None:
     """Count one micro-batch."""
     APPEND_SECONDS.labels(topic).observe(seconds)
     APPENDED_RECORDS.labels(topic).inc(records)
     DEAD_LETTERS.labels(topic).inc(refused)
     DUPLICATES.labels(topic).inc(duplicates)
+    LATE.labels(topic).inc(late)
 
 
 def count_round(topic: str, receipts: list[CleaningReceipt], *, seconds: float) -> None:

@@ -20,7 +20,8 @@ class CleaningReceipt:
     `removed_bytes` is an estimate of their bytes (`estimated_bytes`), empty in receipts of before there was one.
     `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
     it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and
-    `highest_expired_tombstone` the same without the tombstones of purges. `read_bytes` are those of both passes: of
+    `highest_expired_tombstone` the same without the tombstones of purges; `removed_sequence` is the highest source sequence of a tombstone
+    that this cleaning or one before it removed, the empty text for none. `read_bytes` are those of both passes: of
     `indexed_bytes` about what the columns take that were mapped, and the files that were written again. `table_version` is the swap's.
     """
 
@@ -50,6 +51,7 @@ class CleaningReceipt:
     now_ms: int
     highest_expired_tombstone: int | None = None
     removed_bytes: Mapping[str, int] = field(default_factory=dict)
+    removed_sequence: str = ""
 
     @property
     def removed_count(self) -> int:
@@ -66,6 +68,7 @@ class CleaningReceipt:
         added = {
             "highest_expired_tombstone": details.get("highest_expired_tombstone", details.get("highest_removed_tombstone")),
             "removed_bytes": details.get("removed_bytes", {}),
+            "removed_sequence": details.get("removed_sequence", ""),
         }
         return CleaningReceipt(**{one.name: {**details, **added}[one.name] for one in fields(CleaningReceipt)})
 

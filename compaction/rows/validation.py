@@ -26,30 +26,42 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.rows.input_columns import (
+    ALERT,
+    EVENT,
+    HEADERS,
+    MALFORMED,
+    REFUSAL,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    TIMESTAMP,
+    UNCHANGED,
+)
 from lastword.compaction.rows.partitioners import partitions_of
+from lastword.compaction.rows.sequences import sequence_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
+    from lastword.compaction.rows.input_columns import Shape
+
     Mask = NDArray[np.bool_]
 
-#: A source puts its own order here, as many columns as it needs, compared from left to right.
-ORDER_PREFIX: Final = "__order_"
-#: A source puts the text of a row that it could not parse here.
-MALFORMED: Final = "__malformed"
-#: Columns of Spark's Kafka source that say nothing about the record.
-IGNORED_COLUMNS: Final = ("topic", "timestampType")
 #: delta-rs' statistics overflow beyond this instant, so a later timestamp would make the table unreadable for it.
 LAST_TIMESTAMP_MS: Final = 9_223_372_036_854
 #: The last offset that a row may bring: partition and offset share one long, with room for as many offsets after it.
 LAST_OFFSET: Final = 2**47 - 1
 #: Epochs are 16-bit in Kafka.
 MAX_EPOCH: Final = 32_767
-#: The type of `headers`.
-HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-TIMESTAMP: Final = pa.timestamp("us", "UTC")
+_PRODUCER: Final = {
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int32(),
+    "sequence": pa.int32(),
+    "transactional": pa.bool_(),
+    "control": pa.string(),
+}
 _MAX_INT: Final = 2**31 - 1
 _SHOWN_CHARACTERS: Final = 80
 
@@ -66,143 +78,13 @@ class Reason(str, Enum):
     OVERSIZED = "oversized"
     NEGATIVE_TIMESTAMP = "negative_timestamp"
     TIMESTAMP_OUT_OF_RANGE = "timestamp_out_of_range"
-
-
-class ColumnKind(Enum):
-    """What a column of an input holds, whichever engine it comes from."""
-
-    BYTES = "bytes"
-    TEXT = "text"
-    WHOLE = "whole number"
-    TIME = "time"
-    FLAG = "boolean"
-    HEADERS = "headers"
-    NULL = "null"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The type of an input column: what it holds, and its name in the input's engine."""
-
-    kind: ColumnKind
-    type_name: str
-
-
-_BYTES: Final = (ColumnKind.BYTES, ColumnKind.TEXT)
-_ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
-    "key": (_BYTES, "binary or string (UTF-8)"),
-    "value": (_BYTES, "binary or string (UTF-8); null is a tombstone"),
-    "headers": ((ColumnKind.HEADERS,), "array<struct<key:string,value:binary>>"),
-    "timestamp": ((ColumnKind.TIME, ColumnKind.WHOLE), "timestamp, or bigint milliseconds since the epoch"),
-    "partition": ((ColumnKind.WHOLE,), "int"),
-    "offset": ((ColumnKind.WHOLE,), "bigint"),
-    "producer_id": ((ColumnKind.WHOLE,), "bigint"),
-    "producer_epoch": ((ColumnKind.WHOLE,), "int"),
-    "sequence": ((ColumnKind.WHOLE,), "int"),
-    "transactional": ((ColumnKind.FLAG,), "boolean"),
-    "control": ((ColumnKind.TEXT,), "string: COMMIT or ABORT; null for data"),
-}
-_PRODUCER: Final = {
-    "producer_id": pa.int64(),
-    "producer_epoch": pa.int32(),
-    "sequence": pa.int32(),
-    "transactional": pa.bool_(),
-    "control": pa.string(),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Which of the columns of a record an input has, and the names of its order columns."""
-
-    columns: frozenset[str]
-    order: tuple[str, ...]
-
-    @property
-    def has_producers(self) -> bool:
-        """Whether the rows may carry their producer (idempotent, or transactional)."""
-        return "producer_id" in self.columns
-
-    @property
-    def has_offsets(self) -> bool:
-        """Whether the rows bring their own offsets (a mirror, or a log restored from elsewhere)."""
-        return "offset" in self.columns
-
-
-def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
-    """Return the shape of an input; raise `InvalidRecords` that names each column that is missing, unknown or of a wrong type."""
-    wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
-    order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
-    for name, column in columns.items():
-        if name in order or name == MALFORMED or name in IGNORED_COLUMNS:
-            continue
-        if name not in _ALLOWED:
-            wrong.append(f"column {name} is unknown: allowed are {', '.join(_ALLOWED)}")
-        elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
-            wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
-    if "offset" in columns and "partition" not in columns:
-        wrong.append("column offset needs a column partition beside it: an offset is a position in a partition")
-    lone = sorted(set(columns) & {"producer_epoch", "sequence", "transactional", "control"})
-    if lone and "producer_id" not in columns:
-        wrong.append(f"column {lone[0]} needs a column producer_id beside it: it belongs to a producer")
-    if "producer_id" in columns and "producer_epoch" not in columns:
-        wrong.append("column producer_id needs a column producer_epoch beside it")
-    if wrong:
-        message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
-        raise InvalidRecords(message)
-    return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `InvalidRecords` for a column that comes more than once."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        message = f"column {', '.join(twice)} comes more than once: each column of the rows needs a name of its own"
-        raise InvalidRecords(message)
-
-
-def columns_of(schema: pa.Schema) -> dict[str, Column]:
-    """Return the columns of an Arrow schema; raises `InvalidRecords` for one that comes more than once."""
-    check_names(schema.names)
-    return {field.name: Column(_kind(field.type), str(field.type)) for field in schema}
-
-
-def _kind(data_type: pa.DataType) -> ColumnKind:
-    if pt.is_dictionary(data_type):
-        data_type = data_type.value_type
-    checks: tuple[tuple[Callable[[pa.DataType], bool], ColumnKind], ...] = (
-        (pt.is_null, ColumnKind.NULL),
-        (pt.is_integer, ColumnKind.WHOLE),
-        (pt.is_timestamp, ColumnKind.TIME),
-        (pt.is_boolean, ColumnKind.FLAG),
-        (_is_text, ColumnKind.TEXT),
-        (_is_bytes, ColumnKind.BYTES),
-        (_is_headers, ColumnKind.HEADERS),
-    )
-    return next((kind for holds, kind in checks if holds(data_type)), ColumnKind.OTHER)
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return bool(pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type))
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    return bool(
-        pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_binary_view(data_type) or pt.is_fixed_size_binary(data_type)
-    )
-
-
-def _is_headers(data_type: pa.DataType) -> bool:
-    if not (pt.is_list(data_type) or pt.is_large_list(data_type)):
-        return False
-    item = data_type.value_type
-    if pt.is_null(item):
-        return True
-    if not pt.is_struct(item) or [item.field(number).name for number in range(item.num_fields)] != ["key", "value"]:
-        return False
-    key, value = item.field(0).type, item.field(1).type
-    return (_is_text(key) or pt.is_null(key)) and (_is_text(value) or _is_bytes(value) or pt.is_null(value))
+    NO_SEQUENCE = "no_sequence"
+    NO_EVENT = "no_event"
+    #: Not refused: an event of the source that is in the log. It is counted.
+    KNOWN_EVENT = "known_event"
+    TRUNCATE = "truncate"
+    #: Not refused: an event that is no row, such as a heartbeat. It is counted.
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +98,8 @@ class InputRules:
     max_message_bytes: int
     log_end_offsets: tuple[int, ...]
     now_ms: int
+    #: Of change events from a source with offsets: the last offset of each of its partitions that is in the log.
+    source_offsets: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +107,7 @@ class Validated:
     """A batch of validated rows: `code` is 0 for a row that the log takes, else that of its `Reason`; `details` are by row number.
 
     Columns of `rows`: partition int32, offset int64 (null: to be given), timestamp (`now_ms` where the source has none), key and value
-    binary, headers, the producer's columns if the input has them, the order columns, and raw string.
+    binary, headers, the producer's columns and source_sequence (string) if the input has them, the order columns, and raw string.
     """
 
     rows: pa.RecordBatch
@@ -257,6 +141,8 @@ class _Validation:
     def run(self) -> Validated:
         raw = _cast(self._column(MALFORMED, pa.string()), pa.string())
         self._refuse(Reason.MALFORMED, _valid(raw), lambda _: "the row could not be parsed with the schema of its source")
+        if self.shape.has_events:
+            self._check_events()
         producers = self._producers() if self.shape.has_producers else {}
         if self.rules.is_compacted:
             keyless = _null(self.key) & (_null(producers["control"]) if producers else True)
@@ -274,10 +160,28 @@ class _Validation:
             "value": self.value,
             "headers": self.headers,
             **producers,
+            **({"source_sequence": self._sequence()} if self.shape.has_sequences else {}),
+            **({UNCHANGED: self._column(UNCHANGED, pa.string())} if self.shape.has_events else {}),
             **{name: self.batch.column(name) for name in self.shape.order},
             "raw": raw,
         }
         return Validated(pa.record_batch(columns), self.code, self.details)
+
+    def _check_events(self) -> None:
+        """Take events that are no rows out, and refuse those that an envelope could not read."""
+        refusal, event = self._column(REFUSAL, pa.string()), self._column(EVENT, pa.string())
+        if self.rules.source_offsets:
+            partition, offset = (self.batch.column(name).to_numpy(zero_copy_only=False) for name in (SOURCE_PARTITION, SOURCE_OFFSET))
+            last = np.full(len(self.batch), -1)
+            for number, committed in self.rules.source_offsets.items():
+                last[partition == number] = committed
+            self._refuse(
+                Reason.KNOWN_EVENT, offset <= last, lambda row: f"offset {offset[row]} of partition {partition[row]} is in the log"
+            )
+        self._refuse(Reason.NO_EVENT, _valid(refusal), lambda row: str(refusal[row].as_py()))
+        alerts = pc.fill_null(pc.starts_with(event, ALERT), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+        self._refuse(Reason.TRUNCATE, alerts, lambda row: event[row].as_py().removeprefix(ALERT))
+        self._refuse(Reason.SKIPPED, _valid(event), lambda row: str(event[row].as_py()))
 
     def _column(self, name: str, otherwise: pa.DataType) -> pa.Array:
         names = self.batch.schema.names
@@ -393,6 +297,17 @@ class _Validation:
             size > limit,
             lambda row: f"{size[row]} bytes of key, value and headers: allowed are {limit} (max.message.bytes)",
         )
+
+    def _sequence(self) -> pa.Array:
+        """Return where each row stands in its source, and refuse rows that do not say so."""
+        column = self.batch.column("source_sequence")
+        texts = pa.nulls(len(self.batch), pa.string()) if pt.is_null(column.type) else sequence_texts(column)
+        self._refuse(
+            Reason.NO_SEQUENCE,
+            _null(texts),
+            lambda row: f"source_sequence {self._shown('source_sequence', row)}: allowed is a value that has an order, in each part of it",
+        )
+        return texts
 
     def _timestamp(self) -> pa.Array:
         """Return the time of each record, that of the append where it has none, and refuse times that the log does not take."""

@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lastword import clock
@@ -26,13 +27,13 @@ from lastword.status.standing import QueryStanding
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
 from lastword.streaming.append.query import stop_append_query
-from lastword.streaming.append.sources import open_source, trigger_of
+from lastword.streaming.append.sources import KafkaSource, matching_sources, open_source, trigger_of
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from lastword.streaming.events import logger
 from lastword.streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -40,9 +41,12 @@ if TYPE_CHECKING:
 
     from lastword.service.settings import Settings
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.sources import FileSource, RateSource
 
 _POLL_SECONDS: Final = 0.2
 _TIDY_SECONDS: Final = 10
+#: Kafka topics that a pattern matches are looked for so often.
+_PATTERN_SECONDS: Final = 30.0
 _LONGEST_RESTART_SECONDS: Final = 300.0
 #: Set while a session is started.
 _STARTING: Final = threading.Event()
@@ -110,7 +114,7 @@ class Service:
         self._cleaner_dead = False
         self._cleaner_started_ms = clock.now_ms()
         self._restart_seconds = 0.0
-        self._queries: dict[str, tuple[TopicLog, StreamingQuery]] = {}
+        self._queries: dict[tuple[str, str], tuple[TopicLog, StreamingQuery]] = {}
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(
             log_dir=self.logs.location,
@@ -120,6 +124,9 @@ class Service:
             queries=self._query_standings,
             cleaner_standing=self._cleaner_standing,
         )
+        self._started: set[tuple[str, str]] = set()
+        self._looked_for_topics = 0.0
+        self._has_patterns = any(isinstance(one, KafkaSource) and one.topics_pattern for one in settings.sources)
         self._known: dict[str, TopicLog] = {}
         self._topics_lock = threading.Lock()
         for name, topic in settings.topics.items():
@@ -144,7 +151,7 @@ class Service:
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
-            queries.extend(self._start(number) for number in range(len(self._settings.sources)) if not self._stop.is_set())
+            queries.extend(self._start_sources())
             while not self._stop.is_set() and (queries or self._outlives_sources()):
                 self._heartbeat_ms = clock.now_ms()
                 self.logs.check_reachable()
@@ -152,6 +159,8 @@ class Service:
                     self.logs.purge_deleted()
                     tidied = time.monotonic()
                 self._stop_orphans()
+                if self._has_patterns and time.monotonic() - self._looked_for_topics >= _PATTERN_SECONDS:
+                    queries.extend(self._start_sources())
                 for query in list(queries):
                     if not query.isActive:
                         queries.remove(query)
@@ -218,15 +227,39 @@ class Service:
         _LOG.info("service stopping", signal=signal.Signals(signum).name)
         self.stop()
 
-    def _start(self, number: int) -> StreamingQuery:
-        source = self._settings.sources[number]
+    def _start_sources(self) -> Iterator[StreamingQuery]:
+        """Start the sources that are not running; those of a pattern, one for each Kafka topic that it matches now."""
+        self._looked_for_topics = time.monotonic()
+        for source in self._settings.sources:
+            if not isinstance(source, KafkaSource) or not source.topics_pattern:
+                found = [source]
+            else:
+                found = [self._of_topic(one, partitions) for one, partitions in matching_sources(self._spark, source)]
+            for one in found:
+                if not self._stop.is_set() and (one.topic, one.name) not in self._started:
+                    self._started.add((one.topic, one.name))
+                    yield self._start(one)
+
+    def _of_topic(self, source: KafkaSource, partitions: int) -> KafkaSource:
+        """Make the topic of a source that a pattern has found, if it is missing."""
+        with suppress(TopicExists):
+            self.logs.create_topic(source.topic, partitions=partitions, config={"cleanup.policy": "compact"})
+        return source
+
+    def _start(self, source: FileSource | KafkaSource | RateSource) -> StreamingQuery:
         topic = self.logs.topic(source.topic)
         opened = open_source(self._spark, source, topic.log, now_ms=clock.now_ms())
         _LOG.info("source started", source=source.name, topic=source.topic, format=source.format)
         query = topic.append_stream(
-            opened.rows, name=source.name, trigger=trigger_of(source.trigger), on_invalid=source.on_invalid, mirror=opened.mirror
+            opened.rows,
+            name=source.name,
+            trigger=trigger_of(source.trigger),
+            on_invalid=source.on_invalid,
+            mirror=opened.mirror,
+            envelope=opened.envelope,
+            events=opened.events,
         )
-        self._queries[source.name] = topic.log, query
+        self._queries[source.topic, source.name] = topic.log, query
         return query
 
     def _start_cleaner(self) -> StreamingQuery:
@@ -255,7 +288,9 @@ class Service:
 
     def _query_standings(self) -> list[QueryStanding]:
         """Return how the queries are; those of deleted topics need nobody."""
-        return [_query_standing(name, log.name, query) for name, (log, query) in list(self._queries.items()) if log.name in self._known]
+        return [
+            _query_standing(name, log.name, query) for (_, name), (log, query) in list(self._queries.items()) if log.name in self._known
+        ]
 
     def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
         """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.storage.cleaning.retention import removed_sequence
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
@@ -37,9 +38,15 @@ def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -
         nonlocal rose
         higher = {partition: offset for partition, offset in wanted.items() if offset > today.log_start_offset(partition)}
         rose = bool(higher)
-        why, version = {"why": "delete_records"}, snapshot.version
         return [
-            Decision(kind=Kind.START, time_ms=now_ms, partition=partition, offset=offset, table_version=version, details=why)
+            Decision(
+                kind=Kind.START,
+                time_ms=now_ms,
+                partition=partition,
+                offset=offset,
+                table_version=snapshot.version,
+                details={"why": "delete_records", "removed_sequence": removed_sequence(snapshot, today, partition, offset)},
+            )
             for partition, offset in higher.items()
         ]
 

@@ -16,32 +16,42 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+import pyarrow as pa
+
 from lastword.compaction.errors import CommitConflict, InvalidRecords, ProducerFenced, UserError
 from lastword.compaction.log.segments import ActiveSegment, next_append
+from lastword.compaction.rows.input_columns import HEADERS, shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
-from lastword.compaction.rows.validation import InputRules, refusal, shape_of
+from lastword.compaction.rows.sequence_checks import SequenceBounds
+from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
+from lastword.compaction.rows.validation import InputRules, refusal
 from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
-from lastword.storage.append.writing import AppendPlan, Stamped
+from lastword.storage.append.key_lookup import KeyLookup
+from lastword.storage.append.plan import AppendPlan, Stamped
+from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID
+from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lastword.compaction.producers import ProducerStamp
-    from lastword.compaction.rows.validation import Column, Shape
-    from lastword.storage.append.writing import Written
+    from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.input_columns import Column, Shape
+    from lastword.storage.append.plan import Written
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 
-#: The application id of an idempotency key begins with this.
+#: The application ids of an idempotency key, and of a partition of a source of change events, begin with these.
 _IDEMPOTENCY: Final = "lastword-idempotency-key/"
+_SOURCE: Final = "lastword-source/"
 
 
 class Rows(Protocol):
@@ -50,6 +60,13 @@ class Rows(Protocol):
     @property
     def columns(self) -> Mapping[str, Column]:
         """The columns."""
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """The envelope that the rows came out of."""
+
+    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
+        """Return the events of some keys, of rows that came out of an envelope: key, value, source sequence, `UNCHANGED`."""
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows as files that are in no commit; called again with another plan when the first was overtaken."""
@@ -73,19 +90,37 @@ class AppendResult:
     `table_version` is None when nothing was committed: an empty input, or a micro-batch or an idempotency key that had been committed
     before (`replayed`).
     `refused` counts dead letters by reason, `duplicates` the rows that were in the log already: of a mirror, below the log end; of a
-    producer, by their sequence.
+    producer, by their sequence. `late` counts the rows that were left out because the log has a record of their key with a higher
+    `source_sequence`; `skipped` the events of an envelope that were no rows, by what they were.
     """
 
     table_version: int | None
     ranges: Mapping[int, AppendedRange] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     duplicates: int = 0
+    late: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
     replayed: bool = False
 
     @property
     def record_count(self) -> int:
         """The number of records that were appended."""
         return sum(one.record_count for one in self.ranges.values())
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """A source of change events that gives each a partition and an offset for ever: an id, and the number of partitions.
+
+    Which events are in the log is known by their offsets, whatever becomes of the query's checkpoint.
+    """
+
+    source_id: str
+    partitions: int
+
+    def app_id(self, partition: int) -> str:
+        """Return under which application id Delta keeps the last offset of a partition."""
+        return f"{_SOURCE}{self.source_id}/{partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +131,7 @@ class MicroBatch:
     query_name: str
     batch_id: int
     fail_on_invalid: bool = False
+    source: EventSource | None = None
 
 
 @dataclass(slots=True)
@@ -168,17 +204,32 @@ class Append:
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
         self._check_stamp(shape)
-        written = rows.write(self.plan(shape))
+        self._check_sequences(shape)
+        plan = self.plan(shape, rows.envelope)
+        written = rows.write(plan)
         self.log.discard(written.replaced)
+        if written.needed and rows.envelope is not None:
+            self.log.discard(written.files)
+            events, in_log = rows.events_of(written.needed), plan.records(written.needed)
+            written = rows.write(replace(plan, moved=moved_rows(events, in_log, rows.envelope)))
+        if written.moves and rows.envelope is not None:
+            self._settle_moves(rows, written, plan, rows.envelope)
+        if written.truncated:
+            self._truncate(written)
         if written.refused:
             self._put_aside(written)
         elif self.micro_batch is not None:
             self._take_back(self.micro_batch)
         self.stats.is_first = False
+        source = None if self.micro_batch is None else self.micro_batch.source
+        if source is not None:
+            known = plan.rules.source_offsets or {}
+            offsets = {number: offset for number, offset in written.source_offsets.items() if offset > known.get(number, -1)}
+            self.identity |= {source.app_id(number): offset for number, offset in offsets.items()}
         result = self.commit(written.files, keeps_files=written.is_numbered_again)
-        return replace(result, refused=written.refused, duplicates=written.duplicates)
+        return replace(result, refused=written.refused, duplicates=written.duplicates, late=written.late, skipped=written.skipped)
 
-    def plan(self, shape: Shape) -> AppendPlan:
+    def plan(self, shape: Shape, envelope: Envelope | None = None) -> AppendPlan:
         """Return what the writing of this append needs to know."""
         states = self.log.known_producers(self.snapshot, now_ms=self.now_ms) if shape.has_producers else {}
         return AppendPlan(
@@ -193,6 +244,7 @@ class Append:
                 max_message_bytes=self.config.max_message_bytes,
                 log_end_offsets=tuple(self.log_ends),
                 now_ms=self.now_ms,
+                source_offsets=self._source_offsets(),
             ),
             actives=tuple(self._active(partition) for partition in range(self.decisions.partitions)),
             limits=SegmentLimits(segment_bytes=self.config.segment_bytes, max_segment_ms=self.config.max_segment_ms),
@@ -201,7 +253,49 @@ class Append:
             stamped=self._stamped(),
             is_mirror=self.decisions.mirror is not None,
             letters=self._letters(),
+            sequences=self._sequence_bounds() if shape.has_sequences else (),
+            lookups=[
+                KeyLookup.of(self.log.paths.log, self.log.storage_options, self.snapshot.files, partition)
+                for partition in range(self.decisions.partitions)
+            ]
+            if shape.has_sequences
+            else (),
+            envelope=envelope,
         )
+
+    def _source_offsets(self) -> dict[int, int] | None:
+        """Return the last offset of each partition of the source whose events are in the log; None for a source without offsets."""
+        source = None if self.micro_batch is None else self.micro_batch.source
+        if source is None:
+            return None
+        return {number: self.log.committed_micro_batch(source.app_id(number)) for number in range(source.partitions)}
+
+    def _settle_moves(self, rows: Rows, written: Written, plan: AppendPlan, envelope: Envelope) -> None:
+        """Append what changes of keys leave at the new keys, and plan again."""
+        events = rows.events_of({move.moved.to.encode() for move in written.moves})
+        settled = settled_moves(written.moves, plan.records, plan.waiting, [(key, sequence) for key, _, sequence, _ in events], envelope)
+        if not settled:
+            return
+        self.log.discard(written.files)
+        records = list(settled.values())
+        columns = {
+            "key": pa.array(list(settled), pa.binary()),
+            "value": pa.array([record.value for record in records], pa.binary()),
+            "headers": pa.array([headers_of(record) or None for record in records], HEADERS),
+            "source_sequence": pa.array([record.sequence for record in records], pa.string()),
+        }
+        append_rows(self.log, ArrowRows(pa.table(columns)), now_ms=self.now_ms, stats=AppendStats())
+        message = f"topic {self.log.name}: {len(settled)} keys have changed; the append is planned again"
+        raise CommitConflict(message)
+
+    def _truncate(self, written: Written) -> None:
+        """Delete what stood in the source's table before a TRUNCATE, and plan again: events from before it are late then."""
+        position, is_applied = self.decisions.truncation
+        if written.truncated > position or (written.truncated == position and not is_applied):
+            self.log.discard(written.files)
+            truncate(self.log, written.truncated, now_ms=self.now_ms)
+            message = f"topic {self.log.name}: the source's table was truncated at {written.truncated}; the append is planned again"
+            raise CommitConflict(message)
 
     def commit(self, files: Sequence[DataFile], *, keeps_files: bool = False) -> AppendResult:
         """Commit files that this attempt wrote; with `keeps_files` they stay if the commit is refused, for the next attempt."""
@@ -218,6 +312,33 @@ class Append:
         )
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
         return AppendResult(table_version=version, ranges=_ranges(files))
+
+    def _sequence_bounds(self) -> list[SequenceBounds]:
+        """Return what is known of the source sequences of each partition."""
+        decisions = self.log.decisions_seen(self.snapshot)
+        highest = self.snapshot.highest_sequences(decisions.partitions)
+        return [
+            SequenceBounds(
+                highest=highest[partition], removed=decisions.removed_sequence(partition), truncated=decisions.truncation.position
+            )
+            for partition in range(len(highest))
+        ]
+
+    def _check_sequences(self, shape: Shape) -> None:
+        """Raise `InvalidRecords` for rows that do not say where they stand in their source, as the records of the log do."""
+        if shape.has_sequences:
+            if self.stamp is not None:
+                message = f"topic {self.log.name}: rows of a transaction come in its order; leave the column source_sequence out"
+                raise InvalidRecords(message)
+            if not self.snapshot.has_sequences:
+                message = (
+                    f"topic {self.log.name} was created by an older version and has no column source_sequence; create a new topic, and "
+                    "copy its records"
+                )
+                raise InvalidRecords(message)
+        elif any(bounds.highest or bounds.removed for bounds in self._sequence_bounds()):
+            message = f"topic {self.log.name} orders its records by source_sequence; add this column to the rows"
+            raise InvalidRecords(message)
 
     def _active(self, partition: int) -> ActiveSegment:
         return next_append(
@@ -338,3 +459,30 @@ def check_not_fenced(stamp: ProducerStamp, decisions: Decisions, topic: str) -> 
             f"{newest.producer_id}, epoch {newest.epoch}); what it left open was aborted"
         )
         raise ProducerFenced(message)
+
+
+def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
+    """Append a tombstone for each key whose last record is from before a TRUNCATE at a position of the source.
+
+    The position is in the ledger first, so that events from before it are late from then on, and once more when the tombstones are in the
+    log: a crash in between lets the next attempt append them.
+    """
+
+    def decided(*, is_applied: bool) -> Decision:
+        return Decision(kind=Kind.TRUNCATE, time_ms=now_ms, details={"position": position, "applied": is_applied})
+
+    log.ledger.append([decided(is_applied=False)])
+    snapshot, decisions = log.snapshot(), log.decisions()
+    for partition in range(decisions.partitions):
+        keys = KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).live(position)
+        if len(keys):
+            rows = pa.table(
+                {
+                    "key": keys,
+                    "value": pa.nulls(len(keys), pa.binary()),
+                    "partition": pa.array([partition] * len(keys), pa.int32()),
+                    "source_sequence": pa.array([position] * len(keys), pa.string()),
+                }
+            )
+            append_rows(log, ArrowRows(rows), now_ms=now_ms, stats=AppendStats())
+    log.ledger.append([decided(is_applied=True)])

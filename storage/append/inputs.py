@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from lastword.compaction.errors import InvalidRecords
 from lastword.storage.append.writing import ArrowRows
+
+if TYPE_CHECKING:
+    from lastword.compaction.rows.envelopes import Envelope
 
 _TAKEN: Final = "an Arrow table, record batch or stream, a Polars or pandas DataFrame, or a list of dicts"
 
@@ -24,19 +27,20 @@ class ArrowStream(Protocol):
 ArrowInput: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
 
 
-def arrow_rows(data: object, *, topic: str) -> ArrowRows:
+def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None) -> ArrowRows:
     """Return data as the input of an append.
 
     Args:
         data: A `pyarrow` table, record batch or reader; anything with `__arrow_c_stream__` or `__arrow_c_array__` (Polars, DuckDB); a
             pandas DataFrame, whose index is left out; or a list of dicts, of which a key that is missing is null.
         topic: The topic's name, for messages.
+        envelope: What the rows are the events of, if they are change events.
 
     Raises:
         InvalidRecords: It is none of these, or values of one column have different types.
     """
     try:
-        return ArrowRows(_table(data))
+        return ArrowRows(_table(data)) if envelope is None else ArrowRows.of_events(_table(data), envelope, topic=topic)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         message = f"topic {topic} cannot take these rows: {error}; each column needs one type"
         raise InvalidRecords(message) from error

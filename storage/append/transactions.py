@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lastword.compaction.errors import CommitConflict, InvalidTransactionState, UserError
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
-from lastword.compaction.rows.validation import Shape
+from lastword.compaction.rows.input_columns import Shape
 from lastword.storage.append.append import Append, AppendResult, AppendStats, check_not_fenced
 from lastword.storage.append.writing import write_markers
 from lastword.storage.delta import crash_points

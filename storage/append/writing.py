@@ -1,9 +1,9 @@
 """What an append writes: the rows of each partition as slices, and the refused rows of streams as dead letters. Commits nothing.
 
 ```
- batches ──► validate ──► by partition ──► producer checks ──► number ──► a file a slice
+ batches ──► validate ──► by partition ──► sequence and producer checks ──► number ──► a file a slice
                 │                                │
-                └──────── refused rows ──────────┴───► a file of dead letters, or an error
+                └──────── refused rows ──────────┴───► a file of dead letters, or an error; late rows are counted
 ```
 
 An `AppendPlan` is a picklable value, so the same functions write in this process and in the tasks of a Spark job
@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -23,25 +23,42 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.producers import SEQUENCES, Verdict
+from lastword.compaction.producers import SEQUENCES
+from lastword.compaction.rows.envelopes import TRUNCATED
+from lastword.compaction.rows.event_rows import event_rows
+from lastword.compaction.rows.input_columns import (
+    EVENT,
+    HEADERS,
+    REFUSAL,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    TIMESTAMP,
+    UNCHANGED,
+    check_event_columns,
+    columns_of,
+)
 from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
-from lastword.compaction.rows.validation import HEADERS, TIMESTAMP, Reason, columns_of, refusal, validate
+from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
+from lastword.compaction.rows.sequences import highest
+from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
+from lastword.compaction.rows.validation import Reason, decoded, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
+from lastword.storage.append.plan import AppendPlan, Written
 from lastword.storage.files.data_files import SliceWriter, complete
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from lastword.compaction.log.segments import ActiveSegment
-    from lastword.compaction.producers import Control, ProducerStamp, ProducerState
-    from lastword.compaction.rows.numbering import Compression, SegmentLimits, SlicePart
-    from lastword.compaction.rows.validation import Column, InputRules, Validated
-    from lastword.storage.append.dead_letters import LetterOrigin
+    from lastword.compaction.producers import Control
+    from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.input_columns import Column
+    from lastword.compaction.rows.numbering import SlicePart
+    from lastword.compaction.rows.unchanged_columns import Move
+    from lastword.compaction.rows.validation import Validated
     from lastword.storage.files.data_files import DataFile
-    from lastword.storage.files.row_files import RowFile
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,68 +71,6 @@ _MAX_COMBINED_BYTES: Final = 2**30
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamped:
-    """One producer for all rows of an append: where its sequences and its transaction stand in every partition."""
-
-    stamp: ProducerStamp
-    next_sequences: Sequence[int]
-    first_offsets: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendPlan:
-    """What the writing of one append needs to know, from one snapshot of the log.
-
-    `letters` says whose dead letters refused rows become; without it they are an error. Rows that are in the log already are no dead
-    letters: those of a producer, and, if `is_mirror`, those below the log end.
-    """
-
-    location: str
-    storage_options: Mapping[str, str]
-    codec: str
-    rules: InputRules
-    actives: Sequence[ActiveSegment]
-    limits: SegmentLimits
-    compression: Compression
-    states: Sequence[ProducerState] = ()
-    stamped: Stamped | None = None
-    is_mirror: bool = False
-    letters: LetterOrigin | None = None
-
-    @property
-    def duplicate_reasons(self) -> frozenset[str]:
-        """The reasons of rows that are in the log already."""
-        return frozenset({Verdict.DUPLICATE.value, *([Reason.BELOW_LOG_END.value] if self.is_mirror else [])})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What was written and is in no commit yet: data files, dead letters, and what was refused, by reason with an example."""
-
-    files: tuple[DataFile, ...] = ()
-    letters: tuple[RowFile, ...] = ()
-    refused: Mapping[str, int] = field(default_factory=dict)
-    examples: Mapping[str, str] = field(default_factory=dict)
-    duplicates: int = 0
-    #: Whether the input numbers these very files again when the commit is overtaken, and so needs them.
-    is_numbered_again: bool = False
-    #: Files of an attempt that was overtaken, which are not needed any more.
-    replaced: tuple[DataFile, ...] = ()
-
-    @staticmethod
-    def together(parts: Iterable[Written]) -> Written:
-        """Return what several tasks wrote as one."""
-        listed = list(parts)
-        return Written(
-            files=tuple(file for part in listed for file in part.files),
-            letters=tuple(file for part in listed for file in part.letters),
-            refused=dict(sum((Counter(part.refused) for part in listed), Counter())),
-            examples={reason: text for part in reversed(listed) for reason, text in part.examples.items()},
-            duplicates=sum(part.duplicates for part in listed),
-        )
-
-
 class Refusals:
     """The refused rows of an append or of one of its tasks: counted, with an example of each reason, and kept as dead letters."""
 
@@ -124,14 +79,33 @@ class Refusals:
         self._plan = plan
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        self.duplicates = 0
+        self.duplicates = self.late = 0
+        self.skipped: Counter[str] = Counter()
+        self.truncated = ""
+        self.needed: set[bytes] = set()
+        self.source_offsets: dict[int, int] = {}
+        self.moves: list[Move] = []
         self.rows: list[pa.Table] = []
+
+    def see(self, rows: pa.RecordBatch) -> None:
+        """Take note of where validated rows, refused or not, stand in their source."""
+        if self._plan.rules.source_offsets is None or not len(rows):
+            return
+        partitions, offsets = (rows.column(name).to_numpy(zero_copy_only=False) for name in (SOURCE_PARTITION, SOURCE_OFFSET))
+        for partition in np.unique(partitions).tolist():
+            last = int(offsets[partitions == partition].max())
+            self.source_offsets[partition] = max(last, self.source_offsets.get(partition, -1))
 
     def add(self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str]) -> None:
         """Add the rows of a validated batch at `numbers`."""
         known = self._plan.duplicate_reasons
-        kept = [at for at, reason in enumerate(reasons) if reason not in known]
-        self.duplicates += len(reasons) - len(kept)
+        skipped = [at for at, reason in enumerate(reasons) if reason == Reason.SKIPPED.value]
+        self.skipped.update(details[at] for at in skipped)
+        truncates = [int(numbers[at]) for at in skipped if details[at] == TRUNCATED]
+        if truncates:
+            self.truncated = max(self.truncated, highest(rows.column("source_sequence").take(pa.array(truncates))))
+        kept = [at for at, reason in enumerate(reasons) if reason not in known and reason != Reason.SKIPPED.value]
+        self.duplicates += len(reasons) - len(kept) - len(skipped)
         for at in kept:
             self.counts[reasons[at]] += 1
             self.examples.setdefault(reasons[at], details[at])
@@ -141,7 +115,7 @@ class Refusals:
 
     def check(self) -> None:
         """Raise `InvalidRecords` for refused rows that cannot become dead letters."""
-        if self.counts and self._plan.letters is None:
+        if self.counts and not self.needed and self._plan.letters is None:
             raise refusal(self._plan.rules.topic, self.counts, self.examples)
 
     def written(self, files: Sequence[DataFile]) -> Written:
@@ -153,6 +127,12 @@ class Refusals:
             refused=dict(self.counts),
             examples=dict(self.examples),
             duplicates=self.duplicates,
+            late=self.late,
+            skipped=dict(self.skipped),
+            truncated=self.truncated,
+            needed=frozenset(self.needed),
+            source_offsets=dict(self.source_offsets),
+            moves=tuple(self.moves),
         )
 
 
@@ -176,10 +156,20 @@ class PartitionAppend:
         self._checks = None
         if plan.rules.shape.has_producers:
             self._checks = ProducerChecks(state for state in plan.states if state.partition == partition)
+        self._sequences = None
+        if plan.rules.shape.has_sequences:
+            self._sequences = SequenceChecks(plan.sequences[partition], plan.lookups[partition].newest)
+        self._unchanged = None
+        if plan.rules.shape.has_events and plan.envelope is not None:
+            self._unchanged = UnchangedColumns(plan.envelope, plan.lookups[partition].records, plan.records, plan.moved)
 
     def take(self, rows: pa.RecordBatch) -> list[SliceRows]:
         """Return validated rows of the partition that are not refused, as rows of the log, slice by slice."""
         checks, firsts = self._checks, None
+        if self._sequences is not None:
+            rows = self._in_sequence(rows, self._sequences)
+        if self._unchanged is not None:
+            rows = self._with_unchanged(rows, self._unchanged)
         if checks is None:
             offsets, parts = self._number(rows)
         else:
@@ -197,6 +187,41 @@ class PartitionAppend:
         table = self._log_rows(rows, offsets, firsts)
         return [SliceRows(part.segment, part.slice, table.slice(part.start, part.end - part.start)) for part in parts]
 
+    def _in_sequence(self, rows: pa.RecordBatch, checks: SequenceChecks) -> pa.RecordBatch:
+        """Return the rows that put no older state over a newer one; the others are counted, or refused where that cannot be told."""
+        rows = checks.in_arrival_order(rows)
+        late, unknown = checks.check(rows)
+        self._refusals.late += int(late.sum())
+        refused = np.flatnonzero(unknown)
+        if len(refused):
+            removed = self._plan.sequences[self._active.partition].removed
+            texts = rows.column("source_sequence").take(pa.array(refused)).to_pylist()
+            details = [
+                f"source_sequence {text}: the log does not know the key, and cleaning has removed deletions up to {removed}, so a later "
+                "deletion of the key may be among them (delete.retention.ms)"
+                for text in texts
+            ]
+            self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details)
+        return rows.filter(pa.array(~(late | unknown))) if late.any() or len(refused) else rows
+
+    def _with_unchanged(self, rows: pa.RecordBatch, unchanged: UnchangedColumns) -> pa.RecordBatch:
+        """Return the rows with the values that the source left out; what no record of the key has is refused, or null."""
+        done = unchanged.resolve(rows)
+        rows, refused = done.rows, done.refused
+        self._refusals.needed |= done.needed
+        self._refusals.moves += done.moves
+        if not refused:
+            return rows
+        numbers = np.array(sorted(refused))
+        details = [
+            f"the source left out {', '.join(refused[row])}, which did not change (unchanged TOAST), and no record of the key has it"
+            for row in numbers.tolist()
+        ]
+        self._refusals.add(rows, numbers, [UNRESOLVED_COLUMN] * len(numbers), details)
+        kept = np.ones(len(rows), dtype=np.bool_)
+        kept[numbers] = False
+        return rows.filter(pa.array(kept))
+
     def _number(self, rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[SlicePart]]:
         return self._numbering.number(rows, has_offsets=self._plan.rules.shape.has_offsets)
 
@@ -207,6 +232,8 @@ class PartitionAppend:
             **{name: rows.column(name) for name in ("timestamp", "key", "value", "headers")},
             "appended_at": pa.array(np.full(count, self._plan.rules.now_ms * 1000)).cast(TIMESTAMP),
         }
+        if self._sequences is not None:
+            columns["source_sequence"] = rows.column("source_sequence")
         stamped, partition = self._plan.stamped, self._active.partition
         if firsts is not None:
             columns |= {name: rows.column(name) for name in _PRODUCER_COLUMNS}
@@ -287,9 +314,16 @@ def write_parts(plan: AppendPlan, partition: int, parts: Iterable[SliceRows]) ->
 class ArrowRows:
     """Rows of an Arrow table as the input of an append: written in this process."""
 
-    def __init__(self, table: pa.Table) -> None:
-        """Take a table with the columns of `Topic.append`."""
-        self._table = table
+    def __init__(self, table: pa.Table, envelope: Envelope | None = None) -> None:
+        """Take a table with the columns of `Topic.append`; `envelope` if its rows came out of one (`event_rows`)."""
+        self._table, self.envelope = table, envelope
+
+    @staticmethod
+    def of_events(table: pa.Table, envelope: Envelope, *, topic: str) -> ArrowRows:
+        """Take a table of events in an envelope; raises `InvalidRecords` for one without the columns key and value."""
+        check_event_columns(columns_of(table.schema), topic=topic)
+        batches = [event_rows(decoded(batch), envelope) for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)]
+        return ArrowRows(pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope)), envelope)
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -302,6 +336,7 @@ class ArrowRows:
         appends: dict[int, PartitionAppend] = {}
         parts: dict[int, list[SliceRows]] = {}
         for validated, divided in _in_threads(lambda batch: _divided(batch, plan), self._batches(plan)):
+            refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
             if len(refused):
                 listed = refused.tolist()
@@ -313,6 +348,12 @@ class ArrowRows:
                 parts.setdefault(partition, []).extend(appends[partition].take(mine))
         refusals.check()
         return refusals.written(_write_all(plan, parts))
+
+    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
+        """Return the events of some keys: key, value, source sequence, and what they say beside the row."""
+        rows = self._table.filter(pc.is_in(self._table.column("key"), value_set=pa.array(sorted(keys), pa.binary())))
+        events = [row for row in rows.to_pylist() if row[REFUSAL] is None and row[EVENT] is None]
+        return [(row["key"], row["value"], row["source_sequence"], row[UNCHANGED]) for row in events]
 
     def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
         """Return the rows in the order in which they are appended."""
@@ -327,6 +368,10 @@ class ArrowRows:
         rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * len(table) // max(1, table.nbytes)))
         batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
         return batches
+
+
+def _no_events(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch([pa.nulls(0, one.type) for one in schema], schema=schema)
 
 
 def _divided(batch: pa.RecordBatch, plan: AppendPlan) -> tuple[Validated, list[tuple[int, pa.RecordBatch]]]:

@@ -259,6 +259,7 @@ class Cleaning:
             highest_removed_tombstone=max(one.highest_tombstones.values(), default=None),
             highest_expired_tombstone=one.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             removed_bytes=estimated_bytes(one.removed, plan.segments),
+            removed_sequence=max(one.removed_sequence, self.decisions.removed_sequence(one.partition)),
             indexed_bytes=one.indexed_bytes,
             read_bytes=one.indexed_bytes + one.read_bytes,
             index_ms=one.index_ms,

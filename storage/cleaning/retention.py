@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.log_retention import Deletion
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
+    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 
@@ -69,7 +70,12 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
                     partition=partition,
                     offset=one.log_start_offset,
                     table_version=snapshot.version,
-                    details={"why": "retention", "segments": len(one.segments), "bytes": sum(gone.size_bytes for gone, _ in one.segments)},
+                    details={
+                        "why": "retention",
+                        "segments": len(one.segments),
+                        "bytes": sum(gone.size_bytes for gone, _ in one.segments),
+                        "removed_sequence": removed_sequence(snapshot, today, partition, one.log_start_offset),
+                    },
                 )
                 for partition, one in raised.items()
             ]
@@ -84,6 +90,16 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
     )
     crash_points.reached(CrashPoint.SEGMENTS_REMOVED)
     return found
+
+
+def removed_sequence(snapshot: LogSnapshot, today: Decisions, partition: int, log_start_offset: int) -> str:
+    """Return the highest source sequence that is gone once a partition's log starts at an offset; the empty text for none.
+
+    From the statistics of the files: those of one that the offset falls into count whole.
+    """
+    files = snapshot.files
+    gone = (files.partition == partition) & (files.first_offset < log_start_offset)
+    return max(str(one) for one in (today.removed_sequence(partition), *files.max_sequence[gone].tolist()))
 
 
 def _empty_rows(log: TopicLog, snapshot: LogSnapshot, last_rows: Mapping[int, tuple[int, int]]) -> list[DataFile]:

@@ -26,6 +26,7 @@ from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, fates, survivors
 from lastword.compaction.rows.removal import Removal
+from lastword.compaction.rows.sequences import highest as highest_sequence
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from lastword.storage.files.data_files import DataFile
 
 #: What the rule looks at beside the key; values are read only where they are written again.
-_COUNTED_COLUMNS: Final = (*RULE_COLUMNS, "key")
+_COUNTED_COLUMNS: Final = (*RULE_COLUMNS, "key", "source_sequence")
 _TOMBSTONES: Final = (Removal.EXPIRED_TOMBSTONE, Removal.PURGED_TOMBSTONE)
 
 
@@ -112,6 +113,7 @@ class Cleaned:
     removed: dict[str, Counter[int]] = field(default_factory=dict)
     emptied: int = 0
     highest_tombstones: dict[str, int] = field(default_factory=dict)
+    removed_sequence: str = ""
     written: list[DataFile] = field(default_factory=list)
 
     def count(self, reason: str, label: int, rows: int) -> None:
@@ -305,6 +307,8 @@ class _Cleaning:
             if gone.any():
                 highest = int(rows.column("offset").to_numpy()[gone].max())
                 self.done.highest_tombstones[reason.value] = max(highest, self.done.highest_tombstones.get(reason.value, 0))
+                sequence = highest_sequence(rows.column("source_sequence").filter(pa.array(gone)))
+                self.done.removed_sequence = max(self.done.removed_sequence, sequence)
 
 
 def _is(rows: pa.Table, control: Control) -> pa.ChunkedArray:

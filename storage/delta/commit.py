@@ -16,8 +16,9 @@ version every commit of the family raises. A commit is planned at a version V an
   the next plan sees what it did.
 
 The commit is put at W + 1 if that version is absent, on a local disk as on an object store; if another writer was first, W is read
-again. After an error of unknown outcome the newer commits are searched for our token. Found: committed. Not found: not committed. The
-table cannot be read: `CommitStateUnknown`. On a local disk the commit is flushed to the disk before it counts.
+again. Commits of the log on a local disk are written here, all others by delta-rs. After an error of unknown outcome the newer commits are
+searched for our token. Found: committed. Not found: not committed. The table cannot be read: `CommitStateUnknown`. On a local disk the
+commit is flushed to the disk before it counts.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
+from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown
 from lastword.storage.delta.history import CommitMetadata, commit_actions, find_token, table_files
+from lastword.storage.delta.local_commit import commit_text, put_text
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files.data_files import sync_folder
 from lastword.storage.files.paths import local_path
@@ -41,6 +44,7 @@ from lastword.storage.files.schema import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from deltalake import DeltaTable
@@ -137,24 +141,63 @@ def commit_files(
     adds: Sequence[DataFile],
     removes: NDArray[np.bool_] | None = None,
     transactions: Mapping[str, int] | None = None,
+    newest: Callable[[], LogSnapshot] | None = None,
 ) -> int:
     """Commit files to the log in one commit and return its table version.
 
     `snapshot` is what the files were planned with, of whose files `removes` are to leave the table. An append (no `removes`) is a change of
     data for Delta's streams; maintenance is none. `transactions` are versions of further application ids, such as a streaming query's
-    micro-batch. `refreshed` and errors as in `put_commit`; `CommitConflict` when the plan is an old one.
+    micro-batch. `refreshed` and errors as in `put_commit`; `CommitConflict` when the plan is an old one. With `newest`, which returns the
+    newest snapshot, the commit of a table on a local disk is written here (`_put_local_commit`).
     """
     expected = snapshot.txn(family)
     removed = [] if removes is None else _removed(snapshot.files, removes)
     added = [_added(one, data_change=removes is None) for one in adds]
-    return put_commit(
-        refreshed,
-        lambda table, since: _check_plan(table, snapshot, family, expected, since_version=since),
-        [*removed, *added],
-        metadata=metadata,
-        transactions={**(transactions or {}), family: expected + 1},
-        planned_version=snapshot.version,
+    versions = {**(transactions or {}), family: expected + 1}
+    folder = local_path(snapshot.location) if newest is not None and snapshot.location and snapshot.is_plain else None
+    if newest is not None and folder is not None:
+        return _put_local_commit(folder, newest, snapshot, family, [*removed, *added], metadata=metadata, transactions=versions)
+
+    def check(table: DeltaTable, since: int) -> None:
+        newest_txn = txn_version(table, family)
+        _check_plan(snapshot, family, table_files(table), newest_version=table.version(), newest_txn=newest_txn, since_version=since)
+
+    return put_commit(refreshed, check, [*removed, *added], metadata=metadata, transactions=versions, planned_version=snapshot.version)
+
+
+def _put_local_commit(
+    folder: Path,
+    newest: Callable[[], LogSnapshot],
+    snapshot: LogSnapshot,
+    family: str,
+    actions: Sequence[AddAction | RemoveAction],
+    *,
+    metadata: CommitMetadata,
+    transactions: Mapping[str, int],
+) -> int:
+    """Put one commit into the log on a local disk, as `put_commit` does, and return its version.
+
+    delta-rs lists all of the Delta log for each commit, and replays the table's files; here a commit is one small file, whatever the table
+    holds (docs/adr/0036). The file is whole and on the disk before it has its name, and a name is given once (a hard link, as delta-rs
+    does it).
+    """
+    checked, text = (
+        snapshot.version,
+        commit_text(actions, user_metadata=metadata.to_json(), time_ms=action_time_ms(), transactions=transactions),
     )
+    for attempt in range(_ATTEMPTS):
+        now = newest()
+        if not now.is_plain:
+            message = f"{folder}: another writer changed the table's protocol or properties; nothing of this commit was written"
+            raise CommitConflict(message)
+        files = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+        _check_plan(snapshot, family, files, newest_version=now.version, newest_txn=now.txn(family), since_version=checked)
+        checked = now.version
+        if put_text(folder / "_delta_log", f"{checked + 1:020}.json", text):
+            return flush_commit(str(folder), checked + 1)
+        time.sleep(min(0.001 * attempt, 0.05))
+    message = f"{folder}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
+    raise CommitConflict(message)
 
 
 def _added(file: DataFile, *, data_change: bool) -> AddAction:
@@ -171,24 +214,25 @@ def _removed(files: Files, which: NDArray[np.bool_]) -> list[RemoveAction]:
     ]
 
 
-def _check_plan(table: DeltaTable, snapshot: LogSnapshot, family: str, expected: int, *, since_version: int) -> None:
+def _check_plan(
+    snapshot: LogSnapshot, family: str, files: fs.FileSystem, *, newest_version: int, newest_txn: int, since_version: int
+) -> None:
     """Raise `CommitConflict` if a commit makes the plan of a snapshot an old one; those up to `since_version` were looked at before."""
-    if txn_version(table, family) != expected:
-        message = (
-            f"{table.table_uri}: another commit of {family} came after table version {snapshot.version}; nothing of this one was written"
-        )
+    location = snapshot.location
+    if newest_txn != snapshot.txn(family):
+        message = f"{location}: another commit of {family} came after table version {snapshot.version}; nothing of this one was written"
         raise CommitConflict(message)
-    for version in range(since_version + 1, table.version() + 1):
-        actions = _actions(table, version)
+    for number in range(since_version + 1, newest_version + 1):
+        actions = _actions(files, number)
         if actions is None or not _is_compatible(actions):
             what = "a commit that is gone" if actions is None else f"a commit of another writer ({_operation(actions)})"
-            message = f"{table.table_uri}: {what} came at table version {version}; nothing of this one was written"
+            message = f"{location}: {what} came at table version {number}; nothing of this one was written"
             raise CommitConflict(message)
 
 
-def _actions(table: DeltaTable, version: int) -> list[dict[str, Any]] | None:
+def _actions(files: fs.FileSystem, number: int) -> list[dict[str, Any]] | None:
     try:
-        return commit_actions(table_files(table), version)
+        return commit_actions(files, number)
     except FileNotFoundError:
         return None
 

@@ -39,7 +39,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 #: Fields of an add and of a remove that are read, or change nothing here. Any other one that is not null may change what a file holds.
 _ADD_FIELDS: Final = frozenset({"path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags"})
 _REMOVE_FIELDS: Final = _ADD_FIELDS | {"deletionTimestamp", "extendedFileMetadata"}
-_NUMBERS: Final = tuple(one.name for one in fields(Files) if one.name != "path")
+_NUMBERS: Final = tuple(one.name for one in fields(Files) if one.name not in {"path", "max_sequence"})
 #: What orders the files of a snapshot.
 _ORDER: Final = ("partition", "segment", "slice", "first_offset")
 
@@ -89,6 +89,8 @@ class _Changes:
     """What commits change: the files that they add, the places of all files that they add or remove, transaction versions."""
 
     added: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The highest source sequence of each file that has one.
+    sequences: dict[str, str] = field(default_factory=dict)
     places: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: Removed before any of the commits added them: they must be in the snapshot.
     removed: set[str] = field(default_factory=set)
@@ -113,7 +115,9 @@ class _Changes:
     def _take_file(self, kind: str, path: str, body: Mapping[str, Any]) -> None:
         place = tuple(int(body["partitionValues"][name]) for name in PLACE_COLUMNS)
         if kind == "add":
-            self.added[path] = dict(zip(PLACE_COLUMNS, place, strict=True)) | _statistics(body)
+            stats = json.loads(body["stats"])
+            self.added[path] = dict(zip(PLACE_COLUMNS, place, strict=True)) | _statistics(stats, _number(body["size"]))
+            self.sequences[path] = stats["maxValues"].get("source_sequence") or ""
         elif path not in self.places:
             self.removed.add(path)
         elif self.added.pop(path, None) is None:
@@ -129,14 +133,13 @@ def _path(body: Mapping[str, Any], known: frozenset[str]) -> str:
     return path
 
 
-def _statistics(add: Mapping[str, Any]) -> dict[str, int]:
-    """Return the columns of a file in `Files` that do not come from its place."""
-    stats = json.loads(add["stats"])
+def _statistics(stats: Mapping[str, Any], size_bytes: int) -> dict[str, int]:
+    """Return the columns of numbers of a file in `Files` that do not come from its place."""
     least, greatest, nulls = stats["minValues"], stats["maxValues"], stats["nullCount"]
     records = _number(stats["numRecords"])
     producer_id = greatest.get("producer_id")
     return {
-        "size_bytes": _number(add["size"]),
+        "size_bytes": size_bytes,
         "record_count": records,
         "first_offset": _number(least["offset"]),
         "last_offset": _number(greatest["offset"]),
@@ -172,7 +175,7 @@ def _applied(snapshot: LogSnapshot, commits: Sequence[Sequence[Mapping[str, Any]
     if leaving:
         files = files.taken(np.delete(np.arange(len(files.path)), leaving))
     if changes.added:
-        files = _with_added(files, changes.added)
+        files = _with_added(files, changes.added, changes.sequences)
     transactions = changes.transactions
     return Followed(
         snapshot=replace(
@@ -204,7 +207,7 @@ def _range(files: Files, key: tuple[int, ...]) -> tuple[int, int]:
     return begin, end
 
 
-def _with_added(files: Files, added: Mapping[str, Mapping[str, int]]) -> Files:
+def _with_added(files: Files, added: Mapping[str, Mapping[str, int]], sequences: Mapping[str, str]) -> Files:
     """Return the files with new ones in their places; two files of one slice with the same first offset are in no order of ours."""
     rows = sorted((tuple(row[name] for name in _ORDER), path) for path, row in added.items())
     ranges = [_range(files, key) for key, _ in rows]
@@ -217,4 +220,5 @@ def _with_added(files: Files, added: Mapping[str, Mapping[str, int]]) -> Files:
         for name in _NUMBERS
     }
     paths = np.concatenate([files.path, np.array([path for _, path in rows], dtype=object)])[order]
-    return Files(path=paths, **columns)
+    highest = np.concatenate([files.max_sequence, np.array([sequences[path] for _, path in rows], dtype=object)])[order]
+    return Files(path=paths, max_sequence=highest, **columns)

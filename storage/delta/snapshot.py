@@ -16,6 +16,7 @@ import pyarrow as pa
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
 from lastword.storage.delta.history import check_commits
+from lastword.storage.files.schema import log_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,6 +52,8 @@ class Files:
     empty_rows: NDArray[np.int64]
     producer_rows: NDArray[np.int64]
     max_producer_id: NDArray[np.int64]
+    #: The empty text stands for none.
+    max_sequence: NDArray[np.object_]
     path: NDArray[np.object_]
 
     @staticmethod
@@ -91,7 +94,10 @@ class Files:
             "max_producer_id": longs("max.producer_id"),
         }
         paths = np.array(column["path"].to_pylist(), dtype=object)
-        return Files(path=paths[order], **{name: values[order] for name, values in arrays.items()})
+        sequences = np.array([""] * len(paths), dtype=object)
+        if "max.source_sequence" in column:  # not in a topic of an older version, nor where no file has one
+            sequences = np.array(column["max.source_sequence"].cast(pa.string()).fill_null("").to_pylist(), dtype=object)
+        return Files(path=paths[order], max_sequence=sequences[order], **{name: values[order] for name, values in arrays.items()})
 
     def taken(self, indexes: NDArray[np.int64]) -> Files:
         """Return some of the files, in the order of their indexes."""
@@ -119,6 +125,12 @@ class LogSnapshot:
     append_txn: int
     maintenance_txn: int
     files: Files
+    #: Whether the table has the column source_sequence; one of an older version has none.
+    has_sequences: bool = True
+    #: Where the table is.
+    location: str = ""
+    #: Whether the table's protocol and properties are those that lastword gives it.
+    is_plain: bool = False
 
     @staticmethod
     def of(table: DeltaTable) -> LogSnapshot:
@@ -129,6 +141,9 @@ class LogSnapshot:
             append_txn=txn_version(table, APPEND_APP_ID),
             maintenance_txn=txn_version(table, MAINTENANCE_APP_ID),
             files=Files.of(table),
+            has_sequences=any(field.name == "source_sequence" for field in table.schema().fields),
+            location=table.table_uri,
+            is_plain=_is_plain(table),
         )
 
     def txn(self, family: str) -> int:
@@ -148,6 +163,14 @@ class LogSnapshot:
     def highest_producer_id(self) -> int:
         """Return the highest producer id that a record carries, -1 when none does."""
         return max(-1, int(self.files.max_producer_id.max(initial=-1)))
+
+    def highest_sequences(self, partitions: int) -> list[str]:
+        """Return the highest source sequence in each partition, the empty text where there is none."""
+        found = [""] * partitions
+        for at in np.flatnonzero(self.files.max_sequence != "").tolist():
+            partition = int(self.files.partition[at])
+            found[partition] = max(found[partition], self.files.max_sequence[at])
+        return found
 
     def last_segments(self) -> dict[int, Segment]:
         """Return the last segment of every partition that holds a record: the active one, unless it counts as closed."""
@@ -243,6 +266,12 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
             own_spans,
         ) in columns
     ]
+
+
+def _is_plain(table: DeltaTable) -> bool:
+    protocol, properties = table.protocol(), table.metadata().configuration
+    known = log_properties()
+    return (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and properties.keys() <= known.keys()
 
 
 def txn_version(table: DeltaTable, app_id: str) -> int:

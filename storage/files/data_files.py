@@ -3,7 +3,7 @@
 ```
  rows, sorted          partition 0, segment 0, slice 40      partition 0, segment 90, slice 90       partition 1 …
  files                 partition=0/segment=0/slice=40/…      partition=0/segment=90/slice=90/…       …
- statistics            rows; least, greatest and nulls of offset, timestamp, appended_at, delete_horizon, producer_id
+ statistics            rows; least, greatest and nulls of offset, timestamp, appended_at, delete_horizon, producer_id, source_sequence
 ```
 
 The control plane reads a log from these statistics alone, so a file is never written without them. Key and value have none: keys do
@@ -38,7 +38,7 @@ ROW_GROUP_BYTES: Final = 16 * 2**20
 ROW_GROUP_ROWS: Final = 2**17
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: No offset comes twice in a file, and few keys and values do: a dictionary of them is built and thrown away.
-_DICTIONARY_COLUMNS: Final = [name for name in DATA_SCHEMA.names if name not in {"offset", "key", "value", "headers"}]
+_DICTIONARY_COLUMNS: Final = [name for name in DATA_SCHEMA.names if name not in {"offset", "key", "value", "headers", "source_sequence"}]
 _CODECS: Final[Mapping[str, Mapping[str, Any]]] = {
     # zstd's first level makes files as small as its third, in four fifths of the time that an append takes.
     "zstd": {"compression": "zstd", "compression_level": 1},
@@ -145,8 +145,8 @@ class _Statistics:
     def __init__(self) -> None:
         self.rows = 0
         self.first_offset = self.last_offset = -1
-        self._least: dict[str, int] = {}
-        self._greatest: dict[str, int] = {}
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
         self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
 
     def add(self, rows: pa.Table) -> None:
@@ -181,7 +181,7 @@ class _Statistics:
         )
 
 
-def _plain(name: str, value: int) -> Any:
+def _plain(name: str, value: Any) -> Any:
     """Return a value of a column as Delta's statistics have it: a timestamp as text with milliseconds; ours have no more."""
     if not pa.types.is_timestamp(DATA_SCHEMA.field(name).type):
         return value

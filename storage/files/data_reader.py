@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.files.paths import filesystem_of, local_path
-from lastword.storage.files.schema import DATA_SCHEMA
+from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +38,9 @@ class _OpenFile:
     def read(self, number: int) -> pa.Table:
         with _damage_named(self.place):
             rows = self.file.read_row_group(number, columns=list(self.columns), use_threads=False)
+            for name in ADDED_COLUMNS:
+                if name in self.columns and name not in rows.column_names:
+                    rows = rows.append_column(name, pa.nulls(len(rows), DATA_SCHEMA.field(name).type))
             lacking = sorted(set(self.columns) - set(rows.column_names))
             if lacking:
                 message = f"{self.place} has no column {', '.join(lacking)}; no writer of lastword leaves such a file"
@@ -67,6 +70,12 @@ class RowGroup:
     def read(self) -> pa.Table:
         """Return its rows in the wanted columns; errors as `row_groups`."""
         return self._file.read(self._number)
+
+    def greatest(self, name: str) -> Any:
+        """Return the greatest value of a column as the file's own statistics have it; None where they say nothing."""
+        group = self._file.file.metadata.row_group(self._number)
+        found = next(part for part in (group.column(at) for at in range(group.num_columns)) if part.path_in_schema == name)
+        return found.statistics.max if found.statistics is not None and found.statistics.has_min_max else None
 
 
 def row_groups(

@@ -19,7 +19,8 @@ import pyarrow as pa
 from deltalake import Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType, StructType
 
-from lastword.compaction.rows.validation import HEADERS, LAST_OFFSET, TIMESTAMP
+from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
+from lastword.compaction.rows.validation import LAST_OFFSET
 
 _LONG = PrimitiveType("long")
 _INT = PrimitiveType("integer")
@@ -54,6 +55,7 @@ LOG_FIELDS: Final = (
     Field("control", _STRING),
     Field("appended_at", _TIMESTAMP),
     Field("delete_horizon", _TIMESTAMP),
+    Field("source_sequence", _STRING),
 )
 LOG_COLUMNS: Final = tuple(field.name for field in LOG_FIELDS)
 
@@ -72,10 +74,14 @@ DATA_SCHEMA: Final = pa.schema(
         ("control", pa.string()),
         ("appended_at", TIMESTAMP),
         ("delete_horizon", TIMESTAMP),
+        ("source_sequence", pa.string()),
     ]
 )
+#: Columns that the topics of an older version do not have: null there.
+ADDED_COLUMNS: Final = ("source_sequence",)
+
 #: What the Delta log says of each data file: all that the control plane asks for; never of key or value, which do not belong there.
-STATISTICS_COLUMNS: Final = ("offset", "timestamp", "appended_at", "delete_horizon", "producer_id")
+STATISTICS_COLUMNS: Final = ("offset", "timestamp", "appended_at", "delete_horizon", "producer_id", "source_sequence")
 
 #: The columns that `records()` shows: all but the two that only say in which file a record lies.
 RECORD_COLUMNS: Final = tuple(name for name in LOG_COLUMNS if name not in {"segment", "slice"})
@@ -111,11 +117,14 @@ LEDGER_FIELDS: Final = (
     Field("details", _STRING),
 )
 
+#: Commits of the log after which a checkpoint of the Delta log is written, where no service does it.
+CHECKPOINT_INTERVAL: Final = 500
+
 _LOG_PROPERTIES: Final = {
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
     # The commit that writes one takes a second longer; the service writes them more often, beside the appends
     # (`lastword.storage.log.upkeep.checkpoint`, ADR 0024).
-    "delta.checkpointInterval": "500",
+    "delta.checkpointInterval": str(CHECKPOINT_INTERVAL),
     "delta.logRetentionDuration": "interval 7 days",
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",

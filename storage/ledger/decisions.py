@@ -14,6 +14,7 @@ sequence  kind    partition  name             offset  table_version  time  detai
 10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
 11        looked  -          -                -       60             …     {}                       history is known up to there
 12        failure 0          -                -       61             …     {"failures":1,…}         its cleaning failed; 0 after a success
+13        truncate -         -                -       -              …     {"position":"…",…}       the source's table was truncated there
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
 from lastword.compaction.planning.backoff import CleaningFailure
@@ -56,6 +57,7 @@ class Kind(str, Enum):
     LOOKED = "looked"
     FAILURE = "failure"
     CLAIM = "claim"
+    TRUNCATE = "truncate"
 
 
 #: What a RESTORE of the log makes void.
@@ -95,6 +97,13 @@ class Claim:
     until_ms: int
 
 
+class Truncation(NamedTuple):
+    """Where the source's table was truncated last, the empty text for nowhere, and whether the rows before it are deleted."""
+
+    position: str = ""
+    is_applied: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
     """What the ledger says today: every decision folded, newest last.
@@ -122,6 +131,7 @@ class Decisions:
     targets: Mapping[str, Mapping[str, Any]]
     failures: Mapping[int, Decision]
     claim: Claim | None
+    truncation: Truncation
     looked_at_version: int
     sequence: int
 
@@ -168,6 +178,15 @@ class Decisions:
     def log_start_offsets(self) -> list[int]:
         """Return the log start offset of every partition."""
         return [self.log_start_offset(partition) for partition in range(self.partitions)]
+
+    def removed_sequence(self, partition: int) -> str:
+        """Return the highest source sequence of the deletions that left a partition, the empty text where none had one.
+
+        Those are tombstones that cleaning removed, and whatever retention removed.
+        """
+        cleaning = self.newest_cleaning(partition)
+        starts = [one.details.get("removed_sequence", "") for one in self.starts.get(partition, ()) if self.holds(one)]
+        return max([*starts, "" if cleaning is None else cleaning.details.get("removed_sequence", "")], default="")
 
     def released_offsets(self, partition: int) -> list[int]:
         """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
@@ -260,6 +279,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
         failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
         claim=claim,
+        truncation=max((_truncation(row) for row in ordered if row.kind is Kind.TRUNCATE), default=Truncation()),
         cleanings=_receipts(ordered),
         starts=_by_partition(ordered, Kind.START),
         pauses={
@@ -271,6 +291,10 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         looked_at_version=max((row.table_version or 0 for row in ordered if row.kind is Kind.LOOKED), default=0),
         sequence=ordered[-1].sequence,
     )
+
+
+def _truncation(row: Decision) -> Truncation:
+    return Truncation(row.details["position"], row.details["applied"])
 
 
 def _restore(row: Decision) -> Restore:

@@ -27,6 +27,7 @@ from lastword.storage.delta.footers import read_compression
 from lastword.storage.delta.history import commits_since, telling
 from lastword.storage.delta.snapshot import LogSnapshot, txn_version
 from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.partition_logs import partition_logs
@@ -145,9 +146,19 @@ class TopicLog:
         self.decisions()
         try:
             with self._lock:
-                return commit_files(
-                    self._refreshed, snapshot, family=family, metadata=metadata, adds=adds, removes=removes, transactions=transactions
+                version = commit_files(
+                    self._refreshed,
+                    snapshot,
+                    family=family,
+                    metadata=metadata,
+                    adds=adds,
+                    removes=removes,
+                    transactions=transactions,
+                    newest=self.snapshot,
                 )
+                if version % CHECKPOINT_INTERVAL == 0 and self._opened().version() < version:  # delta-rs has written none
+                    self._refreshed().create_checkpoint()
+                return version
         except CommitConflict:
             if not keeps_files:
                 self.discard(adds)

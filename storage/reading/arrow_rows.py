@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.validation import HEADERS, TIMESTAMP
-from lastword.storage.files.schema import RECORD_COLUMNS
+from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
+from lastword.storage.files.schema import ADDED_COLUMNS, RECORD_COLUMNS
 from lastword.storage.reading.arrow_view import NOTHING, THREADS, log_filesystem
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ TYPES: Final = {
     "control": pa.string(),
     "appended_at": TIMESTAMP,
     "delete_horizon": TIMESTAMP,
+    "source_sequence": pa.string(),
 }
 _BATCH_ROWS: Final = 16_384
 
@@ -175,6 +176,8 @@ def _shaped(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.Reco
     def column(field: pa.Field) -> pa.Array:
         if field.name == "partition":
             return pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
+        if field.name in ADDED_COLUMNS and field.name not in batch.schema.names:
+            return pa.nulls(batch.num_rows, field.type)
         found = batch.column(field.name)
         return found if found.type == field.type else found.cast(field.type)
 

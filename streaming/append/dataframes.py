@@ -7,7 +7,7 @@
 
 Both use the same functions over Arrow batches. What is small is not known beforehand: a task whose rows exceed its share says so and the
 append goes the large way, as does the next one. When another append commits first, the rows are numbered again from memory, or from
-the files that the tasks have written; the DataFrame is not computed again, unless its rows bring offsets or producers of their own.
+the files that the tasks have written; the DataFrame is not computed again, unless its rows bring offsets, producers or sequences.
 """
 
 from __future__ import annotations
@@ -20,22 +20,37 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.validation import IGNORED_COLUMNS, ORDER_PREFIX, Column, ColumnKind, check_names, validate
-from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, Written
+from lastword.compaction.rows.event_rows import event_rows
+from lastword.compaction.rows.input_columns import (
+    EVENT,
+    IGNORED_COLUMNS,
+    ORDER_PREFIX,
+    REFUSAL,
+    UNCHANGED,
+    Column,
+    ColumnKind,
+    check_event_columns,
+    check_names,
+)
+from lastword.compaction.rows.validation import validate
+from lastword.storage.append.plan import Written
+from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
+    from lastword.compaction.rows.envelopes import Envelope
     from lastword.storage.append.append import AppendStats
-    from lastword.storage.append.writing import AppendPlan
+    from lastword.storage.append.plan import AppendPlan
     from lastword.storage.files.data_files import DataFile
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -54,6 +69,7 @@ _KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], ColumnKind], ...]] = (
     ((T.ByteType, T.ShortType, T.IntegerType, T.LongType), ColumnKind.WHOLE),
     ((T.TimestampType,), ColumnKind.TIME),
     ((T.BooleanType,), ColumnKind.FLAG),
+    ((T.DecimalType, T.FloatType, T.DoubleType, T.DateType, T.TimestampNTZType), ColumnKind.ORDERED),
 )
 _VALIDATED_DDL: Final = {
     "partition": "int",
@@ -81,17 +97,29 @@ def dataframe_columns(schema: T.StructType) -> dict[str, Column]:
 def _kind(data_type: T.DataType) -> ColumnKind:
     if isinstance(data_type, T.ArrayType) and data_type.simpleString() == HEADERS_TYPE:
         return ColumnKind.HEADERS
+    if isinstance(data_type, T.StructType):
+        parts = [_kind(one.dataType) for one in data_type.fields]
+        is_ordered = bool(parts) and not {ColumnKind.OTHER, ColumnKind.NULL, ColumnKind.HEADERS} & set(parts)
+        return ColumnKind.ORDERED if is_ordered else ColumnKind.OTHER
     return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
 
 
 class DataFrameRows:
     """A batch DataFrame, or a micro-batch, as the input of an append."""
 
-    def __init__(self, rows: DataFrame, stats: AppendStats) -> None:
-        """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large."""
-        self._rows, self._stats = rows, stats
+    def __init__(self, rows: DataFrame, stats: AppendStats, envelope: Envelope | None = None) -> None:
+        """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large.
+
+        `envelope` is given if the rows came out of one.
+        """
+        self._rows, self._stats, self.envelope = rows, stats, envelope
         self._collected: ArrowRows | None = None
         self._written: Written | None = None
+
+    @staticmethod
+    def of_events(rows: DataFrame, stats: AppendStats, envelope: Envelope, topic: str) -> DataFrameRows:
+        """Take a DataFrame of events in an envelope, which Spark's tasks read; raises `InvalidRecords` for one without key and value."""
+        return DataFrameRows(event_frame(rows, envelope, topic=topic), stats, envelope)
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -112,17 +140,22 @@ class DataFrameRows:
         self._stats.is_large = sum(file.size_bytes for file in self._written.files) >= _SMALL_FILES_BYTES
         return self._written
 
+    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
+        """Return the events of some keys; see `lastword.storage.append.append.Rows`."""
+        if self._collected is not None:
+            return self._collected.events_of(keys)
+        wanted = self._rows.where(F.col("key").isin([bytearray(key) for key in keys]) & F.col(EVENT).isNull() & F.col(REFUSAL).isNull())
+        found = wanted.select("key", "value", "source_sequence", UNCHANGED).toArrow().to_pylist()
+        return [(row["key"], row["value"], row["source_sequence"], row[UNCHANGED]) for row in found]
+
     def _collect(self) -> ArrowRows | None:
         """Return the rows, in no order; None when they are too many bytes."""
         tasks = max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
-        handed = self._positioned().coalesce(tasks).mapInArrow(_hand_over(_MAX_COLLECTED_BYTES // tasks), "rows binary")
-        streams = handed.toArrow().column("rows")  # its buffers are read as they are, where collect() copies them
-        if streams.null_count:
-            return None
-        tables = [pa.ipc.open_stream(stream.as_buffer()).read_all() for stream in streams]
-        if not tables:
-            return ArrowRows(pa.table({name: pa.nulls(0) for name in self._names()}))
-        return ArrowRows(pa.concat_tables(tables))
+        rows = self._positioned()
+        nullable = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema.fields])
+        handed = rows.coalesce(tasks).mapInArrow(_hand_over(_MAX_COLLECTED_BYTES // tasks), nullable).toArrow()
+        is_whole = not len(handed) or pc.min(handed.column(_POSITION)).as_py() >= 0
+        return ArrowRows(handed, self.envelope) if is_whole else None
 
     def _names(self) -> list[str]:
         return [name for name in self._rows.columns if name not in IGNORED_COLUMNS]
@@ -136,6 +169,8 @@ class DataFrameRows:
         types = {field.name: field.dataType.simpleString() for field in self._rows.schema.fields} | {_POSITION: "bigint"}
         shape = plan.rules.shape
         columns = _VALIDATED_DDL | (_PRODUCER_DDL if shape.has_producers else {})
+        columns |= {"source_sequence": "string"} if shape.has_sequences else {}
+        columns |= {UNCHANGED: "string"} if shape.has_events else {}
         columns |= {name: types[name] for name in shape.order}
         columns |= {"raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
@@ -162,6 +197,20 @@ class DataFrameRows:
         )
 
 
+def event_frame(rows: DataFrame, envelope: Envelope, *, topic: str) -> DataFrame:
+    """Return a DataFrame of events, streaming or not, as the input rows of an append (`event_rows`), each task's in their order."""
+    check_event_columns(dataframe_columns(rows.schema), topic=topic)
+    kept = [field for field in rows.schema.fields if field.name not in {"key", "value", "headers", "partition", "offset", *IGNORED_COLUMNS}]
+    made = {"key": "binary", "value": "binary", "source_sequence": "string", EVENT: "string", REFUSAL: "string"}
+    made |= {UNCHANGED: "string", "headers": HEADERS_TYPE} | {field.name: field.dataType.simpleString() for field in kept}
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield event_rows(batch, envelope).select(list(made))
+
+    return rows.drop(*IGNORED_COLUMNS).mapInArrow(read, ", ".join(f"`{name}` {data_type}" for name, data_type in made.items()))
+
+
 def _together(rows: Sequence[Any], plan: AppendPlan) -> Written:
     """Return what the tasks wrote; raise what one of them found wrong with its rows."""
     parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  our own, from our tasks
@@ -169,25 +218,21 @@ def _together(rows: Sequence[Any], plan: AppendPlan) -> Written:
         if isinstance(part, InvalidRecords):
             raise part
     shape = plan.rules.shape
-    return replace(Written.together(parts), is_numbered_again=not (shape.has_producers or shape.has_offsets))
+    return replace(Written.together(parts), is_numbered_again=not (shape.has_producers or shape.has_offsets or shape.has_sequences))
 
 
 def _hand_over(share_bytes: int) -> Task:
-    """Return a task that hands over its rows as one Arrow stream; null when they exceed `share_bytes`."""
+    """Return a task that hands over its rows; when they exceed `share_bytes`, it stops after a row at position -1."""
 
     def hand_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sink, writer, size = pa.BufferOutputStream(), None, 0
+        size = 0
         for batch in batches:
             size += batch.nbytes
             if size > share_bytes:
-                yield pa.record_batch([pa.nulls(1, pa.binary())], names=["rows"])
+                nulls = {field.name: pa.nulls(1, field.type) for field in batch.schema}
+                yield pa.record_batch({**nulls, _POSITION: pa.array([-1], pa.int64())}, schema=batch.schema)
                 return
-            if writer is None:
-                writer = pa.ipc.new_stream(sink, batch.schema)
-            writer.write_batch(batch)
-        if writer is not None:
-            writer.close()
-            yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["rows"])
+            yield batch
 
     return hand_over
 
@@ -259,6 +304,7 @@ def _written_in_order(plan: AppendPlan, rows: Iterator[tuple[int, pa.RecordBatch
     current, append, slices = -1, None, None
     try:
         for partition, batch in rows:
+            refusals.see(batch)
             if partition < 0:
                 reasons, details = batch.column(_REASON).to_pylist(), batch.column(_DETAIL).to_pylist()
                 refusals.add(batch, np.arange(len(batch)), reasons, details)

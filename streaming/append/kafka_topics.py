@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from lastword.compaction.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -41,6 +41,20 @@ class KafkaTopics:
 
     def describe(self, name: str) -> KafkaTopic:
         """Return what the cluster says of the topic `name` now; raise `UserError` when it cannot be reached or has no such topic."""
+
+        def asked(admin: Any, jvm: Any) -> Any:
+            names = jvm.java.util.ArrayList()
+            names.add(name)
+            return admin.describeTopics(names).allTopicNames().get().get(name)
+
+        found = self._ask(f"topic {name} ", asked)
+        return KafkaTopic(topic_id=found.topicId().toString(), partitions=found.partitions().size())
+
+    def names(self) -> list[str]:
+        """Return the names of the topics that the cluster has now, without its internal ones; raise `UserError` when it is out of reach."""
+        return sorted(self._ask("", lambda admin, _: list(admin.listTopics().names().get())))
+
+    def _ask(self, what: str, question: Callable[[Any, Any], Any]) -> Any:
         jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001  no public way to the Kafka client
         try:
             if self._admin is None:
@@ -48,11 +62,8 @@ class KafkaTopics:
                 for key, value in self._options.items():
                     properties.setProperty(key, value)
                 self._admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
-            names = jvm.java.util.ArrayList()
-            names.add(name)
-            found = self._admin.describeTopics(names).allTopicNames().get().get(name)
+            return question(self._admin, jvm)
         except Py4JJavaError as error:
             reason = str(error.java_exception).splitlines()[0]
-            message = f"Kafka topic {name} at {self._options['bootstrap.servers']}: {reason}"
+            message = f"Kafka {what}at {self._options['bootstrap.servers']}: {reason}"
             raise UserError(message) from error
-        return KafkaTopic(topic_id=found.topicId().toString(), partitions=found.partitions().size())

@@ -28,7 +28,7 @@ from lastword.checkpoints.queries import (
 )
 from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.validation import shape_of
+from lastword.compaction.rows.input_columns import check_event_columns, shape_of
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.files.paths import filesystem_of, local_path
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lastword.compaction.producers import ProducerStamp
-    from lastword.compaction.rows.validation import Shape
-    from lastword.storage.append.append import AppendResult
+    from lastword.compaction.rows.envelopes import Envelope
+    from lastword.storage.append.append import AppendResult, EventSource
     from lastword.storage.log.topic_log import TopicLog
 
 _BIND_SECONDS: Final = 60
@@ -93,18 +93,31 @@ def start_append_query(
     mirror: Mirror | None,
     clock_ms: Callable[[], int],
     grouping: Grouping | None = None,
+    envelope: Envelope | None = None,
+    source: EventSource | None = None,
 ) -> StreamingQuery:
-    """Start the query; see `lastword.spark_topic.SparkTopic.append_stream`."""
-    shape = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping)
-    if shape.has_offsets and mirror is None:
+    """Start the query; see `lastword.spark_topic.SparkTopic.append_stream`.
+
+    With an `envelope` the rows are change events. Those of a `source` have its partition and offset as order columns.
+    """
+    has_offsets = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping, envelope=envelope)
+    if has_offsets and mirror is None:
         mirror = Mirror(source=f"query {name}")
     location = log.paths.query(name)
     folder = local_path(location)
     lock = lock_query(name, topic=log.name, location=folder) if folder is not None else None
     try:
-        _check_checkpoint(log, name, offsets_are_kept=mirror is not None)
+        _check_checkpoint(log, name, offsets_are_kept=mirror is not None or source is not None)
         appender = Appender(
-            log, name=name, fail_on_invalid=on_invalid == "fail", mirror=mirror, clock_ms=clock_ms, grouping=grouping, lock=lock
+            log,
+            name=name,
+            fail_on_invalid=on_invalid == "fail",
+            mirror=mirror,
+            clock_ms=clock_ms,
+            grouping=grouping,
+            lock=lock,
+            envelope=envelope,
+            source=source,
         )
         appender.claim_mirror()
         writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
@@ -137,9 +150,16 @@ def _check_checkpoint(log: TopicLog, name: str, *, offsets_are_kept: bool) -> No
 
 
 def _checked_start(
-    log: TopicLog, rows: DataFrame, *, name: str, on_invalid: str, mirror: Mirror | None, grouping: Grouping | None
-) -> Shape:
-    """Return the shape of a stream that may be started; raise what is wrong with it."""
+    log: TopicLog,
+    rows: DataFrame,
+    *,
+    name: str,
+    on_invalid: str,
+    mirror: Mirror | None,
+    grouping: Grouping | None,
+    envelope: Envelope | None,
+) -> bool:
+    """Tell whether a stream that may be started brings offsets that the topic keeps; raise what is wrong with it."""
     check_query_name(name)
     if on_invalid not in _INVALID:
         subject = f"query {name}"
@@ -147,6 +167,13 @@ def _checked_start(
     if not rows.isStreaming:
         message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
         raise UserError(message)
+    if envelope is not None:
+        check_event_columns(dataframe_columns(rows.schema), topic=log.name)
+        if grouping is not None or mirror is not None:
+            message = f"query {name}: change events are no mirror and no transactions; leave the envelope or these arguments out"
+            raise UserError(message)
+        _check_not_running(log, name)
+        return False
     shape = shape_of(dataframe_columns(rows.schema), topic=log.name)
     if grouping is not None and (shape.has_offsets or shape.has_producers):
         message = f"query {name}: rows of a transactional stream get their producer and offsets from it; leave those columns out"
@@ -154,6 +181,12 @@ def _checked_start(
     if mirror is not None and not shape.has_offsets:
         message = f"query {name}: a mirror keeps its source's offsets, so its rows need the columns partition and offset"
         raise UserError(message)
+    _check_not_running(log, name)
+    return shape.has_offsets
+
+
+def _check_not_running(log: TopicLog, name: str) -> None:
+    """Raise `QueryRefused` if a query of the topic runs in this process."""
     for running, other in list(_RUNNING.values()):
         if (other.location, other.name) != (log.paths.root, name):
             continue
@@ -162,7 +195,6 @@ def _checked_start(
         else:
             message = f"query {name} of topic {log.name} runs already (run {running.runId}); stop it first, or choose another name"
             raise QueryRefused(message)
-    return shape
 
 
 def _await(query: StreamingQuery, appender: Appender, ends_transaction: bool) -> None:  # noqa: FBT001  a thread's target
@@ -215,6 +247,8 @@ class Appender:
         clock_ms: Callable[[], int],
         grouping: Grouping | None,
         lock: BaseFileLock | None = None,
+        envelope: Envelope | None = None,
+        source: EventSource | None = None,
     ) -> None:
         """Belong to the query `name` of a topic, whose checkpoint `lock` holds; `bind` gives it the id that Spark drew."""
         self._log = log
@@ -230,6 +264,7 @@ class Appender:
         self._stamp: ProducerStamp | None = None
         self._finishing = False
         self._lock = lock
+        self._envelope, self._source = envelope, source
 
     @property
     def finishing(self) -> bool:
@@ -269,7 +304,11 @@ class Appender:
                 raise Aborted(message)
             self._check_source()
             micro_batch = MicroBatch(
-                query_id=self._query_id, query_name=self._name, batch_id=batch_id, fail_on_invalid=self._fail_on_invalid
+                query_id=self._query_id,
+                query_name=self._name,
+                batch_id=batch_id,
+                fail_on_invalid=self._fail_on_invalid,
+                source=self._source,
             )
             began = time.monotonic()
             result = self._append(batch, micro_batch)
@@ -279,13 +318,17 @@ class Appender:
                 records=0 if result.replayed else result.record_count,
                 refused=sum(result.refused.values()),
                 duplicates=result.duplicates,
+                late=result.late,
             )
             if self._grouping is not None and (batch_id + 1) % self._grouping.micro_batches == 0:
                 self.end_transaction()
             self._report(batch_id, result)
 
     def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
-        rows = DataFrameRows(batch, self._stats)
+        if self._envelope is None:
+            rows = DataFrameRows(batch, self._stats)
+        else:
+            rows = DataFrameRows.of_events(batch, self._stats, self._envelope, self._log.name)
         if self._stamp is None:
             return append_rows(self._log, rows, now_ms=self._clock_ms(), stats=self._stats, micro_batch=micro_batch)
         return transactions.append(self._log, rows, self._stamp, now_ms=self._clock_ms(), stats=self._stats, micro_batch=micro_batch)
@@ -359,4 +402,6 @@ class Appender:
             records=result.record_count,
             refused=sum(result.refused.values()),
             duplicates=result.duplicates,
+            late=result.late,
+            skipped=dict(result.skipped),
         )

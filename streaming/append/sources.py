@@ -4,31 +4,40 @@
 |---------------------|--------------------------|--------------------------------|----------------------------------------------|
 | json, csv, parquet  | one column, or several   | the rest as JSON, or a column  | modification time, path, block, line         |
 | kafka               | the record's             | the record's                   | partition and offset, which the topic keeps  |
+| … with an envelope  | the event's, canonical   | the row                        | partition and offset, in headers             |
 | rate                | a counter modulo `keys`  | JSON                           | the counter                                  |
 
 A key of one column is its text; of several, a JSON object of them. A row whose `tombstone` expression is true gets a null value.
 A line that does not fit the schema goes on as a malformed row, with its text, and ends among the dead letters.
+
+With `topics.pattern` a Kafka source is one for each topic that the pattern matches (`matching_sources`).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.validation import MALFORMED, ORDER_PREFIX
+from lastword.compaction.rows.envelopes import PLACEHOLDER, Envelope, TimePrecision
+from lastword.compaction.rows.event_rows import line_events
+from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, SOURCE_OFFSET, SOURCE_PARTITION
+from lastword.storage.append.append import EventSource
+from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.kafka_topics import KafkaTopics
 from lastword.streaming.append.query import Mirror
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from lastword.storage.log.topic_log import TopicLog
@@ -52,12 +61,40 @@ class _Source(BaseModel):
     options: Annotated[dict[str, str], Field(description="Further options of Spark's reader")] = {}
 
 
-class FileSource(_Source):
+class _Events(_Source):
+    """What sources of change events have; see `lastword.compaction.rows.envelopes.Envelope`."""
+
+    envelope: Annotated[
+        Literal["", "debezium", "debezium-flat"],
+        Field(description="The values are change events of Debezium, as they are sent, or flattened by ExtractNewRecordState"),
+    ] = ""
+    sequence: Annotated[
+        list[str], Field(description="Fields by which the events of a key are ordered; empty: the position that Debezium gives")
+    ] = []
+    truncate: Annotated[
+        Literal["delete-all", "alert", "ignore"], Field(description="What a TRUNCATE does: deletes all rows before it, or is a dead letter")
+    ] = "delete-all"
+    decimal_handling_mode: Annotated[Literal["precise", "double", "string"], Field(description="The connector's setting")] = "precise"
+    time_precision_mode: Annotated[TimePrecision, Field(description="The connector's setting")] = "adaptive"
+    binary_handling_mode: Annotated[Literal["bytes", "base64", "base64-url-safe", "hex"], Field(description="The connector's setting")] = (
+        "bytes"
+    )
+    unavailable_value_placeholder: Annotated[str, Field(description="The connector's setting")] = PLACEHOLDER
+    add_fields_prefix: Annotated[str, Field(description="ExtractNewRecordState's setting; for debezium-flat")] = "__"
+    on_unresolved: Annotated[
+        Literal["dead-letter", "null"], Field(description="What an event does that leaves out a column which no record of its key has")
+    ] = "dead-letter"
+    on_misfit: Annotated[
+        Literal["dead-letter", "null"], Field(description="What an event does of which a value does not fit its column's type")
+    ] = "dead-letter"
+
+
+class FileSource(_Events):
     """A directory that files arrive in."""
 
     format: Literal["json", "csv", "parquet"]
     path: Annotated[str, Field(description="The directory, or a glob")]
-    key: Annotated[list[str], Field(description="The key's columns", min_length=1)]
+    key: Annotated[list[str], Field(description="The key's columns; needed without an envelope")] = []
     value: Annotated[str, Field(description="The value's column; empty: all other columns as a JSON object")] = ""
     drop: Annotated[list[str], Field(description="Columns that are left out of the JSON value")] = []
     tombstone: Annotated[str, Field(description="A SQL condition; a row for which it is true is a tombstone")] = ""
@@ -68,18 +105,43 @@ class FileSource(_Source):
     max_files_per_trigger: Annotated[int, Field(description="Files a micro-batch takes at the most; 0: all", ge=0)] = 0
 
 
-class KafkaSource(_Source):
-    """A Kafka topic, whose partitions and offsets the topic keeps (`mirror`), or hashes anew."""
+class KafkaSource(_Events):
+    """A Kafka topic, whose partitions and offsets the topic keeps (`mirror`), or hashes anew; or the change events of several."""
 
+    topic: Annotated[
+        str, Field(description="The topic that it fills; with `topics.pattern` none: each has the name of its Kafka topic")
+    ] = ""
     format: Literal["kafka"]
     bootstrap_servers: Annotated[str, Field(description="host:port[,host:port]")]
-    subscribe: Annotated[str, Field(description="The Kafka topic")]
+    subscribe: Annotated[str, Field(description="The Kafka topic")] = ""
+    topics_pattern: Annotated[str, Field(description="A regular expression of Kafka topics, each of which fills a topic of its own")] = ""
+    partitions: Annotated[int, Field(description="Partitions of the topics that `topics.pattern` makes; 0: as many as in Kafka", ge=0)] = 0
+    key: Annotated[list[str], Field(description="With an envelope: columns of the row that are the key; empty: the event's own key")] = []
+    schema_ddl: Annotated[
+        str, Field(alias="schema", description="With an envelope: the columns as SQL DDL; empty: those that an event's schema names")
+    ] = ""
     isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], Field(description="Which transactions are taken")] = (
         "read_committed"
     )
     starting_offsets: Annotated[str, Field(description="earliest, latest or Spark's JSON; for the first start only")] = "earliest"
     max_offsets_per_trigger: Annotated[int, Field(description="Records a micro-batch takes at the most; 0: all", ge=0)] = 0
-    mirror: Annotated[bool, Field(description="Keep Kafka's partitions and offsets")] = True
+    mirror: Annotated[bool, Field(description="Keep Kafka's partitions and offsets; not with an envelope")] = True
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> KafkaSource:
+        """Refuse settings that exclude each other."""
+        if bool(self.subscribe) == bool(self.topics_pattern):
+            message = "give subscribe (one Kafka topic) or topics.pattern (several)"
+            raise ValueError(message)
+        if bool(self.subscribe) != bool(self.topic):
+            message = "topic goes with subscribe; with topics.pattern each topic has the name of its Kafka topic"
+            raise ValueError(message)
+        try:
+            re.compile(self.topics_pattern)
+        except re.error as error:
+            message = f"topics.pattern {self.topics_pattern!r} is no regular expression: {error}"
+            raise ValueError(message) from None
+        return self
 
 
 class RateSource(_Source):
@@ -95,10 +157,12 @@ Source = Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSource:
-    """A streaming DataFrame of input rows, and the mirror that it is, if it is one."""
+    """A streaming DataFrame of input rows, and the mirror that it is, if it is one; or of change events, and how they are read."""
 
     rows: DataFrame
     mirror: Mirror | None = None
+    envelope: Envelope | None = None
+    events: EventSource | None = None
 
 
 def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSource, log: TopicLog, *, now_ms: int) -> OpenSource:
@@ -108,11 +172,49 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
     """
     match source:
         case FileSource():
+            if source.envelope:
+                return OpenSource(rows=_event_files(spark, source), envelope=_envelope(source))
             return OpenSource(rows=_files(spark, source, log, now_ms))
         case KafkaSource():
             return _kafka(spark, source)
         case RateSource():
             return OpenSource(rows=_rate(spark, source))
+
+
+def matching_sources(spark: SparkSession, source: KafkaSource) -> list[tuple[KafkaSource, int]]:
+    """Return a source for each Kafka topic that a pattern matches now, and the partitions of the topic that it fills.
+
+    Raises `UserError` when the cluster cannot be reached.
+    """
+    topics, pattern = _kafka_topics(spark, source), re.compile(source.topics_pattern)
+    names = [name for name in topics.names() if pattern.fullmatch(name)]
+    return [
+        (
+            source.model_copy(update={"topic": name, "subscribe": name, "topics_pattern": ""}),
+            source.partitions or topics.describe(name).partitions,
+        )
+        for name in names
+    ]
+
+
+def _envelope(source: FileSource | KafkaSource) -> Envelope | None:
+    """Return how the change events of a source are to be read; None for one of rows. Raises `InvalidConfiguration`."""
+    if not source.envelope:
+        return None
+    return Envelope(
+        kind=source.envelope,
+        key=tuple(source.key),
+        sequence=tuple(source.sequence),
+        truncate=source.truncate,
+        prefix=source.add_fields_prefix,
+        placeholder=source.unavailable_value_placeholder,
+        unresolved=source.on_unresolved,
+        schema=source.schema_ddl,
+        decimal_handling_mode=source.decimal_handling_mode,
+        time_precision_mode=source.time_precision_mode,
+        binary_handling_mode=source.binary_handling_mode,
+        misfit=source.on_misfit,
+    )
 
 
 def trigger_of(text: str) -> dict[str, Any]:
@@ -122,8 +224,35 @@ def trigger_of(text: str) -> dict[str, Any]:
     return {"availableNow": True} if text == "available-now" else {"processingTime": text}
 
 
+def _event_files(spark: SparkSession, source: FileSource) -> DataFrame:
+    """Return the lines of JSON files as change events with key and value (`line_events`)."""
+    if source.format != "json":
+        message = f"source {source.name}: envelope {source.envelope} reads JSON files, an event a line; allowed is format = json"
+        raise UserError(message)
+    reader = spark.readStream.format("text")
+    if source.max_files_per_trigger:
+        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    try:
+        lines = reader.options(**source.options).load(source.path)
+    except AnalysisException as error:
+        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
+        raise UserError(message) from error
+    order = {_TIME: "file_modification_time", _PATH: "file_path", _BLOCK: "file_block_start"}
+    rows = lines.select("value", *(F.col(f"_metadata.{column}").alias(name) for name, column in order.items()))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield line_events(batch)
+
+    places = ", ".join(f"`{name}` {rows.schema[name].dataType.simpleString()}" for name in order)
+    return rows.mapInArrow(read, f"key binary, value binary, headers {HEADERS_TYPE}, {places}")
+
+
 def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> DataFrame:
     schema = _schema(spark, source, log, now_ms)
+    if not source.key:
+        message = f"source {source.name}: key is missing: name the key's columns, or give an envelope"
+        raise UserError(message)
     wanted = [*source.key, *([source.value] if source.value else []), *([source.timestamp] if source.timestamp else []), *source.drop]
     missing = [name for name in wanted if name not in schema.names]
     if missing:
@@ -205,9 +334,8 @@ def _value(source: FileSource, columns: list[str]) -> Column:
 
 
 def _kafka(spark: SparkSession, source: KafkaSource) -> OpenSource:
-    client = {key: value for key, value in source.options.items() if key.startswith("kafka.")}
-    topics = KafkaTopics(spark, source.bootstrap_servers, {key.removeprefix("kafka."): value for key, value in client.items()})
-    topics.describe(source.subscribe)
+    topics = _kafka_topics(spark, source)
+    described = topics.describe(source.subscribe)
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", source.bootstrap_servers)
@@ -221,6 +349,14 @@ def _kafka(spark: SparkSession, source: KafkaSource) -> OpenSource:
     rows = reader.options(**source.options).load()
     # Kafka writes -1 for "no timestamp": such a record gets the time of its append.
     rows = rows.withColumn("timestamp", F.when(F.unix_millis("timestamp") != -1, F.col("timestamp")))
+    if source.envelope:
+        places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
+        events = EventSource(described.topic_id or source.subscribe, described.partitions)
+        return OpenSource(
+            rows=rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places),
+            envelope=_envelope(source),
+            events=events,
+        )
     if not source.mirror:
         order = [F.col("partition").alias(f"{ORDER_PREFIX}1_partition"), F.col("offset").alias(f"{ORDER_PREFIX}2_offset")]
         return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *order))
@@ -230,6 +366,11 @@ def _kafka(spark: SparkSession, source: KafkaSource) -> OpenSource:
         partitions=_asked(topics, source.subscribe, lambda found: found.partitions),
     )
     return OpenSource(rows=rows.select("partition", "offset", "key", "value", "headers", "timestamp"), mirror=mirror)
+
+
+def _kafka_topics(spark: SparkSession, source: KafkaSource) -> KafkaTopics:
+    client = {key.removeprefix("kafka."): value for key, value in source.options.items() if key.startswith("kafka.")}
+    return KafkaTopics(spark, source.bootstrap_servers, client)
 
 
 def _asked(topics: KafkaTopics, name: str, pick: Callable[[Any], Any]) -> Callable[[], Any]:

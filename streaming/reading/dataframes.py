@@ -55,7 +55,10 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
 
 def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
     check_session(spark)
-    return spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+    table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+    if view.snapshot.has_sequences:
+        return table
+    return table.withColumn("source_sequence", F.lit(None).cast("string"))
 
 
 def check_session(spark: SparkSession) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.log.segments import ActiveSegment
+from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
 from lastword.compaction.rows.numbering import Compression, Numbering, SegmentLimits
-from lastword.compaction.rows.validation import HEADERS, TIMESTAMP
 
 _RAW = Compression(key=1.0, rest=1.0, overhead=0.0)
 

@@ -9,20 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.validation import (
-    HEADERS,
-    LAST_OFFSET,
-    LAST_TIMESTAMP_MS,
-    MALFORMED,
-    Column,
-    ColumnKind,
-    InputRules,
-    columns_of,
-    record_bytes,
-    refusal,
-    shape_of,
-    validate,
-)
+from lastword.compaction.rows.input_columns import HEADERS, MALFORMED, Column, ColumnKind, columns_of, shape_of
+from lastword.compaction.rows.validation import LAST_OFFSET, LAST_TIMESTAMP_MS, InputRules, record_bytes, refusal, validate
 
 _NOW_MS = 5_000
 

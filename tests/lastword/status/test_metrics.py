@@ -43,7 +43,7 @@ def full_standing() -> Standing:
 
 
 def _count_everything() -> None:
-    metrics.count_append("fruit", seconds=0.2, records=10, refused=1, duplicates=2)
+    metrics.count_append("fruit", seconds=0.2, records=10, refused=1, late=0, duplicates=2)
     metrics.count_round("fruit", [receipt()], seconds=2.0)
     for counter in (metrics.TENDING_FAILURES, metrics.HANGING_ENDED):
         counter.labels("fruit").inc()

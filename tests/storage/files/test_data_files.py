@@ -57,7 +57,7 @@ def test_statistics_say_least_greatest_and_nulls_and_nothing_of_keys_and_values(
         "numRecords": 3,
         "minValues": {"offset": 3, "producer_id": 7, "delete_horizon": "1970-01-01T00:00:00.099Z"},
         "maxValues": {"offset": 9, "producer_id": 9, "delete_horizon": "1970-01-01T00:00:01.234Z"},
-        "nullCount": {"offset": 0, "timestamp": 3, "appended_at": 3, "delete_horizon": 1, "producer_id": 1},
+        "nullCount": {"offset": 0, "timestamp": 3, "appended_at": 3, "delete_horizon": 1, "producer_id": 1, "source_sequence": 3},
     }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import LogDir, SparkTopic
-    from lastword.storage.append.writing import AppendPlan, Written
+    from lastword.storage.append.plan import AppendPlan, Written
 
 _DDL = (
     "key string, value string, headers array<struct<key:string,value:binary>>, partition int, timestamp bigint, "
@@ -108,6 +108,7 @@ class _Overtaken:
 
     def __init__(self, rows: DataFrameRows, other: SparkTopic, times: int) -> None:
         self.rows, self.other, self.left, self.columns = rows, other, times, rows.columns
+        self.envelope, self.events_of = rows.envelope, rows.events_of
 
     def write(self, plan: AppendPlan) -> Written:
         written = self.rows.write(plan)

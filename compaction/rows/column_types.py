@@ -1,0 +1,393 @@
+r"""Columns of a row and their types, each with the encoding in which the source writes its values.
+
+```
+ CREATE TABLE            Debezium sends                       encoding                 canonical JSON          Arrow            Spark
+ price numeric(20,10)    "AUzypFwA" | "143.0000000000" | 143  base64 | text | number   "143.0000000000"        decimal128       decimal
+ at    timestamptz       "2026-03-01T06:30:00.5Z"             text                     "…T06:30:00.500000Z"    timestamp, UTC   timestamp
+ day   date              20513 | "2026-03-01Z"                days | text              "2026-03-01"            date32           date
+ t     time              49020000001                          millis | micros | nanos  "13:37:00.000001"       time64           string
+ meta  jsonb             "{\"a\": 1.0}"                       text                     {"a":1.0}               string           variant
+```
+
+`connect_schema` reads columns from Connect's schemas and from DDL, and `row_converter` converts rows of the source. What readers of the
+canonical rows need is here: `ddl_of` for Spark's `from_json`, `decode_rows` for Arrow, `merged` for rows of an older and a newer schema.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+
+import msgspec
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+INTEGER_BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_UNITS: Final = ("millis", "micros", "nanos")
+#: Arrow's decimal128 and Spark's decimal have no more digits.
+_MAX_PRECISION: Final = 38
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPECIAL: Final = Literal["NaN", "Infinity", "-Infinity"]
+_TEXTS: Final = frozenset({"string", "enum", "uuid"})
+_SINCE: Final = {unit: f"{unit} since 1970-01-01T00:00:00 UTC or " for unit in _UNITS} | {"text": ""}
+_SINCE_MIDNIGHT: Final = {unit: f"{unit} since midnight or " for unit in _UNITS} | {"text": "", "zoned_text": "(converted to UTC) "}
+#: The encodings of each kind that has some, and how a message names them.
+ENCODINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "decimal": {
+        "base64": "base64 (decimal.handling.mode=precise)",
+        "text": "text (decimal.handling.mode=string)",
+        "number": "a number (decimal.handling.mode=double)",
+    },
+    "binary": {
+        "base64": "base64 (binary.handling.mode=bytes or base64)",
+        "base64url": "base64 for URLs (binary.handling.mode=base64-url-safe)",
+        "hex": "hexadecimal text (binary.handling.mode=hex)",
+    },
+    "date": {"days": "days since 1970-01-01 or ISO text, years 1 to 9999", "text": "ISO text, years 1 to 9999"},
+    "time": {encoding: f"{since}ISO text, 00:00:00 to 24:00:00" for encoding, since in _SINCE_MIDNIGHT.items()},
+    "timestamp": {encoding: f"{since}ISO text with Z or an offset, years 1 to 9999" for encoding, since in _SINCE.items()},
+    "timestamp_ntz": {encoding: f"{since}ISO text without an offset, years 1 to 9999" for encoding, since in _SINCE.items()},
+    "json": {"text": "text that is valid JSON, or another JSON value", "value": "a JSON value"},
+}
+#: The kinds of `ScalarType`; how a message names the values of those that have no encoding.
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys((kind for kind in ENCODINGS if kind != "decimal"), ""),
+    "boolean": "true or false",
+    **{kind: f"a whole number, {-(2 ** (bits - 1))} to {2 ** (bits - 1) - 1}" for kind, bits in INTEGER_BITS.items()},
+    "float": 'a number of up to 3.4e38, "NaN", "Infinity" or "-Infinity"',
+    "double": 'a number, "NaN", "Infinity" or "-Infinity"',
+    "string": "text",
+    "enum": "text",
+    "uuid": "text of 8-4-4-4-12 hexadecimal digits",
+    "interval": "a number or text",
+}
+
+
+class Misfit(ValueError):
+    """A value that its column's type does not allow; the text names the column, the value and what is allowed."""
+
+
+class _Type:
+    """What all types have in common."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Return the name of the type, as DDL has it."""
+        return _type_name(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType(_Type):
+    """A type without parts; its kind is one of `KINDS`, and has an encoding if it is one of `ENCODINGS`."""
+
+    kind: str
+    encoding: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that there is such a kind, with such an encoding."""
+        if self.kind not in KINDS or self.encoding not in ENCODINGS.get(self.kind, {"": ""}):
+            allowed = ", ".join(ENCODINGS.get(self.kind, {"": ""})) or "none" if self.kind in KINDS else f"those of {', '.join(KINDS)}"
+            message = f"type {self.kind!r} with encoding {self.encoding!r}: allowed encodings are {allowed}"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType(_Type):
+    """A decimal of `precision` digits in all, `scale` of them behind the point; without the two each number has a scale of its own.
+
+    A negative scale counts zeros before the point, as in PostgreSQL and Oracle.
+    """
+
+    precision: int | None = None
+    scale: int | None = None
+    encoding: str = "base64"
+    #: The scale of the source's base64 where it is another one, after `merged`.
+    source_scale: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the encoding, and that both numbers are given or none."""
+        if self.encoding not in ENCODINGS["decimal"] or (self.precision is None) != (self.scale is None):
+            message = f"{self} with encoding {self.encoding!r}: allowed encodings are {', '.join(ENCODINGS['decimal'])}"
+            raise ValueError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType(_Type):
+    """A list of values of one type."""
+
+    element: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class MapType(_Type):
+    """Values of one type under texts."""
+
+    value: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class StructType(_Type):
+    """Named fields, each of its own type."""
+
+    fields: tuple[Column, ...]
+
+
+DataType: TypeAlias = ScalarType | DecimalType | ArrayType | MapType | StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a row, or a field of a struct: its name and its type, which has the encoding."""
+
+    name: str
+    data_type: DataType
+
+
+def _type_name(data_type: object) -> str:
+    if isinstance(data_type, ArrayType):
+        return f"array<{data_type.element}>"
+    if isinstance(data_type, MapType):
+        return f"map<string,{data_type.value}>"
+    if isinstance(data_type, StructType):
+        return f"struct<{', '.join(f'{field.name}: {field.data_type}' for field in data_type.fields)}>"
+    if isinstance(data_type, DecimalType):
+        return "decimal(*)" if data_type.precision is None else f"decimal({data_type.precision},{data_type.scale})"
+    return str(getattr(data_type, "kind", ""))
+
+
+def allowed_values(data_type: DataType) -> str:
+    """Return what a message says of the values that a type allows: `decimal(20,10) as base64 (decimal.handling.mode=precise)`."""
+    if isinstance(data_type, DecimalType):
+        form = ENCODINGS["decimal"][data_type.encoding]
+        return f"{data_type} as {form if data_type.scale is not None else f'a number, text, or scale and {form}'}"
+    if isinstance(data_type, ScalarType):
+        return f"{data_type} as {ENCODINGS[data_type.kind][data_type.encoding] if data_type.encoding else KINDS[data_type.kind]}"
+    return f"{data_type} as {'a JSON array' if isinstance(data_type, ArrayType) else 'a JSON object'}"
+
+
+def _fixed_decimal(data_type: DecimalType) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal as Arrow and Spark have them; None where only text holds all its numbers."""
+    if data_type.precision is None or data_type.scale is None:
+        return None
+    precision, scale = max(data_type.precision, data_type.precision - data_type.scale, data_type.scale), max(data_type.scale, 0)
+    return (precision, scale) if precision <= _MAX_PRECISION else None
+
+
+def ddl_of(columns: Sequence[Column]) -> str:
+    """Return the DDL with which Spark's `from_json` reads canonical rows.
+
+    Times of day, UUIDs, enums, intervals and decimals without a fixed scale are strings; JSON is variant.
+    """
+    return ", ".join(f"{_quoted(column.name)} {_spark_type(column.data_type)}" for column in columns)
+
+
+def _quoted(name: str) -> str:
+    return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
+
+
+def _spark_type(data_type: DataType) -> str:
+    if isinstance(data_type, ArrayType):
+        return f"array<{_spark_type(data_type.element)}>"
+    if isinstance(data_type, MapType):
+        return f"map<string,{_spark_type(data_type.value)}>"
+    if isinstance(data_type, StructType):
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {_spark_type(field.data_type)}' for field in data_type.fields)}>"
+    if isinstance(data_type, DecimalType):
+        fixed = _fixed_decimal(data_type)
+        return "string" if fixed is None else f"decimal({fixed[0]},{fixed[1]})"
+    return {"json": "variant", **dict.fromkeys(("enum", "uuid", "interval", "time"), "string")}.get(data_type.kind, data_type.kind)
+
+
+def merged(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns that fit the rows of an older and of a newer schema.
+
+    Columns of `old` come first, whether `new` has them or not, then those that `new` adds. Integers, floats and decimals get the wider of
+    both types; string, enum and uuid are together string. The encodings are those of `new`: a row of the old schema that is still to be
+    converted needs a converter for `old`.
+
+    Raises:
+        ValueError: A column changes to a type that is no wider one; the text names the column and both types.
+    """
+    return _merged_columns("", old, new)
+
+
+def _merged_columns(path: str, old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
+    types = {column.name: column.data_type for column in new}
+    kept = tuple(
+        Column(column.name, _merged_type(path + column.name, column.data_type, types.pop(column.name))) if column.name in types else column
+        for column in old
+    )
+    return (*kept, *(Column(name, data_type) for name, data_type in types.items()))
+
+
+def _merged_type(path: str, old: DataType, new: DataType) -> DataType:
+    wider: DataType | None = None
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        wider = ArrayType(_merged_type(f"{path}[]", old.element, new.element))
+    elif isinstance(old, MapType) and isinstance(new, MapType):
+        wider = MapType(_merged_type(f"{path}[]", old.value, new.value))
+    elif isinstance(old, StructType) and isinstance(new, StructType):
+        wider = StructType(_merged_columns(f"{path}.", old.fields, new.fields))
+    elif isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        wider = _wider_decimal(old, new)
+    elif isinstance(old, ScalarType) and isinstance(new, ScalarType):
+        wider = _wider_scalar(old, new)
+    if wider is None:
+        message = f"column {path}: its type changes from {old} to {new}; allowed are wider integers, floats and decimals, and more columns"
+        raise ValueError(message)
+    return wider
+
+
+def _wider_scalar(old: ScalarType, new: ScalarType) -> ScalarType | None:
+    kinds = {old.kind, new.kind}
+    if len(kinds) == 1:
+        return new
+    if kinds <= set(INTEGER_BITS):
+        return max(old, new, key=lambda one: INTEGER_BITS[one.kind])
+    if kinds == {"float", "double"}:
+        return ScalarType("double")
+    return ScalarType("string") if kinds <= _TEXTS else None
+
+
+def _wider_decimal(old: DecimalType, new: DecimalType) -> DecimalType | None:
+    if old.precision is None or new.precision is None or old.scale is None or new.scale is None:
+        return new if old.precision == new.precision else None
+    scale = max(old.scale, new.scale)
+    source_scale = new.scale if new.source_scale is None else new.source_scale
+    precision = max(old.precision - old.scale, new.precision - new.scale) + scale
+    wider = DecimalType(precision, scale, new.encoding, None if source_scale == scale else source_scale)
+    return wider if (_fixed_decimal(wider) is None) == (_fixed_decimal(old) is None) else None
+
+
+def arrow_schema_of(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema of canonical rows: decimal128, timestamp (UTC or without a zone), date32, time64, binary, list, map, struct.
+
+    The unit of times is the microsecond, of a column with the encoding `nanos` the nanosecond. JSON, UUIDs, enums, intervals and decimals
+    without a fixed scale are strings.
+    """
+    return pa.schema([pa.field(column.name, _arrow_type(column.data_type)) for column in columns])
+
+
+def decode_rows(values: pa.Array, columns: Sequence[Column]) -> pa.StructArray:
+    """Return canonical rows as Arrow values.
+
+    Args:
+        values: Canonical JSON (binary or string), null for a row that there is not.
+        columns: The columns to decode; those that a row lacks are null, and other fields of a row are left out.
+
+    Returns:
+        A struct array of the type of `arrow_schema_of`. Digits behind the microsecond are cut, except of columns with nanoseconds. The time
+        24:00:00 of PostgreSQL is 86,400,000,000 microseconds.
+
+    Raises:
+        Misfit: A value is not in the canonical form of its column.
+    """
+    decode = msgspec.json.Decoder(_annotation(StructType(tuple(columns)))).decode
+    rows: list[dict[str, Any] | None] = []
+    for number, value in enumerate(values.to_pylist()):
+        try:
+            rows.append(None if value is None else decode(value))
+        except (msgspec.MsgspecError, ValueError) as error:
+            message = f"row {number} is not canonical: {error}"
+            raise Misfit(message) from None
+    return _struct_array("", columns, rows)
+
+
+def _annotation(data_type: DataType) -> Any:
+    """Return the type that msgspec decodes; of a row only the columns that it has."""
+    if isinstance(data_type, ArrayType):
+        return list[_annotation(data_type.element)] | None  # type: ignore[misc]
+    if isinstance(data_type, MapType):
+        return dict[str, _annotation(data_type.value)] | None  # type: ignore[misc]
+    if isinstance(data_type, StructType):
+        return TypedDict("Row", {field.name: _annotation(field.data_type) for field in data_type.fields}, total=False) | None  # type: ignore[operator]
+    return str | None if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[0]
+
+
+def _arrow_type(data_type: DataType) -> pa.DataType:
+    if isinstance(data_type, ArrayType):
+        return pa.list_(_arrow_type(data_type.element))
+    if isinstance(data_type, MapType):
+        return pa.map_(pa.string(), _arrow_type(data_type.value))
+    if isinstance(data_type, StructType):
+        return pa.struct(arrow_schema_of(data_type.fields))
+    if isinstance(data_type, DecimalType):
+        fixed = _fixed_decimal(data_type)
+        return pa.string() if fixed is None else pa.decimal128(*fixed)
+    return _arrow_scalar(data_type)[3]
+
+
+def _struct_array(path: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any] | None]) -> pa.StructArray:
+    arrays = [
+        _arrow_array(path + column.name, column.data_type, [None if row is None else row.get(column.name) for row in rows])
+        for column in columns
+    ]
+    return pa.StructArray.from_arrays(
+        arrays, fields=list(arrow_schema_of(columns)), mask=pa.array([row is None for row in rows], pa.bool_())
+    )
+
+
+def _arrow_array(path: str, data_type: DataType, values: list[Any]) -> pa.Array:
+    if isinstance(data_type, StructType):
+        return _struct_array(f"{path}.", data_type.fields, values)
+    if isinstance(data_type, (ArrayType, MapType)):
+        ends = accumulate(0 if value is None else len(value) for value in values)
+        starts = [None if value is None else end - len(value) for value, end in zip(values, ends, strict=True)]
+        present = [value for value in values if value is not None]
+        offsets = pa.array([*starts, sum(map(len, present))], pa.int32())
+        if isinstance(data_type, ArrayType):
+            return pa.ListArray.from_arrays(offsets, _arrow_array(f"{path}[]", data_type.element, list(chain.from_iterable(present))))
+        keys = pa.array(chain.from_iterable(present), pa.string())
+        entries = [value for one in present for value in one.values()]
+        return pa.MapArray.from_arrays(offsets, keys, _arrow_array(f"{path}[]", data_type.value, entries))
+    convert, raw_type = (None, pa.string()) if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[1:3]
+    try:
+        if convert:
+            values = [None if value is None else convert(value) for value in values]
+        return pa.array(values, raw_type).cast(_arrow_type(data_type))
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        message = f"column {path} is not canonical: {error}"
+        raise Misfit(message) from None
+
+
+def _arrow_scalar(data_type: ScalarType) -> tuple[Any, Callable[[Any], Any] | None, pa.DataType, pa.DataType]:
+    """Return what msgspec decodes, what becomes of it in Python, the Arrow type of that, and the type that Arrow casts it to."""
+    unit, digits, text = *(("ns", 9) if data_type.encoding == "nanos" else ("us", 6)), pa.string()
+    codecs: dict[str, tuple[Any, Callable[[Any], Any] | None, pa.DataType, pa.DataType]] = {
+        **{name: (int | None, None, pa.int64(), getattr(pa, f"int{bits}")()) for name, bits in INTEGER_BITS.items()},
+        "boolean": (bool | None, None, pa.bool_(), pa.bool_()),
+        "float": (float | _SPECIAL | None, float, pa.float64(), pa.float32()),
+        "double": (float | _SPECIAL | None, float, pa.float64(), pa.float64()),
+        "json": (msgspec.Raw, _text_of, text, text),
+        "interval": (msgspec.Raw, _text_of_string, text, text),
+        "binary": (str | None, a2b_base64, pa.binary(), pa.binary()),
+        "date": (str | None, None, text, pa.date32()),
+        "time": (str | None, partial(_units_of, digits), pa.int64(), pa.time64(unit)),
+        "timestamp": (str | None, lambda value: value[: 20 + digits].rstrip("Z") + "Z", text, pa.timestamp(unit, "UTC")),
+        "timestamp_ntz": (str | None, lambda value: value[: 20 + digits], text, pa.timestamp(unit)),
+    }
+    return codecs.get(data_type.kind, (str | None, None, text, text))
+
+
+def _text_of(raw: msgspec.Raw) -> str | None:
+    value = bytes(raw)
+    return None if value == b"null" else value.decode()
+
+
+def _text_of_string(raw: msgspec.Raw) -> str | None:
+    value = bytes(raw)
+    return msgspec.json.decode(value, type=str) if value[:1] == b'"' else _text_of(raw)
+
+
+def _units_of(digits: int, text: str) -> int:
+    """Return a time of day as the number of its microseconds (6 digits) or nanoseconds (9 digits)."""
+    clock, _, fraction = text.partition(".")
+    hour, minute, second = (int(one) for one in clock.split(":"))
+    return int(f"{hour * 3_600 + minute * 60 + second}{fraction.ljust(digits, '0')[:digits]}")

@@ -1,0 +1,383 @@
+"""Change events of Debezium as rows of a log: keys, values, deletions and source sequences out of the envelope.
+
+```
+ key                    value                                                       row of the log, source_sequence
+ {"id":1}               {"before":null,"after":{"id":1,"v":"a"},"op":"c",…}         {"id":1} = {"id":1,"v":"a"}, source.lsn
+ {"id":1}               {"before":{…},"after":null,"op":"d",…}                      {"id":1} = ∅
+ {"id":1}               null, the tombstone behind a d                              none: the d says it
+ null                   {"op":"t",…}                                                none: a TRUNCATE
+ {"serverName":"s"}     {"ts_ms":…}, a heartbeat                                    none: it is counted
+```
+
+The flat form (ExtractNewRecordState) has the row itself as its value, with fields of metadata under a prefix, and says deletions by null,
+by the text `null`, or by `__deleted`. Connect's schemas, if an event carries them, are taken off.
+
+An event whose position in its source is not known gets the empty text as its sequence: it counts in the order of arrival. A tombstone of
+the flat form has no position of its own; it gets that of the event before it in its Kafka partition, or else of the one behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from lastword.compaction.rows.column_types import Misfit
+from lastword.compaction.rows.connect_schema import columns_of_connect_schema
+from lastword.compaction.rows.envelopes import (
+    HEARTBEAT,
+    MESSAGE,
+    SCHEMA_CHANGE,
+    TOMBSTONE,
+    TRANSACTION,
+    TRUNCATED,
+    Envelope,
+    Events,
+    placeholders_of,
+)
+from lastword.compaction.rows.input_columns import ALERT
+from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical, canonical_key, fields_of, is_one_of, payload_of, resolved, shown
+from lastword.compaction.rows.row_converter import RowConverter
+from lastword.compaction.rows.sequences import sequence_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lastword.compaction.rows.column_types import Column
+
+_UPSERTS: Final = frozenset("rcu")
+_TRAILING_NUMBER: Final = re.compile(r"(\d+)$")
+
+
+class _Source(msgspec.Struct):
+    """What the block `source` says of the position of an event."""
+
+    connector: Any = None
+    lsn: Any = None
+    file: Any = None
+    pos: Any = None
+    row: Any = None
+    commit_lsn: Any = None
+    change_lsn: Any = None
+    event_serial_no: Any = None
+    scn: Any = None
+    commit_scn: Any = None
+    ts_ms: Any = None
+    ord: Any = None
+
+
+class _Event(msgspec.Struct):
+    """The envelope; what is asked for by path is read from the text again."""
+
+    op: Any = None
+    before: msgspec.Raw = msgspec.Raw(b"null")
+    after: msgspec.Raw = msgspec.Raw(b"null")
+    source: _Source | None = None
+    #: Of Connect's JSON with schemas.
+    schema: msgspec.Raw = msgspec.Raw()
+    payload: msgspec.Raw = msgspec.Raw()
+    #: Of events that are no changes of a row.
+    status: Any = None
+    ddl: Any = None
+    tableChanges: Any = None  # noqa: N815  Debezium's name
+    ts_ms: Any = None
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY: Final = msgspec.json.Decoder()
+_SORTED: Final = msgspec.json.Encoder(order="sorted")
+_PLAIN: Final = msgspec.json.Encoder()
+
+
+def read_events(key: Sequence[bytes | None], value: Sequence[bytes | None], envelope: Envelope) -> Events:
+    """Return the events of a batch as rows of a log; keys and values are JSON, as Connect's JsonConverter writes them."""
+    return (_Raw if envelope.kind == "debezium" else _Flat)(envelope).read(key, value)
+
+
+class _Reader:
+    """What both forms have in common."""
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope, self.events = envelope, Events()
+        self._keys: dict[bytes, bytes] = {}
+        self._unchanged = placeholders_of(envelope)
+        #: What a row contains that has one of them.
+        signs = {placeholder.strip(b'[]{}"').split(b'"')[0] for placeholder in self._unchanged}
+        self._signs = tuple(signs | {sign.replace(b",", b", ") for sign in signs})
+        self._given = self._converter(envelope.columns()) if envelope.schema else None
+        self._learnt: dict[bytes, RowConverter] = {}
+
+    def read(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Events:
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            try:
+                self.take(row, key, value)
+            except NoEvent as error:
+                self.events.refused[row] = str(error)
+        return self.events
+
+    def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
+        raise NotImplementedError
+
+    def truncate(self, row: int, sequence: str) -> None:
+        """Take a TRUNCATE, as the envelope's policy says."""
+        policy = self.envelope.truncate
+        named = f"TRUNCATE of the source's table at {sequence or 'an unknown position'}"
+        if policy == "delete-all" and sequence:
+            self.events.others[row], self.events.positions[row] = TRUNCATED, sequence
+        elif policy == "ignore":
+            self.events.others[row] = f"{TRUNCATED} ignored"
+        elif policy == "alert":
+            self.events.others[row] = f"{ALERT}{named}: the rows before it stay, as truncate = alert says"
+        else:
+            self.events.others[row] = f"{ALERT}{named}: which rows came before it cannot be told, so none was deleted"
+
+    def typed(self, row: bytes, schema: bytes) -> bytes:
+        """Return a row in canonical JSON, by the columns that are given or that the event's own schema names."""
+        converter = self._given
+        if converter is None:
+            if not schema or schema == NULL:
+                return row
+            converter = self._learnt.get(schema)
+            if converter is None:
+                converter = self._learnt[schema] = self._converter(_columns(schema))
+        try:
+            return converter.convert(row)
+        except Misfit as error:
+            raise NoEvent(str(error)) from None
+
+    def _converter(self, columns: Sequence[Column]) -> RowConverter:
+        on_misfit: Literal["error", "null"] = "null" if self.envelope.misfit == "null" else "error"
+        return RowConverter(columns, on_misfit=on_misfit, placeholders=self._unchanged)
+
+    def unresolved(self, row: bytes) -> tuple[str, ...]:
+        """Return the columns of a row whose value the source left out."""
+        if not any(sign in row for sign in self._signs):
+            return ()
+        return tuple(name for name, text in fields_of(row, "the row").items() if is_one_of(bytes(text), self._unchanged))
+
+    def key_of(self, key: bytes | None, row: bytes) -> bytes | None:
+        """Return the canonical key of an event, from its own key or the columns of its row."""
+        if self.envelope.key:
+            fields = fields_of(row, "the row")
+            missing = [name for name in self.envelope.key if name not in fields]
+            if missing:
+                message = f"the key's column {', '.join(missing)} is not in the row; there are {', '.join(fields)}"
+                raise NoEvent(message)
+            return _SORTED.encode({name: canonical(_ANY.decode(fields[name])) for name in self.envelope.key})
+        return self.own_key(key)
+
+    def own_key(self, key: bytes | None) -> bytes | None:
+        if key is None:
+            return None
+        known = self._keys.get(key)
+        if known is None:
+            known = self._keys[key] = canonical_key(key)
+        return known if known != NULL else None
+
+
+class _Raw(_Reader):
+    """Events as the connector sends them."""
+
+    def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
+        event = None if value is None else _event(value)
+        if event is None or value is None:
+            self.events.others[row] = TOMBSTONE
+        elif event.op is None:
+            self._no_change(row, event, value)
+        elif event.op in _UPSERTS:
+            self._upsert(row, key, event, value)
+        elif event.op == "d":
+            before = self.typed(bytes(event.before), bytes(event.schema)) if self.envelope.key else b""
+            self.events.add(row, self.key_of(key, before), None, self.sequence_of(event, value))
+        elif event.op == "t":
+            self.truncate(row, self.sequence_of(event, value))
+        elif event.op == "m":
+            self.events.others[row] = MESSAGE
+        else:
+            message = f"op {event.op!r}: allowed is r, c, u, d, t or m"
+            raise NoEvent(message)
+
+    def _upsert(self, row: int, key: bytes | None, event: _Event, value: bytes) -> None:
+        after = bytes(event.after)
+        if after == NULL:
+            message = f"op {event.op!r} without a row in `after`"
+            raise NoEvent(message)
+        schema, before = bytes(event.schema), bytes(event.before)
+        after = self.typed(after, schema)
+        sequence, new_key = self.sequence_of(event, value), self.key_of(key, after)
+        if self.envelope.key and before != NULL:
+            old_key = self.key_of(key, self.typed(before, schema))
+            if old_key != new_key:
+                self.events.add(row, old_key, None, sequence)
+        missing = self.unresolved(after)
+        if missing and before != NULL:  # with REPLICA IDENTITY FULL the row before has what did not change
+            after, missing = resolved(after, missing, self.typed(before, schema), self._unchanged)
+        self.events.add(row, new_key, after, sequence, missing)
+
+    def _no_change(self, row: int, event: _Event, value: bytes) -> None:
+        if event.status in {"BEGIN", "END"}:
+            self.events.others[row] = TRANSACTION
+        elif event.ddl is not None or event.tableChanges is not None:
+            self.events.others[row] = SCHEMA_CHANGE
+        elif event.ts_ms is not None and set(fields_of(payload_of(value), "the value")) == {"ts_ms"}:
+            self.events.others[row] = HEARTBEAT
+        else:
+            message = f"no op in the value, so it is no change event: {shown(value)}"
+            raise NoEvent(message)
+
+    def sequence_of(self, event: _Event, value: bytes) -> str:
+        if self.envelope.sequence:
+            return _given_sequence(payload_of(value), self.envelope.sequence)
+        position = None if event.source is None else _position(event.source)
+        return "" if position is None else sequence_text((*position, 0 if event.op == "r" else 1))
+
+
+class _Flat(_Reader):
+    """Events that ExtractNewRecordState has flattened."""
+
+    def read(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Events:
+        events = super().read(keys, values)
+        known = [at for at, sequence in enumerate(events.sequence) if sequence]
+        if known and len(known) < len(events.sequence):
+            places = np.searchsorted(known, np.arange(len(events.sequence)), side="right") - 1
+            events.sequence = [
+                sequence or events.sequence[known[max(0, int(place))]] for sequence, place in zip(events.sequence, places, strict=True)
+            ]
+        return events
+
+    def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
+        text = None if value is None else payload_of(value)
+        if text is None or text == NULL:
+            if self.envelope.key:
+                message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
+                raise NoEvent(message)
+            self.events.add(row, self.own_key(key), None, "")
+            return
+        fields, prefix = fields_of(text, "the value"), self.envelope.prefix
+        if set(fields) == {"ts_ms"}:
+            self.events.others[row] = HEARTBEAT
+            return
+        metadata = {name.removeprefix(prefix): _ANY.decode(text) for name, text in fields.items() if prefix and name.startswith(prefix)}
+        if metadata.get("op") == "t":
+            self.truncate(row, self._sequence_of(text, metadata))
+            return
+        columns = {name: text for name, text in fields.items() if not (prefix and name.startswith(prefix))}
+        bare = self.typed(_PLAIN.encode(columns) if metadata else text, _schema_of(value))
+        sequence, own = self._sequence_of(text, metadata), self.key_of(key, bare)
+        if str(metadata.get("deleted", "false")).lower() == "true" or metadata.get("op") == "d":
+            self.events.add(row, own, None, sequence)
+        else:
+            self.events.add(row, own, bare, sequence, self.unresolved(bare))
+
+    def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:
+        if self.envelope.sequence:
+            return _given_sequence(text, self.envelope.sequence)
+        source = {name.removeprefix("source_"): value for name, value in metadata.items()}
+        known = {name: source[name] for name in _Source.__struct_fields__ if name in source}
+        position = _position(_Source(**known))
+        return "" if position is None else sequence_text((*position, 0 if metadata.get("op") == "r" else 1))
+
+
+def _columns(schema: bytes) -> tuple[Column, ...]:
+    """Return the columns that Connect's schema of an event names."""
+    try:
+        return columns_of_connect_schema(_ANY.decode(schema))
+    except (ValueError, msgspec.DecodeError) as error:
+        message = f"the event's schema cannot be read: {error}"
+        raise NoEvent(message) from None
+
+
+def _schema_of(value: bytes | None) -> bytes:
+    """Return Connect's schema of a value, the empty text if it carries none."""
+    if value is None or b'"payload"' not in value:
+        return b""
+    fields = fields_of(value, "the value")
+    return bytes(fields["schema"]) if set(fields) == {"schema", "payload"} else b""
+
+
+def _event(value: bytes) -> _Event | None:
+    """Return the envelope of a value, without Connect's schema; None for one that says null."""
+    try:
+        event = None if value.strip() == NULL else _EVENT.decode(value)
+        if event is not None and event.op is None and bytes(event.payload):
+            payload, schema = bytes(event.payload), event.schema
+            event = None if payload.strip() == NULL else _EVENT.decode(payload)
+            if event is not None:
+                event.schema = schema
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"the value is no envelope of Debezium ({error}): {shown(value)}"
+        raise NoEvent(message) from None
+    return event
+
+
+def _given_sequence(text: bytes, paths: Sequence[str]) -> str:
+    event, parts = _ANY.decode(text), []
+    for path in paths:
+        found = event
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if found is None:
+            message = f"sequence {path}: the event has none"
+            raise NoEvent(message)
+        parts.append(found)
+    try:
+        return sequence_text([repr(part) if isinstance(part, (dict, list)) else part for part in parts])
+    except ValueError:
+        message = f"sequence {', '.join(paths)} = {parts}: allowed are numbers of up to 20 digits, and texts"
+        raise NoEvent(message) from None
+
+
+def _position(source: _Source) -> tuple[Any, ...] | None:
+    """Return where an event stands in its source, by what its connector says; None where that is not known."""
+    find = _POSITIONS.get(source.connector) or _guessed(source)
+    try:
+        return None if find is None else find(source)
+    except (TypeError, ValueError):
+        return None
+
+
+def _guessed(source: _Source) -> Callable[[_Source], tuple[Any, ...]] | None:
+    """Return how to read the position of a source that does not name its connector, as a flat event may."""
+    for name, find in (("lsn", _postgresql), ("pos", _mysql), ("event_serial_no", _sqlserver), ("scn", _oracle), ("ord", _mongodb)):
+        if getattr(source, name) is not None:
+            return find
+    return None
+
+
+def _postgresql(source: _Source) -> tuple[Any, ...]:
+    return (int(source.lsn),)
+
+
+def _mysql(source: _Source) -> tuple[Any, ...]:
+    number = _TRAILING_NUMBER.search(source.file)
+    if number is None:
+        raise ValueError(source.file)
+    return int(number[1]), int(source.pos), int(source.row or 0)
+
+
+def _sqlserver(source: _Source) -> tuple[Any, ...]:
+    return source.commit_lsn or "", source.change_lsn or "", int(source.event_serial_no or 0)
+
+
+def _oracle(source: _Source) -> tuple[Any, ...]:
+    scn = int(source.scn)
+    return int(source.commit_scn or scn), scn
+
+
+def _mongodb(source: _Source) -> tuple[Any, ...]:
+    return int(source.ts_ms), int(source.ord or 0)
+
+
+_POSITIONS: Final[Mapping[Any, Callable[[_Source], tuple[Any, ...]]]] = {
+    "postgresql": _postgresql,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+    "sqlserver": _sqlserver,
+    "oracle": _oracle,
+    "mongodb": _mongodb,
+    "db2": _sqlserver,
+}

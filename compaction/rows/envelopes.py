@@ -1,0 +1,129 @@
+"""Envelopes of change events: how a source is to be read, and what was read of it.
+
+`lastword.compaction.rows.debezium` reads events, `lastword.compaction.rows.event_rows` makes them the input rows of an append.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from lastword.compaction.errors import InvalidConfiguration, Violation
+from lastword.compaction.rows.connect_schema import columns_of_ddl
+
+if TYPE_CHECKING:
+    from lastword.compaction.rows.column_types import Column
+
+Kind = Literal["debezium", "debezium-flat"]
+Truncate = Literal["delete-all", "alert", "ignore"]
+TimePrecision = Literal["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
+
+#: What an event is that becomes no row of the log.
+TOMBSTONE, HEARTBEAT, SCHEMA_CHANGE, TRANSACTION, MESSAGE, TRUNCATED = (
+    "tombstone",
+    "heartbeat",
+    "schema_change",
+    "transaction",
+    "message",
+    "truncate",
+)
+PLACEHOLDER: Final = "__debezium_unavailable_value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """How the events of a source are to be read.
+
+    `key` names the columns of the row that are its key; none: the event's own key. `sequence` names fields of the event by path
+    (`source.lsn`, `after.version`; of a flat event `version`) that order the events of a key; none: the position that Debezium gives for
+    the connector. `prefix` is that of the flat form's metadata (`add.fields.prefix`), `placeholder` the connector's
+    `unavailable.value.placeholder`. A column whose value the source left out, and that no earlier event of the key has, makes the event a
+    dead letter, or is null (`unresolved`).
+
+    `schema` gives the columns as SQL DDL (`id bigint, price decimal(20,10), at timestamp`), and the three modes are the connector's
+    settings of these names, by which it encodes them. Without it the columns of an event that carries Connect's schema are known from
+    there, and those of any other stay as they are. A value that does not fit its column makes the event a dead letter, or is null
+    (`misfit`).
+
+    Raises `InvalidConfiguration` naming each setting that is not allowed.
+    """
+
+    kind: Kind = "debezium"
+    key: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()
+    truncate: Truncate = "delete-all"
+    prefix: str = "__"
+    placeholder: str = PLACEHOLDER
+    unresolved: Literal["dead-letter", "null"] = "dead-letter"
+    schema: str = ""
+    decimal_handling_mode: Literal["precise", "double", "string"] = "precise"
+    time_precision_mode: TimePrecision = "adaptive"
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    misfit: Literal["dead-letter", "null"] = "dead-letter"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        allowed = {name: get_args(hint) for name, hint in get_type_hints(type(self)).items() if get_origin(hint) is Literal}
+        wrong = [
+            Violation(key=name, value=str(getattr(self, name)), allowed=f"one of {', '.join(choices)}")
+            for name, choices in allowed.items()
+            if getattr(self, name) not in choices
+        ]
+        if not wrong:
+            try:
+                self.columns()
+            except ValueError as error:
+                wrong = [Violation(key="schema", value=self.schema, allowed=str(error))]
+        if wrong:
+            subject = "the envelope"
+            raise InvalidConfiguration(subject, wrong)
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that `schema` gives; none without one."""
+        if not self.schema:
+            return ()
+        return columns_of_ddl(
+            self.schema,
+            decimal_handling_mode=self.decimal_handling_mode,
+            time_precision_mode=self.time_precision_mode,
+            binary_handling_mode=self.binary_handling_mode,
+        )
+
+
+@dataclass(slots=True)
+class Events:
+    """The events of one batch as rows of a log, in the order of the batch.
+
+    Of each row: `key` and `value` (null for a deletion), `sequence`, `row`, the number of its event in the batch, and `unresolved`: the
+    names of the columns whose value the source left out because it did not change. `others` are the events that are no rows, by row number,
+    and `positions` those of TRUNCATEs; `refused` are events that cannot be read, with the reason.
+    """
+
+    key: list[bytes | None] = field(default_factory=list)
+    value: list[bytes | None] = field(default_factory=list)
+    sequence: list[str] = field(default_factory=list)
+    row: list[int] = field(default_factory=list)
+    unresolved: list[tuple[str, ...]] = field(default_factory=list)
+    others: dict[int, str] = field(default_factory=dict)
+    positions: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def add(self, row: int, key: bytes | None, value: bytes | None, sequence: str, unresolved: tuple[str, ...] = ()) -> None:
+        """Add a row of the log."""
+        self.key.append(key)
+        self.value.append(value)
+        self.sequence.append(sequence)
+        self.row.append(row)
+        self.unresolved.append(unresolved)
+
+
+def placeholders_of(envelope: Envelope) -> frozenset[bytes]:
+    """Return the JSON texts that stand for a value that the source left out: text, bytes (base64 or hexadecimal), arrays, and maps."""
+    text = envelope.placeholder.encode()
+    encoded = base64.b64encode(text).decode()
+    placeholder = envelope.placeholder
+    values = [placeholder, [placeholder], {placeholder: placeholder}, encoded, text.hex(), [encoded], list(text)]
+    return frozenset(msgspec.json.encode(value) for value in values)

@@ -1,0 +1,136 @@
+"""Change events as the input rows of an append: at least one for each event, with what the event says beside its row.
+
+```
+ event                                     row
+ key, value, partition 1, offset 7         key, value, source_sequence, headers source.partition 1, source.offset 7
+ a heartbeat, a TRUNCATE, a tombstone      __event says so
+ no JSON                                   __refusal says why
+ columns left out, a changed key           __unchanged
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.compaction.rows.debezium import read_events
+from lastword.compaction.rows.input_columns import EVENT, HEADERS, REFUSAL, UNCHANGED
+from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_key, fields_of
+
+if TYPE_CHECKING:
+    from lastword.compaction.rows.envelopes import Envelope, Events
+
+#: Where an event stands in its source, which becomes headers of its rows.
+_PLACE: Final = ("partition", "offset")
+#: Debezium's headers of the two events of a changed key.
+_OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
+
+
+def event_rows(batch: pa.RecordBatch, envelope: Envelope) -> pa.RecordBatch:
+    """Return the events of a batch as input rows of an append, at least one for each event, in the order of the batch.
+
+    `batch` has key and value (JSON; text or binary), and may have headers, timestamp, order columns, and the partition and offset of the
+    source. Columns of the result: key, value, source_sequence, what an envelope says beside the row (`EVENT`, `REFUSAL`, `UNCHANGED`), and
+    the others as they were; the source's partition and offset are headers (`source.partition`, `source.offset`). An event that becomes no
+    row keeps its own key and value.
+    """
+    raw = {name: batch.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value")}
+    events = read_events(raw["key"], raw["value"], envelope)
+    others = sorted([*events.refused, *events.others])
+    order = np.argsort(np.array([*events.row, *others], dtype=np.int64), kind="stable")
+    kinds = [None] * len(events.row) + [events.others.get(row) for row in others]
+    columns = {
+        "key": pa.array([*events.key, *(raw["key"][row] for row in others)], pa.binary()),
+        "value": pa.array([*events.value, *(raw["value"][row] for row in others)], pa.binary()),
+        "source_sequence": pa.array([*events.sequence, *(events.positions.get(row, "") for row in others)], pa.string()),
+        EVENT: pa.array(kinds, pa.string()),
+        REFUSAL: pa.array([None] * len(events.row) + [events.refused.get(row) for row in others], pa.string()),
+        UNCHANGED: pa.array([*_notes(events, batch), *[None] * len(others)], pa.string()),
+    }
+    at, sorted_at = pa.array(np.array([*events.row, *others], dtype=np.int64)[order]), pa.array(order)
+    kept = {name: batch.column(name).take(at) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
+    headers = _headers(batch).take(at)
+    return pa.record_batch({**{name: column.take(sorted_at) for name, column in columns.items()}, "headers": headers, **kept})
+
+
+def _notes(events: Events, batch: pa.RecordBatch) -> list[str | None]:
+    """Return what each row's event says of it beside the row: columns left out, and a change of its key, which is in its headers."""
+    keys: dict[str, dict[int, str]] = {_OLD_KEY: {}, _NEW_KEY: {}}
+    headers = batch.column("headers") if "headers" in batch.schema.names else None
+    if headers is not None and headers.null_count < len(headers):
+        names = pc.struct_field(pc.list_flatten(headers), "key")
+        if pc.any(pc.is_in(names, value_set=pa.array([_OLD_KEY, _NEW_KEY], names.type))).as_py():
+            for row, listed in enumerate(headers.to_pylist()):
+                for header in listed or []:
+                    if header["key"] in keys and header["value"] is not None:
+                        keys[header["key"]][row] = canonical_key(bytes(header["value"])).decode()
+    notes: list[str | None] = []
+    for row, value, columns in zip(events.row, events.value, events.unresolved, strict=True):
+        old_key = keys[_OLD_KEY].get(row) if columns else None
+        new_key = keys[_NEW_KEY].get(row) if value is None else None
+        note = {"columns": columns, "old_key": old_key, "new_key": new_key}
+        notes.append(msgspec.json.encode(note).decode() if columns or new_key else None)
+    return notes
+
+
+def _headers(batch: pa.RecordBatch) -> pa.Array:
+    """Return the headers of the events, and behind them where each stands in its source."""
+    names = [name for name in _PLACE if name in batch.schema.names]
+    own = batch.column("headers").cast(HEADERS) if "headers" in batch.schema.names else pa.nulls(len(batch), HEADERS)
+    if not names:
+        return own
+    places = [batch.column(name).cast(pa.string()).cast(pa.binary()) for name in names]
+    if own.null_count == len(own):
+        keys = pa.array([f"source.{name}" for name in names] * len(batch), pa.string())
+        values = pa.concat_arrays(places).take(pa.array(np.arange(len(batch) * len(names)).reshape(len(names), -1).T.reshape(-1)))
+        pairs = pa.StructArray.from_arrays([keys, values], names=["key", "value"])
+        return pa.ListArray.from_arrays(pa.array(np.arange(len(batch) + 1) * len(names), pa.int32()), pairs).cast(HEADERS)
+    listed = [one or [] for one in own.to_pylist()]
+    for name, values in zip(names, places, strict=True):
+        for headers, value in zip(listed, values.to_pylist(), strict=True):
+            headers.append({"key": f"source.{name}", "value": value})
+    return pa.array(listed, HEADERS)
+
+
+def line_events(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return lines of text as change events, the other columns as they are.
+
+    A line with the field `value` is a record of Kafka, with `key`, `value` and `headers` ([[key, value], …]): texts, or JSON as such. Any
+    other line is the value of an event without a key.
+    """
+    keys, values, headers = list[bytes | None](), list[bytes | None](), list[list[dict[str, Any]] | None]()
+    for line in batch.column("value").cast(pa.binary()).to_pylist():
+        try:
+            fields = fields_of(line, "the line") if line.strip() else {}
+        except NoEvent:
+            fields = {}
+        if "value" in fields and "op" not in fields:
+            keys.append(_text(fields.get("key")))
+            values.append(_text(fields["value"]))
+            headers.append(_line_headers(fields.get("headers")))
+        else:
+            keys.append(None)
+            values.append(line)
+            headers.append(None)
+    columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), "headers": pa.array(headers, HEADERS)}
+    return pa.record_batch({**columns, **{name: batch.column(name) for name in batch.schema.names if name != "value"}})
+
+
+def _text(field: msgspec.Raw | None) -> bytes | None:
+    """Return what a field of a line says: a text's characters, other JSON as it is; null is nothing."""
+    if field is None or bytes(field).strip() == NULL:
+        return None
+    text = bytes(field).strip()
+    return str(msgspec.json.decode(text)).encode() if text.startswith(b'"') else text
+
+
+def _line_headers(field: msgspec.Raw | None) -> list[dict[str, Any]] | None:
+    found = None if field is None else msgspec.json.decode(field)
+    if not isinstance(found, list):
+        return None
+    return [{"key": str(key), "value": None if value is None else str(value).encode()} for key, value in found]

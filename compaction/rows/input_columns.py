@@ -1,0 +1,196 @@
+"""The columns of an append's input: their names and types, and the shape that they make.
+
+```
+ key, value                                          what each input has
+ headers, timestamp, partition, offset               what it may have
+ producer_id, producer_epoch, sequence, …            rows of a producer
+ source_sequence                                     rows that say where they stand in their source
+ __order_…, __malformed, __event, …                  what a source says beside the row
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.rows.sequences import ALLOWED, is_orderable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+#: A source puts its own order here, as many columns as it needs, compared from left to right.
+ORDER_PREFIX: Final = "__order_"
+#: Order columns of a source of change events: they tell which of its events are in the log.
+SOURCE_PARTITION, SOURCE_OFFSET = f"{ORDER_PREFIX}1_partition", f"{ORDER_PREFIX}2_offset"
+#: A source puts the text of a row that it could not parse here.
+MALFORMED: Final = "__malformed"
+#: What an envelope says of its event, beside the row (`lastword.compaction.rows.event_rows`): why it is none, what it is instead
+#: of a row, and what it says of its columns and its key (`lastword.compaction.rows.unchanged_columns.Unchanged`).
+REFUSAL, EVENT, UNCHANGED = "__refusal", "__event", "__unchanged"
+#: An `EVENT` that begins so is a TRUNCATE that becomes a dead letter; the rest of it says why.
+ALERT: Final = "alert:"
+#: Columns of Spark's Kafka source that say nothing about the record.
+IGNORED_COLUMNS: Final = ("topic", "timestampType")
+#: The type of `headers`.
+HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+
+
+class ColumnKind(Enum):
+    """What a column of an input holds, whichever engine it comes from."""
+
+    BYTES = "bytes"
+    TEXT = "text"
+    WHOLE = "whole number"
+    TIME = "time"
+    FLAG = "boolean"
+    HEADERS = "headers"
+    NULL = "null"
+    ORDERED = "orderable"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The type of an input column: what it holds, and its name in the input's engine."""
+
+    kind: ColumnKind
+    type_name: str
+
+
+_BYTES: Final = (ColumnKind.BYTES, ColumnKind.TEXT)
+_ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
+    "key": (_BYTES, "binary or string (UTF-8)"),
+    "value": (_BYTES, "binary or string (UTF-8); null is a tombstone"),
+    "headers": ((ColumnKind.HEADERS,), "array<struct<key:string,value:binary>>"),
+    "timestamp": ((ColumnKind.TIME, ColumnKind.WHOLE), "timestamp, or bigint milliseconds since the epoch"),
+    "partition": ((ColumnKind.WHOLE,), "int"),
+    "offset": ((ColumnKind.WHOLE,), "bigint"),
+    "producer_id": ((ColumnKind.WHOLE,), "bigint"),
+    "producer_epoch": ((ColumnKind.WHOLE,), "int"),
+    "sequence": ((ColumnKind.WHOLE,), "int"),
+    "transactional": ((ColumnKind.FLAG,), "boolean"),
+    "control": ((ColumnKind.TEXT,), "string: COMMIT or ABORT; null for data"),
+    "source_sequence": (
+        (ColumnKind.WHOLE, ColumnKind.TIME, ColumnKind.TEXT, ColumnKind.BYTES, ColumnKind.FLAG, ColumnKind.ORDERED),
+        ALLOWED,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Which of the columns of a record an input has, and the names of its order columns."""
+
+    columns: frozenset[str]
+    order: tuple[str, ...]
+    #: Whether the rows come from an envelope.
+    has_events: bool = False
+
+    @property
+    def has_producers(self) -> bool:
+        """Whether the rows may carry their producer (idempotent, or transactional)."""
+        return "producer_id" in self.columns
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the rows bring their own offsets (a mirror, or a log restored from elsewhere)."""
+        return "offset" in self.columns
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether the rows say where they stand in their source."""
+        return "source_sequence" in self.columns
+
+
+def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
+    """Return the shape of an input; raise `InvalidRecords` that names each column that is missing, unknown or of a wrong type."""
+    wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
+    order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
+    for name, column in columns.items():
+        if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED} or name in IGNORED_COLUMNS:
+            continue
+        if name not in _ALLOWED:
+            wrong.append(f"column {name} is unknown: allowed are {', '.join(_ALLOWED)}")
+        elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
+            wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
+    if "offset" in columns and "partition" not in columns:
+        wrong.append("column offset needs a column partition beside it: an offset is a position in a partition")
+    lone = sorted(set(columns) & {"producer_epoch", "sequence", "transactional", "control"})
+    if lone and "producer_id" not in columns:
+        wrong.append(f"column {lone[0]} needs a column producer_id beside it: it belongs to a producer")
+    if "producer_id" in columns and "producer_epoch" not in columns:
+        wrong.append("column producer_id needs a column producer_epoch beside it")
+    if "source_sequence" in columns and "producer_id" in columns:
+        wrong.append("columns source_sequence and producer_id exclude each other: a producer's sequence orders its records")
+    if wrong:
+        message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
+        raise InvalidRecords(message)
+    return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order, has_events=EVENT in columns)
+
+
+def check_event_columns(columns: Mapping[str, Column], *, topic: str) -> None:
+    """Raise `InvalidRecords` that names what an input of events in an envelope lacks: key and value, as text or binary."""
+    wrong = [name for name in ("key", "value") if name not in columns or columns[name].kind not in {*_BYTES, ColumnKind.NULL}]
+    if wrong:
+        lines = [f"  column {name} is missing, or neither text nor binary: events in an envelope have a key and a value" for name in wrong]
+        message = f"topic {topic} cannot take these rows:\n" + "\n".join(lines)
+        raise InvalidRecords(message)
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `InvalidRecords` for a column that comes more than once."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        message = f"column {', '.join(twice)} comes more than once: each column of the rows needs a name of its own"
+        raise InvalidRecords(message)
+
+
+def columns_of(schema: pa.Schema) -> dict[str, Column]:
+    """Return the columns of an Arrow schema; raises `InvalidRecords` for one that comes more than once."""
+    check_names(schema.names)
+    return {field.name: Column(_kind(field.type), str(field.type)) for field in schema}
+
+
+def _kind(data_type: pa.DataType) -> ColumnKind:
+    if pt.is_dictionary(data_type):
+        data_type = data_type.value_type
+    checks: tuple[tuple[Callable[[pa.DataType], bool], ColumnKind], ...] = (
+        (pt.is_null, ColumnKind.NULL),
+        (pt.is_integer, ColumnKind.WHOLE),
+        (pt.is_timestamp, ColumnKind.TIME),
+        (pt.is_boolean, ColumnKind.FLAG),
+        (_is_text, ColumnKind.TEXT),
+        (_is_bytes, ColumnKind.BYTES),
+        (_is_headers, ColumnKind.HEADERS),
+        (is_orderable, ColumnKind.ORDERED),
+    )
+    return next((kind for holds, kind in checks if holds(data_type)), ColumnKind.OTHER)
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type))
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return bool(
+        pt.is_binary(data_type) or pt.is_large_binary(data_type) or pt.is_binary_view(data_type) or pt.is_fixed_size_binary(data_type)
+    )
+
+
+def _is_headers(data_type: pa.DataType) -> bool:
+    if not (pt.is_list(data_type) or pt.is_large_list(data_type)):
+        return False
+    item = data_type.value_type
+    if pt.is_null(item):
+        return True
+    if not pt.is_struct(item) or [item.field(number).name for number in range(item.num_fields)] != ["key", "value"]:
+        return False
+    key, value = item.field(0).type, item.field(1).type
+    return (_is_text(key) or pt.is_null(key)) and (_is_text(value) or _is_bytes(value) or pt.is_null(value))

@@ -1,0 +1,320 @@
+"""Columns that an event leaves out because they did not change (PostgreSQL's TOAST), from the last record of its key.
+
+```
+ log, or earlier in the append    k = {"id":1,"body":"long …","n":1}
+ event                            k = {"id":1,"body":"__debezium_unavailable_value","n":2}
+ row of the log                   k = {"id":1,"body":"long …","n":2}
+```
+
+The value is filled in before the event is appended, so no later cleaning can take it away. A change of the key leaves out columns of the
+row under its old key, which may be in another partition that is ahead or behind:
+
+```
+ events, of two partitions    5 = ∅ (newkey 50) at 30                50 = {"id":50,"body":"__debezium_unavailable_value"} (oldkey 5) at 30
+ rows of the log              5 = ∅, header source.moved: the row    50 = {"id":50,"body":"long …"}
+```
+
+* Both in one append, or the deletion first: the row is known. It is also kept under a key of its own (`kept_key`), as a tombstone with this
+  header, so that nothing which happens to the old key, or to the new one, can take it away (`settled_moves`).
+* The new key first: the columns have what the old key has so far, and the header `source.pending` names them with the old key and the
+  position. They are filled in when the deletion comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from lastword.compaction.rows.envelopes import placeholders_of
+from lastword.compaction.rows.input_columns import HEADERS, UNCHANGED
+from lastword.compaction.rows.json_rows import resolved, without
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from lastword.compaction.rows.envelopes import Envelope
+
+#: The reason of an event that leaves out a column which no record of its key has.
+UNRESOLVED_COLUMN: Final = "unresolved_column"
+#: Headers, as JSON: on a tombstone the row that it was (`Moved`), on a record the columns that are to come (`Pending`).
+MOVED, PENDING = "source.moved", "source.pending"
+#: Columns that are to come, each with the old key and the position of the change of the key.
+Pending = Mapping[str, tuple[str, str]]
+
+
+class Unchanged(msgspec.Struct, frozen=True):
+    """What an event says beside the row: the columns left out, the key before, and, of a deletion, the key that the row has now."""
+
+    columns: tuple[str, ...] = ()
+    old_key: str | None = None
+    new_key: str | None = None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A row whose key was changed to the key `to`, as JSON text, and those of its columns that are to come."""
+
+    row: str
+    to: str
+    pending: dict[str, tuple[str, str]] = {}
+
+
+_KEPT: Final = ["key", "value", "source_sequence"]
+_UNCHANGED: Final = msgspec.json.Decoder(Unchanged)
+_MOVED: Final = msgspec.json.Decoder(Moved)
+_PENDING: Final = msgspec.json.Decoder(dict[str, tuple[str, str]])
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The last record of a key: value and source sequence, and what its headers say."""
+
+    value: bytes | None = None
+    sequence: str = ""
+    pending: Pending = field(default_factory=dict)
+    moved: Moved | None = None
+
+    @staticmethod
+    def of(value: bytes | None, sequence: str | None, headers: Iterable[Mapping[str, Any]] | None) -> LastRecord:
+        """Return a record of the log."""
+        said = {header["key"]: header["value"] for header in headers or ()}
+        return LastRecord(
+            value,
+            sequence or "",
+            _PENDING.decode(said[PENDING]) if PENDING in said else {},
+            _MOVED.decode(said[MOVED]) if MOVED in said else None,
+        )
+
+
+class Records(Protocol):
+    """The way to the last records of some keys in the log."""
+
+    def __call__(self, keys: Collection[bytes]) -> Mapping[bytes, LastRecord]:
+        """Return them; a key that has none is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of a key at a position, and the row before it."""
+
+    old_key: bytes
+    position: str
+    moved: Moved
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """What an append itself brings of some old keys: rows by old key and position of the change, and how each is at the end."""
+
+    exact: Mapping[tuple[bytes, str], Moved] = field(default_factory=dict)
+    last: Mapping[bytes, LastRecord] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Resolved:
+    """Rows with the values that were left out.
+
+    `refused` are by row number the columns that no record has, `needed` old keys of which the append may bring the rows.
+    """
+
+    rows: pa.RecordBatch
+    refused: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    needed: set[bytes] = field(default_factory=set)
+    moves: list[Move] = field(default_factory=list)
+
+
+class UnchangedColumns:
+    """The values of one partition that events of an append leave out; `resolve` takes its batches one after the other."""
+
+    def __init__(self, envelope: Envelope, own: Records, anywhere: Records, moved: MovedRows | None) -> None:
+        """Begin with a way to the records of this partition, and to those of all; `moved` are old rows that the append brings itself."""
+        self._own, self._anywhere, self._moved = own, anywhere, moved
+        self._is_null, self._is_flat = envelope.unresolved == "null", envelope.kind == "debezium-flat"
+        self._placeholders = placeholders_of(envelope)
+        self._taken: list[tuple[pa.RecordBatch, Mapping[int, LastRecord]]] = []
+
+    def resolve(self, rows: pa.RecordBatch) -> Resolved:
+        """Resolve rows, none of them late, in their order.
+
+        Columns: key, value, headers, source_sequence, and what the events say of them (`UNCHANGED`).
+        """
+        notes = rows.column(UNCHANGED)
+        if notes.null_count == len(rows):
+            self._taken.append((rows.select(_KEPT), {}))
+            return Resolved(rows)
+        keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+        sequences = rows.column("source_sequence").to_pylist()
+        said = {row: _UNCHANGED.decode(text) for row, text in enumerate(notes.to_pylist()) if text is not None}
+        known = self._known({keys[row] for row in said})
+        done, records = Resolved(rows), dict[int, LastRecord]()
+        for row, key in enumerate(keys):
+            if row not in said:
+                if key in known:
+                    known[key] = LastRecord(values[row], sequences[row])
+                continue
+            record, still = self._record(key, LastRecord(values[row], sequences[row]), said[row], known[key], done)
+            if still:
+                done.refused[row] = still
+            else:
+                values[row], records[row], known[key] = record.value, record, record
+        headers = _with_headers(rows.column("headers"), records)
+        done.rows = _with(_with(rows, "value", pa.array(values, pa.binary())), "headers", headers)
+        taken = [row for row in range(len(rows)) if row not in done.refused]
+        kept = (done.rows.take(pa.array(taken)) if done.refused else done.rows).select(_KEPT)
+        self._taken.append((kept, {at: records[row] for at, row in enumerate(taken) if row in records}))
+        return done
+
+    def _record(
+        self, key: bytes, record: LastRecord, said: Unchanged, before: LastRecord, done: Resolved
+    ) -> tuple[LastRecord, tuple[str, ...]]:
+        """Return the record of an event that says something beside its row; and the columns that nobody knows."""
+        if said.new_key is not None:
+            if before.value is None:
+                return record, ()
+            moved = Moved(before.value.decode(), said.new_key, dict(before.pending))
+            done.moves.append(Move(key, record.sequence, moved))
+            return LastRecord(None, record.sequence, {}, moved), ()
+        if said.old_key is not None and before.sequence != record.sequence:  # another row had the key before, unless it is this event again
+            before = LastRecord()
+        found, still = _filled(record, said.columns, before, self._placeholders)
+        if still and said.old_key is not None:
+            found, still = self._from_old_key(key, found, still, said.old_key.encode(), done), ()
+        if still and self._is_null and found.value is not None:
+            found, still = LastRecord(without(found.value, still), found.sequence, found.pending), ()
+        return found, still
+
+    def _from_old_key(self, key: bytes, record: LastRecord, still: tuple[str, ...], old: bytes, done: Resolved) -> LastRecord:
+        """Return a record with the columns of the row under its old key: as it was, or as far as it is known, and then they are to come."""
+        moved = MovedRows() if self._moved is None else self._moved
+        left_at = kept_key(old, key)
+        found_in_log = self._anywhere([old, left_at])
+        in_log, exact = found_in_log.get(old, LastRecord()), moved.exact.get((old, record.sequence))
+        for one in (in_log, found_in_log.get(left_at, LastRecord())):
+            is_same = one.sequence == record.sequence or (self._is_flat and one.sequence <= record.sequence)
+            if exact is None and one.moved is not None and is_same and one.moved.to.encode() == key:
+                exact = one.moved
+        if exact is not None:
+            before = LastRecord(exact.row.encode(), record.sequence, exact.pending)
+            found, missing = _filled(record, still, before, self._placeholders)
+            return found if found.value is None or not missing else LastRecord(without(found.value, missing), found.sequence, found.pending)
+        if self._moved is None:
+            done.needed.add(old)
+        last = moved.last.get(old, in_log)
+        found, missing = _filled(record, still, last if last.sequence <= record.sequence else LastRecord(), self._placeholders)
+        value = without(found.value, missing) if missing and found.value is not None else found.value
+        origin = old.decode(), record.sequence
+        return LastRecord(value, found.sequence, {**found.pending, **dict.fromkeys(still, origin)})
+
+    def _known(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
+        """Return the last record of each key, in the append so far or in the log; one without a value for none."""
+        found: dict[bytes, LastRecord] = {}
+        for batch, records in self._taken:
+            columns = (batch.column(name).to_pylist() for name in _KEPT)
+            rows = enumerate(zip(*columns, strict=True))
+            found |= {key: records.get(at, LastRecord(value, sequence)) for at, (key, value, sequence) in rows if key in keys}
+        missing = [key for key in keys if key not in found]
+        return {**dict.fromkeys(missing, LastRecord()), **(self._own(missing) if missing else {}), **found}
+
+
+def moved_rows(
+    events: Iterable[tuple[bytes, bytes | None, str, str | None]], in_log: Mapping[bytes, LastRecord], envelope: Envelope
+) -> MovedRows:
+    """Return what the log and the events of an append (key, value, sequence, `UNCHANGED`) say of rows whose keys have changed."""
+    placeholders, last = placeholders_of(envelope), dict[bytes, LastRecord]()
+    exact = dict[tuple[bytes, str], Moved]()
+    for key, value, sequence, note in sorted(events, key=lambda event: (event[2], event[1] is not None)):
+        said, known = Unchanged() if note is None else _UNCHANGED.decode(note), in_log.get(key, LastRecord())
+        # What the log has from after the event says nothing of the row before it.
+        before = last.get(key, known if known.sequence <= sequence else LastRecord())
+        own = before if said.old_key is None else LastRecord()
+        record, still = _filled(LastRecord(value, sequence), said.columns, own, placeholders)
+        if still and said.old_key is not None:
+            origin = said.old_key, sequence
+            old = exact.get((said.old_key.encode(), sequence))
+            if old is None:
+                record = LastRecord(record.value, sequence, {**record.pending, **dict.fromkeys(still, origin)})
+            else:
+                record, _ = _filled(record, still, LastRecord(old.row.encode(), sequence, old.pending), placeholders)
+        if said.new_key is not None and before.value is not None:
+            exact[key, sequence] = moved = Moved(before.value.decode(), said.new_key, dict(before.pending))
+            record = LastRecord(None, sequence, {}, moved)
+        last[key] = record
+    newer = {key: one for key, one in in_log.items() if key not in last or last[key].sequence < one.sequence}
+    return MovedRows(exact, {**last, **newer})
+
+
+def settled_moves(
+    moves: Iterable[Move], records: Records, waiting: Records, in_append: Collection[tuple[bytes, str]], envelope: Envelope
+) -> dict[bytes, LastRecord]:
+    """Return the records to append before the deletions of old keys: those that wait for columns, and rows left at their new keys.
+
+    `records` returns the last records of some keys in the log, `waiting` those that wait for columns of some old keys; `in_append` are key
+    and sequence of the events of the append under the new keys.
+    """
+    placeholders, settled = placeholders_of(envelope), dict[bytes, LastRecord]()
+    is_flat = envelope.kind == "debezium-flat"
+    for move in moves:
+        old, key = move.old_key.decode(), move.moved.to.encode()
+        left_at = kept_key(move.old_key, key)
+        known = {**records([key, left_at]), **settled}
+        if key not in known or known[key].sequence < move.position:
+            is_kept = left_at in known and known[left_at].sequence >= move.position
+            if not is_kept and not any(one == key and sequence >= move.position for one, sequence in in_append):
+                settled[left_at] = LastRecord(None, move.position, {}, move.moved)
+            continue
+        row = LastRecord(move.moved.row.encode(), move.position, move.moved.pending)
+        for at, record in {**waiting([move.old_key]), **settled}.items():  # the row may have got other keys since
+            wait = tuple(
+                name
+                for name, (one, position) in record.pending.items()
+                if one == old and (position == move.position or (is_flat and move.position <= position))
+            )
+            if wait and record.value is not None:
+                rest = {name: origin for name, origin in record.pending.items() if name not in wait}
+                found, missing = _filled(LastRecord(record.value, record.sequence, rest), wait, row, placeholders)
+                value = without(found.value, missing) if missing and found.value is not None else found.value
+                settled[at] = LastRecord(value, found.sequence, found.pending)
+    return settled
+
+
+def kept_key(old_key: bytes, new_key: bytes) -> bytes:
+    """Return the key under which the log keeps the row of a changed key, as a tombstone, until the event of the new key comes."""
+    return msgspec.json.encode({MOVED: {"from": msgspec.Raw(old_key), "to": msgspec.Raw(new_key)}})
+
+
+def headers_of(record: LastRecord) -> list[dict[str, Any]]:
+    """Return the headers that say what a record waits for, or which row it was."""
+    found: list[dict[str, Any]] = []
+    if record.moved is not None:
+        found.append({"key": MOVED, "value": msgspec.json.encode(record.moved)})
+    if record.pending:
+        found.append({"key": PENDING, "value": msgspec.json.encode(record.pending)})
+    return found
+
+
+def _filled(
+    record: LastRecord, columns: Collection[str], before: LastRecord, placeholders: frozenset[bytes]
+) -> tuple[LastRecord, tuple[str, ...]]:
+    """Return a record with columns of one before it, which are to come where they are there too, and the names of those that it lacks."""
+    if record.value is None or not columns:
+        return record, ()
+    value, still = resolved(record.value, tuple(columns), before.value, placeholders)
+    pending = {name: origin for name, origin in before.pending.items() if name in columns and name not in still}
+    return LastRecord(value, record.sequence, {**record.pending, **pending}), still
+
+
+def _with(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
+
+
+def _with_headers(headers: pa.Array, records: Mapping[int, LastRecord]) -> pa.Array:
+    added = {row: headers_of(record) for row, record in records.items() if record.moved is not None or record.pending}
+    if not added:
+        return headers
+    listed = headers.to_pylist()
+    for row, more in added.items():
+        listed[row] = [*(listed[row] or []), *more]
+    return pa.array(listed, HEADERS)

@@ -1,0 +1,142 @@
+"""Records of some keys in one partition, looked up by an append: their source sequences, and the values that an event left out.
+
+```
+ late row, sequence 30      files by their highest sequence    20    28    35    41
+                            read: key, source_sequence                     ×     ×       of these the row groups that reach 30
+```
+
+A `KeyLookup` is a picklable value, so that Spark's tasks ask as this process does.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
+from lastword.storage.files.data_reader import row_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lastword.storage.delta.snapshot import Files
+
+_COLUMNS: Final = ("key", "source_sequence", "control")
+_SCHEMA: Final = {"key": pl.Binary, "newest": pl.String}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLookup:
+    """The files of one partition at the version of an append's plan, by offset: paths, and the highest source sequence of each."""
+
+    location: str = ""
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    highest: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(location: str, storage_options: Mapping[str, str], files: Files, partition: int) -> KeyLookup:
+        """Return the lookup of a partition."""
+        mine = np.flatnonzero(files.partition == partition)
+        at = mine[np.argsort(files.first_offset[mine], kind="stable")]
+        return KeyLookup(
+            location=location,
+            storage_options=dict(storage_options),
+            paths=tuple(files.path[at].tolist()),
+            highest=tuple(files.max_sequence[at].tolist()),
+        )
+
+    def newest(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
+        """Return the highest sequence of each key; see `lastword.compaction.rows.sequence_checks.NewestSequences`.
+
+        Raises `CorruptLog` naming a file that cannot be read.
+        """
+        paths = [path for path, highest in zip(self.paths, self.highest, strict=True) if highest and highest >= at_least]
+
+        def read(path: str) -> list[pl.DataFrame]:
+            return self._read(path, keys, at_least)
+
+        if len(paths) <= 1:
+            found = [frame for path in paths for frame in read(path)]
+        else:
+            with ThreadPoolExecutor(min(len(paths), 2 * (os.cpu_count() or 1)), "lookup") as threads:
+                found = [frame for frames in threads.map(read, paths) for frame in frames]
+        return pl.concat([pl.DataFrame(schema=_SCHEMA), *found]).group_by("key").agg(pl.col("newest").max())
+
+    def records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
+        """Return the last record of each key that the partition has. Errors as `newest`."""
+        found: dict[bytes, LastRecord] = {}
+        for path in reversed(self.paths):
+            wanted = pa.array([key for key in keys if key not in found], pa.binary())
+            if not len(wanted):
+                break
+            found |= self._records(path, wanted)
+        return found
+
+    def _records(self, path: str, keys: pa.Array) -> dict[bytes, LastRecord]:
+        """Return the last records of keys in one file; values are read only of row groups that have one of them."""
+        hits = [_has(group.read(), keys) for group in row_groups(self.location, self.storage_options, path, ("key", "control"))]
+        if not any(hits):
+            return {}
+        found: dict[bytes, LastRecord] = {}
+        groups = row_groups(self.location, self.storage_options, path, ("key", "value", "control", "headers", "source_sequence"))
+        for group, is_hit in zip(groups, hits, strict=True):
+            if is_hit:
+                rows = _data_of(group.read(), keys)
+                found |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
+        return found
+
+    def waiting(self, old_keys: Collection[bytes]) -> dict[bytes, LastRecord]:
+        """Return the last records that wait for columns of a row which had one of some keys. Errors as `newest`."""
+        keys, wanted = set[bytes](), {key.decode() for key in old_keys}
+        for path in self.paths:
+            for group in row_groups(self.location, self.storage_options, path, ("key", "headers", "control")):
+                rows = group.read()
+                names = pc.struct_field(pc.list_flatten(rows.column("headers")), "key")
+                if pc.any(pc.equal(names, PENDING)).as_py():
+                    found = (LastRecord.of(None, None, headers) for headers in rows.column("headers").to_pylist())
+                    waits = (any(origin in wanted for origin, _ in record.pending.values()) for record in found)
+                    keys |= {key for key, is_waiting in zip(rows.column("key").to_pylist(), waits, strict=True) if is_waiting}
+        return {key: record for key, record in self.records(keys).items() if record.pending} if keys else {}
+
+    def live(self, below: str) -> pa.Array:
+        """Return the keys whose last record is no tombstone and has a source sequence below one, or none. Errors as `newest`."""
+        last: dict[bytes, tuple[bool, str]] = {}
+        for path in self.paths:
+            for group in row_groups(self.location, self.storage_options, path, ("key", "value", "control", "source_sequence")):
+                rows = group.read()
+                rows = rows.filter(pc.and_(pc.is_valid(rows.column("key")), pc.is_null(rows.column("control"))))
+                is_live = pc.is_valid(rows.column("value")).to_pylist()
+                sequences = pc.fill_null(rows.column("source_sequence"), "").to_pylist()
+                last |= dict(zip(rows.column("key").to_pylist(), zip(is_live, sequences, strict=True), strict=True))
+        return pa.array([key for key, (is_live, sequence) in last.items() if is_live and sequence < below], pa.binary())
+
+    def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:
+        frames = []
+        for group in row_groups(self.location, self.storage_options, path, _COLUMNS):
+            highest = group.greatest("source_sequence")
+            if highest is not None and highest < at_least:
+                continue
+            rows = group.read()
+            rows = rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=keys), pc.is_valid(rows.column("source_sequence"))))
+            if len(rows):
+                frame = pl.from_arrow(rows.select(["key", "source_sequence"]))
+                assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
+                frames.append(frame.rename({"source_sequence": "newest"}))
+        return frames
+
+
+def _data_of(rows: pa.Table, keys: pa.Array) -> pa.Table:
+    """Return the data records of some keys."""
+    return rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=keys), pc.is_null(rows.column("control"))))
+
+
+def _has(rows: pa.Table, keys: pa.Array) -> bool:
+    return len(_data_of(rows, keys)) > 0

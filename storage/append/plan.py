@@ -1,0 +1,128 @@
+"""The plan of an append, and what was written by it: picklable values, so that the same functions write here and in Spark's tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lastword.compaction.producers import Verdict
+from lastword.compaction.rows.validation import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from lastword.compaction.log.segments import ActiveSegment
+    from lastword.compaction.producers import ProducerStamp, ProducerState
+    from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.numbering import Compression, SegmentLimits
+    from lastword.compaction.rows.sequence_checks import SequenceBounds
+    from lastword.compaction.rows.unchanged_columns import LastRecord, Move, MovedRows
+    from lastword.compaction.rows.validation import InputRules
+    from lastword.storage.append.dead_letters import LetterOrigin
+    from lastword.storage.append.key_lookup import KeyLookup
+    from lastword.storage.files.data_files import DataFile
+    from lastword.storage.files.row_files import RowFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """One producer for all rows of an append: where its sequences and its transaction stand in every partition."""
+
+    stamp: ProducerStamp
+    next_sequences: Sequence[int]
+    first_offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendPlan:
+    """What the writing of one append needs to know, from one snapshot of the log.
+
+    `letters` says whose dead letters refused rows become; without it they are an error. Rows that are in the log already are no dead
+    letters: those of a producer, and, if `is_mirror`, those below the log end.
+    """
+
+    location: str
+    storage_options: Mapping[str, str]
+    codec: str
+    rules: InputRules
+    actives: Sequence[ActiveSegment]
+    limits: SegmentLimits
+    compression: Compression
+    states: Sequence[ProducerState] = ()
+    stamped: Stamped | None = None
+    is_mirror: bool = False
+    letters: LetterOrigin | None = None
+    #: By partition, for rows with source sequences.
+    sequences: Sequence[SequenceBounds] = ()
+    lookups: Sequence[KeyLookup] = ()
+    envelope: Envelope | None = None
+    #: Rows under keys that have changed since, which the append brings itself; None before anybody has looked for them.
+    moved: MovedRows | None = None
+
+    def records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
+        """Return the last records of some keys, whichever their partition."""
+        return {key: record for lookup in self.lookups for key, record in lookup.records(keys).items()}
+
+    def waiting(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
+        """Return the last records that wait for columns of a row which had one of some keys, whichever their partition."""
+        return {key: record for lookup in self.lookups for key, record in lookup.waiting(keys).items()}
+
+    @property
+    def duplicate_reasons(self) -> frozenset[str]:
+        """The reasons of rows that are in the log already."""
+        of_mirror = [Reason.BELOW_LOG_END.value] if self.is_mirror else []
+        return frozenset({Verdict.DUPLICATE.value, Reason.KNOWN_EVENT.value, *of_mirror})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written and is in no commit yet: data files, dead letters, and what was refused, by reason with an example."""
+
+    files: tuple[DataFile, ...] = ()
+    letters: tuple[RowFile, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+    duplicates: int = 0
+    late: int = 0
+    #: Events that were no rows, by what they were.
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    #: The highest position of a TRUNCATE that was among the events; the empty text for none.
+    truncated: str = ""
+    #: Keys from before a change of which the append may bring the rows, in another partition.
+    needed: frozenset[bytes] = frozenset()
+    #: The last offset of each partition of the source that is among the events.
+    source_offsets: Mapping[int, int] = field(default_factory=dict)
+    #: Changes of keys, with the rows before them.
+    moves: tuple[Move, ...] = ()
+    #: Whether the input numbers these very files again when the commit is overtaken, and so needs them.
+    is_numbered_again: bool = False
+    #: Files of an attempt that was overtaken, which are not needed any more.
+    replaced: tuple[DataFile, ...] = ()
+
+    @staticmethod
+    def together(parts: Iterable[Written]) -> Written:
+        """Return what several tasks wrote as one."""
+        listed = list(parts)
+        return Written(
+            files=tuple(file for part in listed for file in part.files),
+            letters=tuple(file for part in listed for file in part.letters),
+            refused=dict(sum((Counter(part.refused) for part in listed), Counter())),
+            examples={reason: text for part in reversed(listed) for reason, text in part.examples.items()},
+            duplicates=sum(part.duplicates for part in listed),
+            late=sum(part.late for part in listed),
+            skipped=dict(sum((Counter(part.skipped) for part in listed), Counter())),
+            truncated=max((part.truncated for part in listed), default=""),
+            needed=frozenset(key for part in listed for key in part.needed),
+            source_offsets=_highest(part.source_offsets for part in listed),
+            moves=tuple(move for part in listed for move in part.moves),
+        )
+
+
+def _highest(offsets: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Return the highest offset of each partition."""
+    found: dict[int, int] = {}
+    for one in offsets:
+        for partition, offset in one.items():
+            found[partition] = max(offset, found.get(partition, -1))
+    return found

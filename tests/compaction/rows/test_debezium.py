@@ -1,0 +1,283 @@
+"""Debezium's envelopes, raw and flat, event by event: which rows of a log they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lastword.compaction.rows.debezium import read_events
+from lastword.compaction.rows.envelopes import Envelope, Events
+from lastword.compaction.rows.event_rows import event_rows
+from lastword.compaction.rows.json_rows import canonical_key
+
+_FLAT = Envelope(kind="debezium-flat")
+
+
+def _read(*events: tuple[Any, Any], envelope: Envelope | None = None) -> Events:
+    """Read events of keys and values that are JSON values, None for null, or the bytes themselves."""
+
+    def text(value: Any) -> bytes | None:
+        return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+
+    keys, values = zip(*((text(key), text(value)) for key, value in events), strict=True)
+    return read_events(keys, values, envelope or Envelope())
+
+
+def _source(lsn: int | None, **fields: Any) -> dict[str, Any]:
+    return {"connector": "postgresql", "lsn": lsn, **fields}
+
+
+def _drawn(events: Events) -> list[str]:
+    pairs = zip(events.key, events.value, strict=True)
+    return [f"{(key or b'null').decode()} = {'∅' if value is None else value.decode()}" for key, value in pairs]
+
+
+def _with_schema(payload: Any, kind: str = "int32") -> dict[str, Any]:
+    return {"schema": {"type": "struct", "fields": [{"type": kind, "field": "id"}]}, "payload": payload}
+
+
+def test_upserts_and_deletes_are_rows_and_the_tombstone_behind_a_delete_is_none() -> None:
+    """Snapshot reads, inserts and updates alike."""
+    row = {"id": 1, "v": "a"}
+    events = _read(
+        *(({"id": 1}, {"before": None, "after": row, "op": op, "source": _source(7)}) for op in "rcu"),
+        ({"id": 1}, {"before": {"id": 1}, "after": None, "op": "d", "source": _source(8)}),
+        ({"id": 1}, None),
+    )
+    assert _drawn(events) == ['{"id":1} = {"id": 1, "v": "a"}'] * 3 + ['{"id":1} = ∅']
+    assert events.sequence == [f"{7:020} {0:020}", f"{7:020} {1:020}", f"{7:020} {1:020}", f"{8:020} {1:020}"]
+    assert events.others == {4: "tombstone"}
+
+
+def test_a_flat_event_is_the_row_itself_without_its_metadata() -> None:
+    """Deletions come as null, as the text null, or as rows that say so; one without a position stands where the event before it does."""
+    events = _read(
+        ({"id": 1}, {"id": 1, "v": "a", "__op": "c", "__source_lsn": 7}),
+        ({"id": 2}, None),
+        ({"id": 3}, b" null "),
+        ({"id": 4}, {"id": 4, "__deleted": "true", "__source_lsn": 9}),
+        ({"id": 5}, {"id": 5, "__deleted": "false", "__source_lsn": 10}),
+        envelope=_FLAT,
+    )
+    assert _drawn(events) == ['{"id":1} = {"id":1,"v":"a"}', '{"id":2} = ∅', '{"id":3} = ∅', '{"id":4} = ∅', '{"id":5} = {"id":5}']
+    assert [int(sequence[:20]) for sequence in events.sequence] == [7, 7, 7, 9, 10]
+
+
+def test_a_flat_tombstone_that_comes_first_stands_where_the_next_event_does() -> None:
+    """Where nothing is known, the order of arrival counts."""
+    assert [text[:20] for text in _read(({"id": 1}, None), ({"id": 2}, {"id": 2, "__source_lsn": 5}), envelope=_FLAT).sequence] == [
+        f"{5:020}"
+    ] * 2
+    assert _read(({"id": 1}, None), envelope=_FLAT).sequence == [""]
+
+
+def test_another_prefix_of_the_metadata() -> None:
+    """As add.fields.prefix of the connector; without one nothing is taken for metadata."""
+    event = ({"id": 1}, {"id": 1, "__op": "x", "meta.source_lsn": 3})
+    assert _drawn(_read(event, envelope=Envelope(kind="debezium-flat", prefix="meta."))) == ['{"id":1} = {"id":1,"__op":"x"}']
+    assert _read(event, envelope=Envelope(kind="debezium-flat", prefix="")).sequence == [""]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'{"order_id":5,"line_no":1}',
+        b'{ "line_no" : 1 , "order_id" : 5 }',
+        b'{"line_no":1.0,"order_id":5}',
+        json.dumps(_with_schema({"order_id": 5, "line_no": 1})).encode(),
+        json.dumps(_with_schema({"line_no": 1, "order_id": 5}, kind="int64")).encode(),
+    ],
+)
+def test_one_row_has_one_key_whoever_writes_it(key: bytes) -> None:
+    """Connect's schema, the type of a number, spaces and the order of fields make no second key."""
+    assert canonical_key(key) == b'{"line_no":1,"order_id":5}'
+
+
+def test_keys_that_differ_stay_different() -> None:
+    """Null parts and empty strings, texts and numbers, numbers beyond the exact range of a float."""
+    keys = [
+        b'{"a":null}',
+        b'{"a":""}',
+        b'{"a":"1"}',
+        b'{"a":1}',
+        b'{"a":1.5}',
+        b'{"a":9007199254740993}',
+        b'{"a":true}',
+        b"5",
+        b'"5"',
+        b"x",
+    ]
+    assert len({canonical_key(key) for key in keys}) == len(keys)
+
+
+def test_a_key_from_the_columns_of_the_row() -> None:
+    """A changed key is a deletion and an insert, if the row before is known; a missing column is refused by name."""
+    envelope = Envelope(key=("b", "a"))
+    events = _read(
+        (None, {"before": None, "after": {"a": 1, "b": "", "c": 2}, "op": "c", "source": _source(1)}),
+        (None, {"before": {"a": 1, "b": "", "c": 2}, "after": {"a": 1, "b": None, "c": 2}, "op": "u", "source": _source(2)}),
+        (None, {"before": {"a": 1, "b": None, "c": 2}, "after": None, "op": "d", "source": _source(3)}),
+        (None, {"before": None, "after": {"a": 1}, "op": "c", "source": _source(4)}),
+        envelope=envelope,
+    )
+    assert events.key == [b'{"a":1,"b":""}', b'{"a":1,"b":""}', b'{"a":1,"b":null}', b'{"a":1,"b":null}']
+    assert [value is None for value in events.value] == [False, True, False, True]
+    assert events.refused == {3: "the key's column b is not in the row; there are a"}
+
+
+@pytest.mark.parametrize(
+    ("source", "sequence"),
+    [
+        ({"connector": "postgresql", "lsn": 27330312}, (27330312,)),
+        ({"connector": "mysql", "file": "mysql-bin.000003", "pos": 154, "row": 2}, (3, 154, 2)),
+        ({"connector": "mariadb", "file": "binlog.1000000", "pos": 4}, (1_000_000, 4, 0)),
+        ({"connector": "oracle", "scn": "2122184", "commit_scn": "2122200"}, (2122200, 2122184)),
+        ({"connector": "oracle", "scn": "2122184", "commit_scn": None}, (2122184, 2122184)),
+        ({"connector": "mongodb", "ts_ms": 1700000000000, "ord": 31}, (1700000000000, 31)),
+    ],
+)
+def test_each_connector_has_its_position(source: dict[str, Any], sequence: tuple[int, ...]) -> None:
+    """Of several parts, from left to right, and a snapshot's row before a change at the same position."""
+    events = _read(
+        ({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source}), ({"id": 1}, {"after": {"id": 1}, "op": "r", "source": source})
+    )
+    assert events.sequence == [" ".join(f"{part:020}" for part in (*sequence, rank)) for rank in (1, 0)]
+
+
+def test_sql_server_has_texts_for_positions() -> None:
+    """Of fixed width, so they order as they are."""
+    source = {
+        "connector": "sqlserver",
+        "commit_lsn": "00000027:00000ac0:0002",
+        "change_lsn": "00000027:00000ac0:0001",
+        "event_serial_no": 1,
+    }
+    (found,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence
+    assert found == f"00000027:00000ac0:0002 00000027:00000ac0:0001 {1:020} {1:020}"
+
+
+@pytest.mark.parametrize("source", [None, {}, {"connector": "vitess", "vgtid": "x"}, {"connector": "postgresql", "lsn": None}])
+def test_an_unknown_position_is_the_order_of_arrival(source: Any) -> None:
+    """Such an event is no error."""
+    assert _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence == [""]
+
+
+def test_a_sequence_that_is_given() -> None:
+    """Fields of the event by path; of a flat event its columns, and one that lacks it is refused."""
+    event = ({"id": 1}, {"after": {"id": 1, "version": 4}, "op": "u", "source": {"ts_ms": 99}})
+    assert _read(event, envelope=Envelope(sequence=("source.ts_ms", "after.version"))).sequence == [f"{99:020} {4:020}"]
+    flat = Envelope(kind="debezium-flat", sequence=("version",))
+    assert _read(({"id": 1}, {"id": 1, "version": "b"}), envelope=flat).sequence == ["b"]
+    assert _read(({"id": 1}, {"id": 1}), envelope=flat).refused == {0: "sequence version: the event has none"}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ({"ts_ms": 1}, "heartbeat"),
+        (_with_schema({"ts_ms": 1}), "heartbeat"),
+        ({"status": "BEGIN", "id": "571:53195829", "ts_ms": 1, "event_count": None, "data_collections": None}, "transaction"),
+        ({"source": {"lsn": 1}, "ddl": "CREATE TABLE t (id int)", "databaseName": "shop", "tableChanges": []}, "schema_change"),
+        ({"op": "m", "source": _source(3), "message": {"prefix": "p", "content": "eA=="}}, "message"),
+        (_with_schema(None), "tombstone"),
+        (b"null", "tombstone"),
+    ],
+)
+def test_events_that_are_no_rows_are_told_apart(value: Any, kind: str) -> None:
+    """They are counted, and no dead letters."""
+    events = _read((None, value))
+    assert (events.others, events.key, events.refused) == ({0: kind}, [], {})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"\xff\xfe", "the value is no envelope of Debezium"),
+        (b"[1]", "the value is no envelope of Debezium"),
+        ({"id": 1, "v": "a"}, "no op in the value, so it is no change event"),
+        ({"op": "x"}, "op 'x': allowed is r, c, u, d, t or m"),
+        ({"op": "c", "after": None}, "op 'c' without a row in `after`"),
+        ({"op": 7}, "op 7: allowed is"),
+    ],
+)
+def test_what_is_no_event_is_refused_and_the_others_go_on(value: Any, said: str) -> None:
+    """With the text that was wrong."""
+    good = ({"id": 1}, {"after": {"id": 1}, "op": "c", "source": _source(1)})
+    events = _read(good, (None, value), good)
+    assert said in events.refused[1]
+    assert events.row == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "sequence", "said"),
+    [
+        ("delete-all", 5, "truncate"),
+        ("ignore", 5, "truncate ignored"),
+        ("alert", 5, "alert:TRUNCATE of the source's table at"),
+        ("delete-all", None, "alert:TRUNCATE of the source's table at an unknown position"),
+    ],
+)
+def test_a_truncate_is_taken_as_its_policy_says(policy: Any, sequence: int | None, said: str) -> None:
+    """One whose position is not known cannot be ordered, so it deletes nothing."""
+    events = _read((None, {"op": "t", "source": _source(sequence)}), envelope=Envelope(truncate=policy))
+    assert events.others[0].startswith(said)
+
+
+_TOAST = "__debezium_unavailable_value"
+
+
+@pytest.mark.parametrize(
+    "placeholder",
+    [_TOAST, [_TOAST], "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", {_TOAST: _TOAST}, list(_TOAST.encode()), _TOAST.encode().hex()],
+)
+def test_columns_that_are_left_out_are_named(placeholder: Any) -> None:
+    """Text, arrays, bytes, maps, arrays of numbers, hexadecimal; what only contains the placeholder is a value."""
+    row = {"id": 1, "body": placeholder, "note": f"about {_TOAST}", "n": 2}
+    assert _read(({"id": 1}, {"after": row, "op": "u", "source": _source(1)})).unresolved == [("body",)]
+
+
+def test_the_row_before_has_what_was_left_out() -> None:
+    """With REPLICA IDENTITY FULL nothing has to be looked up."""
+    event = {"before": {"id": 1, "body": "long"}, "after": {"id": 1, "body": _TOAST}, "op": "u", "source": _source(1)}
+    events = _read(({"id": 1}, event))
+    assert (_drawn(events), events.unresolved) == (['{"id":1} = {"id":1,"body":"long"}'], [()])
+
+
+def test_numbers_keep_their_digits() -> None:
+    """The row is taken as text."""
+    row = b'{"id":1,"big":12345678901234567890123,"f":1.10,"e":1e-30}'
+    events = _read(({"id": 1}, b'{"before":null,"after":' + row + b',"op":"c","source":{"lsn":1}}'))
+    assert events.value == [row]
+
+
+def test_events_of_a_batch_are_rows_with_their_place_in_the_source() -> None:
+    """In the order of the batch, two for a changed key; other columns go along."""
+    change = {"before": {"id": 1, "v": "a"}, "after": {"id": 2, "v": "a"}, "op": "u", "source": _source(4)}
+    headers = pa.array([None, [{"key": "h", "value": b"x"}], None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    batch = pa.record_batch(
+        {
+            "key": pa.array([None, None, "k"]),
+            "value": pa.array([json.dumps({"ts_ms": 1}), json.dumps(change), "no event"]),
+            "headers": headers,
+            "partition": pa.array([0, 1, 1], pa.int32()),
+            "offset": pa.array([5, 6, 7]),
+            "timestamp": pa.array([10, 20, 30]),
+        }
+    )
+    rows = event_rows(batch, Envelope(key=("id",))).to_pylist()
+    assert [(row["key"], row["value"], row["timestamp"]) for row in rows] == [
+        (None, b'{"ts_ms": 1}', 10),
+        (b'{"id":1}', None, 20),
+        (b'{"id":2}', b'{"id": 2, "v": "a"}', 20),
+        (b"k", b"no event", 30),
+    ]
+    assert [row["__event"] for row in rows] == ["heartbeat", None, None, None]
+    assert rows[3]["__refusal"].startswith("the value is no envelope")
+    assert [(header["key"], header["value"]) for header in rows[2]["headers"]] == [
+        ("h", b"x"),
+        ("source.partition", b"1"),
+        ("source.offset", b"6"),
+    ]

@@ -1,0 +1,119 @@
+"""Which events of a batch are late, as pictures: `key@sequence`."""
+
+from __future__ import annotations
+
+import random
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from lastword.compaction.rows.sequence_checks import SequenceBounds, SequenceChecks
+
+
+class _Log:
+    """The records that a log holds, and what it was asked for."""
+
+    def __init__(self, picture: str) -> None:
+        self.events = [(key.encode(), f"{int(sequence):04}") for key, _, sequence in (word.partition("@") for word in picture.split())]
+        self.asked: list[tuple[list[bytes], str]] = []
+
+    @property
+    def highest(self) -> str:
+        return max((sequence for _, sequence in self.events), default="")
+
+    def __call__(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
+        self.asked.append((sorted(keys.to_pylist()), at_least))
+        newest: dict[bytes, str] = {}
+        for key, sequence in self.events:
+            if key in keys.to_pylist() and sequence >= at_least:
+                newest[key] = max(sequence, newest.get(key, ""))
+        return pl.DataFrame({"key": list(newest), "newest": list(newest.values())}, schema={"key": pl.Binary, "newest": pl.String})
+
+
+def _verdicts(log: _Log, *batches: str, removed: int | None = None, truncated: int | None = None) -> list[str]:
+    bounds = SequenceBounds(
+        highest=log.highest,
+        removed="" if removed is None else f"{removed:04}",
+        truncated="" if truncated is None else f"{truncated:04}",
+    )
+    checks, drawn = SequenceChecks(bounds, log), []
+    for batch in batches:
+        events = [word.partition("@") for word in batch.split()]
+        rows = pa.record_batch(
+            {
+                "key": pa.array([key.encode() for key, _, _ in events], pa.binary()),
+                "source_sequence": pa.array([f"{int(sequence):04}" for _, _, sequence in events], pa.string()),
+            }
+        )
+        late, unknown = checks.check(rows)
+        drawn.append(" ".join("late" if a else "unknown" if b else "ok" for a, b in zip(late, unknown, strict=True)))
+    return drawn
+
+
+def test_an_event_below_the_record_of_its_key_is_late() -> None:
+    """An event below the record of its key is late."""
+    log = _Log("k@20 j@35")
+    assert _verdicts(log, "k@36 k@21 j@30 k@36 x@30") == ["ok late late ok ok"]
+    assert log.asked == [([b"j", b"x"], "0030")]  # k@21 is late in the append already
+
+
+def test_a_stream_in_order_asks_for_nothing() -> None:
+    """A stream in order asks for nothing."""
+    log = _Log("k@20 j@35")
+    assert _verdicts(log, "j@35 k@36 j@36", "k@36 k@40") == ["ok ok ok", "ok ok"]
+    assert not log.asked
+
+
+def test_a_later_batch_of_the_append_knows_the_earlier_ones() -> None:
+    """A later batch of the append knows the earlier ones."""
+    log = _Log("")
+    assert _verdicts(log, "k@5 j@9", "k@4 j@9 i@3", "i@2 i@3") == ["ok ok", "late ok ok", "late ok"]
+    assert not log.asked
+
+
+def test_only_the_late_event_is_dropped_not_what_follows_it() -> None:
+    """Only the late event is dropped not what follows it."""
+    assert _verdicts(_Log("k@20"), "k@10 k@30 k@29 k@31") == ["late ok late ok"]
+
+
+def test_an_equal_sequence_is_not_late() -> None:
+    """An equal sequence is not late."""
+    assert _verdicts(_Log("k@20 j@99"), "k@20 k@20") == ["ok ok"]
+
+
+def test_below_a_removed_deletion_only_what_the_log_knows_can_be_ordered() -> None:
+    """Below a removed deletion only what the log knows can be ordered."""
+    log = _Log("k@20 j@5 l@30")
+    #                         known    no record: deleted at 12, maybe
+    assert _verdicts(log, "k@8 j@8 x@8 x@12 x@11", removed=12) == ["late ok unknown ok late"]
+
+
+def test_an_event_that_was_refused_does_not_vouch_for_a_later_one() -> None:
+    """An event that was refused does not vouch for a later one."""
+    assert _verdicts(_Log(""), "x@8", "x@9", "y@20", removed=12) == ["unknown", "unknown", "ok"]
+
+
+def test_what_came_before_a_truncate_is_late_whoever_it_is() -> None:
+    """What came before a truncate is late whoever it is."""
+    assert _verdicts(_Log("k@20"), "x@8 k@25 x@30 x@31", truncated=30) == ["late late ok ok"]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_any_batching_keeps_the_newest_of_each_key(seed: int) -> None:
+    """Any batching keeps the newest of each key."""
+    chance = random.Random(seed)
+    known = [(chance.choice("abcd"), chance.randrange(20)) for _ in range(chance.randrange(6))]
+    events = [(chance.choice("abcd"), chance.randrange(20)) for _ in range(chance.randrange(1, 30))]
+    log = _Log(" ".join(f"{key}@{sequence}" for key, sequence in known))
+    cuts = sorted(chance.sample(range(1, len(events)), min(len(events) - 1, chance.randrange(4))))
+    batches = [events[start:end] for start, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+    drawn = _verdicts(log, *(" ".join(f"{key}@{sequence}" for key, sequence in batch) for batch in batches))
+    newest: dict[str, int] = {}
+    for key, sequence in known:
+        newest[key] = max(sequence, newest.get(key, -1))
+    expected = []
+    for key, sequence in events:
+        expected.append("late" if sequence < newest.get(key, -1) else "ok")
+        newest[key] = max(sequence, newest.get(key, -1))
+    assert " ".join(drawn).split() == expected
