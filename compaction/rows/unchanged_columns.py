@@ -228,7 +228,9 @@ def moved_rows(
     for key, value, sequence, note in sorted(events, key=lambda event: (event[2], event[1] is not None)):
         said, known = Unchanged() if note is None else _UNCHANGED.decode(note), in_log.get(key, LastRecord())
         # What the log has from after the event says nothing of the row before it.
-        before = last.get(key, known if known.sequence <= sequence else LastRecord())
+        before = last.get(key, LastRecord())
+        if before.sequence <= known.sequence <= sequence:
+            before = known
         own = before if said.old_key is None else LastRecord()
         record, still = _filled(LastRecord(value, sequence), said.columns, own, placeholders)
         if still and said.old_key is not None:
