@@ -11,6 +11,7 @@ from benchmarks import (
     arrow,
     cleaning,
     cluster,
+    events,
     measure,
     memory,
     metadata,
@@ -25,6 +26,7 @@ from benchmarks import (
 _ALL = {
     "append": append.run,
     "without_spark": without_spark.run,
+    "events": events.run,
     "transactions": transactions.run,
     "rewrite": cleaning.against_rewrite,
     "merge": cleaning.against_merge,

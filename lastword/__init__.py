@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from lastword.spark.session import spark_session
     from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
     from lastword.storage.append.append import AppendedRange, AppendResult
+    from lastword.storage.append.schema_registry.client import RegistryConfig
+    from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.reading.sql import latest_sql
     from lastword.storage.verify import VerifyReport
     from lastword.streaming.append.query import Mirror
@@ -98,6 +100,8 @@ else:  # a type checker that sees this takes any name for one of ours
         "SparkBootstrap": "lastword.spark_topic",
         "SparkTopic": "lastword.spark_topic",
         "SparkTransaction": "lastword.spark_topic",
+        "RegistryConfig": "lastword.storage.append.schema_registry.client",
+        "RegistryDecoder": "lastword.storage.append.schema_registry.decoder",
         "latest_sql": "lastword.storage.reading.sql",
         "VerifyReport": "lastword.storage.verify",
         "Mirror": "lastword.streaming.append.query",
@@ -169,6 +173,8 @@ __all__ = [
     "QueryRefused",
     "ReaderBehind",
     "ReaderStanding",
+    "RegistryConfig",
+    "RegistryDecoder",
     "ServiceConfig",
     "SparkBootstrap",
     "SparkTopic",

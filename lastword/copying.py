@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lastword.compaction.errors import UserError
 from lastword.log_dir import LogDir
+from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from lastword.arrow_topic import ArrowTopic
     from lastword.topic import Topic
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp")
@@ -22,7 +25,8 @@ _CHUNK_BYTES: Final = 128 * 2**20
 def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int) -> int:
     """Create `target` with the configuration of `source`, append all its data records, hashed anew, and return how many; needs no Spark.
 
-    Records keep key, value, headers and timestamp; offsets begin at 0. A key had one partition in `source`, so its records keep their
+    Records keep key, value, headers, timestamp and source sequence, and events that are late for `source` are late for `target`; offsets
+    begin at 0. A key had one partition in `source`, so its records keep their
     order. Tombstones come along; what was aborted does not. The records are those of one table version, appended in commits of about 128
     MiB. Raises `UserError` while a transaction is open, whose records nobody can judge yet, `TopicExists` when there is a topic `target`,
     and `InvalidRecords` when the log holds records that today's configuration refuses (keyless ones from before the policy was compact,
@@ -38,10 +42,41 @@ def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int
         raise UserError(message)
     copy = logs.create_topic(target, partitions=partitions, config=origin.log.decisions().overrides)
     try:
-        return sum(copy.append(rows).record_count for rows in _chunks(origin.record_batches(isolation="read_committed", columns=_COLUMNS)))
+        decisions = _order_of_events(origin, copy)
+        columns = (*_COLUMNS, "source_sequence") if decisions is not None else _COLUMNS
+        batches = _chunks(origin.record_batches(isolation="read_committed", columns=columns))
+        count = sum(copy.append(_with_sequences(rows)).record_count for rows in batches)
+        if decisions:
+            copy.log.ledger.append(decisions)
     except BaseException:
         logs.delete_topic(target)
         raise
+    return count
+
+
+def _order_of_events(origin: ArrowTopic, copy: Topic) -> list[Decision] | None:
+    """Return what the ledger of a copy has to know of the deletions that left the log; None for a topic without source sequences."""
+    log, now_ms = origin.log, copy.log.decisions().created_ms
+    snapshot = log.snapshot()
+    decisions = log.decisions_seen(snapshot)
+    removed = max(decisions.removed_sequence(partition) for partition in range(decisions.partitions))
+    if not any(snapshot.highest_sequences(decisions.partitions)) and not removed:
+        return None
+    position, is_applied = decisions.truncation
+    found = [
+        Decision(kind=Kind.START, time_ms=now_ms, partition=partition, offset=0, table_version=0, details={"removed_sequence": removed})
+        for partition in range(copy.partitions)
+        if removed
+    ]
+    if position:
+        found.append(Decision(kind=Kind.TRUNCATE, time_ms=now_ms, details={"position": position, "applied": is_applied}))
+    return found
+
+
+def _with_sequences(rows: pa.Table) -> pa.Table:
+    """Return rows in which a record from before there were source sequences has one that is not known."""
+    at = rows.schema.get_field_index("source_sequence")
+    return rows if at < 0 else rows.set_column(at, "source_sequence", pc.fill_null(rows.column(at), ""))
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.read_positions import Position
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
     from lastword.storage.append.append import AppendResult, EventSource, Rows
     from lastword.storage.append.inputs import ArrowInput
@@ -65,12 +66,19 @@ class SparkTopic(Topic):
         super().__init__(log_dir, log)
         self._spark = spark
 
-    def append(self, rows: DataFrame | ArrowInput, *, idempotency_key: str | None = None, envelope: Envelope | None = None) -> AppendResult:
+    def append(
+        self,
+        rows: DataFrame | ArrowInput,
+        *,
+        idempotency_key: str | None = None,
+        envelope: Envelope | None = None,
+        decoder: FrameDecoder | None = None,
+    ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none: a DataFrame, whose source is read once, or what `Topic.append` takes.
 
         Columns, order and errors as `Topic.append`.
         """
-        return super().append(rows, idempotency_key=idempotency_key, envelope=envelope)
+        return super().append(rows, idempotency_key=idempotency_key, envelope=envelope, decoder=decoder)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> SparkTransaction:
         """Begin a transaction that also takes DataFrames, as `Topic.transaction`."""
@@ -88,6 +96,7 @@ class SparkTopic(Topic):
         micro_batches_per_transaction: int = 1,
         envelope: Envelope | None = None,
         events: EventSource | None = None,
+        decoder: FrameDecoder | None = None,
     ) -> StreamingQuery:
         """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
 
@@ -99,7 +108,8 @@ class SparkTopic(Topic):
         by a stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
         With an `envelope` the rows are change events of Debezium, with at least a key and a value, as those of Spark's Kafka source.
         Those of a source with offsets (`events`) have them in the order columns `__order_1_partition` and `__order_2_offset`: which of them
-        are in the log is known by their offsets then, whatever becomes of the checkpoint.
+        are in the log is known by their offsets then, whatever becomes of the checkpoint. With a `decoder` (a `RegistryDecoder`) keys and
+        values are framed for a schema registry.
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
@@ -117,6 +127,7 @@ class SparkTopic(Topic):
             grouping=grouping,
             envelope=envelope,
             source=events,
+            decoder=decoder,
         )
 
     def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:
@@ -269,7 +280,9 @@ class SparkTopic(Topic):
         for path in (self._log.paths.log, self._log.paths.dead_letters):
             jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]
 
-    def _input(self, rows: Any, envelope: Envelope | None = None) -> Rows:
+    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> Rows:
         if not hasattr(rows, "sparkSession"):
-            return super()._input(rows, envelope)
-        return DataFrameRows(rows, self._stats) if envelope is None else DataFrameRows.of_events(rows, self._stats, envelope, self.name)
+            return super()._input(rows, envelope, decoder)
+        if envelope is None:
+            return DataFrameRows(rows, self._stats)
+        return DataFrameRows.of_events(rows, self._stats, envelope, self.name, decoder)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction, ProducerStamp
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
     from lastword.storage.append.append import Rows
     from lastword.storage.ledger.decisions import Decisions
@@ -119,7 +120,14 @@ class Topic:
         self._log.ledger.decide(altered)
         return self.config
 
-    def append(self, rows: ArrowInput, *, idempotency_key: str | None = None, envelope: Envelope | None = None) -> AppendResult:
+    def append(
+        self,
+        rows: ArrowInput,
+        *,
+        idempotency_key: str | None = None,
+        envelope: Envelope | None = None,
+        decoder: FrameDecoder | None = None,
+    ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none.
 
         Rows of a partition keep the order of the input. Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise
@@ -133,17 +141,18 @@ class Topic:
                 older state over a newer one: it is left out and counted as `late`. Rule: docs/semantics.md#A.30.
             envelope: The rows are change events of Debezium (key and value as JSON); partition and offset, if given, are those of the
                 source, and become headers. See `Envelope`.
+            decoder: A `RegistryDecoder`, if keys and values of these events are framed for a schema registry.
             idempotency_key: A text that names this append for ever. The same key again appends nothing, and the result is `replayed`.
 
         Raises:
             InvalidRecords: The log refuses a row; the message has each reason with its count and an example. Nothing is written.
         """
-        given = self._input(rows, envelope)
+        given = self._input(rows, envelope, decoder)
         return append_rows(self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key)
 
-    def _input(self, rows: Any, envelope: Envelope | None = None) -> Rows:
+    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> Rows:
         """Return what was given to `append` as the input of an append."""
-        return arrow_rows(rows, topic=self.name, envelope=envelope)
+        return arrow_rows(rows, topic=self.name, envelope=envelope, decoder=decoder)
 
     def stop_queries(self) -> None:
         """Stop the streaming queries of this process that append to the topic, between two micro-batches."""

@@ -115,6 +115,7 @@ def source_of(chance: random.Random, *, changes: int) -> _Source:
     return source
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(8))
 def test_a_log_of_change_events_is_the_table_of_the_source(number: int, tmp_path: Path) -> None:
     """Whatever order the partitions come in, and however they are cut into batches."""

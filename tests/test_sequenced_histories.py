@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lastword import InvalidRecords, LogDir
+from lastword import InvalidRecords, LogDir, copy_topic
 from tests.clocks import at
 from tests.pictures import DAY_MS, HOUR_MS, T0, by_arrow, latest, log
 
@@ -36,7 +36,8 @@ def _events(drawn: str) -> list[Event]:
     return [(key, int(number), None if value == "∅" else value) for key, (number, _, value) in found]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8))
 def test_any_order_and_any_batching_end_in_the_same_table(seed: int, tmp_path: Path) -> None:
     """Any order and any batching end in the same table."""
     chance = random.Random(seed)
@@ -139,3 +140,21 @@ def test_a_topic_takes_sequences_or_producers(tmp_path: Path) -> None:
     with topic.transaction("t1") as transaction, pytest.raises(InvalidRecords, match="rows of a transaction come in its order"):
         transaction.append([row])
     assert topic.append([row]).record_count == 1
+
+
+def test_a_copy_knows_what_is_late(tmp_path: Path) -> None:
+    """By its records, and by the deletions that had left the log."""
+    logs = LogDir(tmp_path)
+    topic = logs.create_topic("t", config=_CONFIG)
+    topic.append([{"key": "first", "value": "v"}])
+    _append(topic, _events("k@10=a j@11=b k@20=∅"), T0)
+    topic.roll()
+    at(T0, topic).clean()
+    at(T0 + 2 * DAY_MS, topic).clean()
+    topic.roll()
+    copy_topic(logs, "t", "u", partitions=3)
+    copy = logs.topic("u")
+    assert latest(copy) == {"first": "v", "j": "b"}
+    assert _append(copy, _events("j@5=late"), T0 + 2 * DAY_MS).late == 1
+    with pytest.raises(InvalidRecords, match="unknown_order"):
+        _append(copy, _events("k@15=late"), T0 + 2 * DAY_MS)

@@ -93,21 +93,27 @@ _SORTED: Final = msgspec.json.Encoder(order="sorted")
 _PLAIN: Final = msgspec.json.Encoder()
 
 
-def read_events(key: Sequence[bytes | None], value: Sequence[bytes | None], envelope: Envelope) -> Events:
-    """Return the events of a batch as rows of a log; keys and values are JSON, as Connect's JsonConverter writes them."""
-    return (_Raw if envelope.kind == "debezium" else _Flat)(envelope).read(key, value)
+def read_events(
+    key: Sequence[bytes | None], value: Sequence[bytes | None], envelope: Envelope, schemas: Mapping[int, bytes] | None = None
+) -> Events:
+    """Return the events of a batch as rows of a log; keys and values are JSON, as Connect's JsonConverter writes them.
+
+    `schemas` are Connect's schemas of values that do not carry them, by row number, as JSON.
+    """
+    return (_Raw if envelope.kind == "debezium" else _Flat)(envelope, schemas or {}).read(key, value)
 
 
 class _Reader:
     """What both forms have in common."""
 
-    def __init__(self, envelope: Envelope) -> None:
-        self.envelope, self.events = envelope, Events()
+    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes]) -> None:
+        self.envelope, self.schemas, self.events = envelope, schemas, Events()
         self._keys: dict[bytes, bytes] = {}
         self._unchanged = placeholders_of(envelope)
         #: What a row contains that has one of them.
         signs = {placeholder.strip(b'[]{}"').split(b'"')[0] for placeholder in self._unchanged}
-        self._signs = tuple(signs | {sign.replace(b",", b", ") for sign in signs})
+        signs |= {sign.replace(b",", b", ") for sign in signs}
+        self._has_sign = re.compile(b"|".join(re.escape(sign) for sign in sorted(signs))).search
         self._given = self._converter(envelope.columns()) if envelope.schema else None
         self._learnt: dict[bytes, RowConverter] = {}
 
@@ -155,7 +161,7 @@ class _Reader:
 
     def unresolved(self, row: bytes) -> tuple[str, ...]:
         """Return the columns of a row whose value the source left out."""
-        if not any(sign in row for sign in self._signs):
+        if self._has_sign(row) is None:
             return ()
         return tuple(name for name, text in fields_of(row, "the row").items() if is_one_of(bytes(text), self._unchanged))
 
@@ -191,7 +197,7 @@ class _Raw(_Reader):
         elif event.op in _UPSERTS:
             self._upsert(row, key, event, value)
         elif event.op == "d":
-            before = self.typed(bytes(event.before), bytes(event.schema)) if self.envelope.key else b""
+            before = self.typed(bytes(event.before), self.schemas.get(row) or bytes(event.schema)) if self.envelope.key else b""
             self.events.add(row, self.key_of(key, before), None, self.sequence_of(event, value))
         elif event.op == "t":
             self.truncate(row, self.sequence_of(event, value))
@@ -206,7 +212,7 @@ class _Raw(_Reader):
         if after == NULL:
             message = f"op {event.op!r} without a row in `after`"
             raise NoEvent(message)
-        schema, before = bytes(event.schema), bytes(event.before)
+        schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
         after = self.typed(after, schema)
         sequence, new_key = self.sequence_of(event, value), self.key_of(key, after)
         if self.envelope.key and before != NULL:
@@ -266,7 +272,7 @@ class _Flat(_Reader):
             self.truncate(row, self._sequence_of(text, metadata))
             return
         columns = {name: text for name, text in fields.items() if not (prefix and name.startswith(prefix))}
-        bare = self.typed(_PLAIN.encode(columns) if metadata else text, _schema_of(value))
+        bare = self.typed(_PLAIN.encode(columns) if metadata else text, self.schemas.get(row) or _schema_of(value))
         sequence, own = self._sequence_of(text, metadata), self.key_of(key, bare)
         if str(metadata.get("deleted", "false")).lower() == "true" or metadata.get("op") == "d":
             self.events.add(row, own, None, sequence)

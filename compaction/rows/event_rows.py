@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from lastword.compaction.rows.input_columns import EVENT, HEADERS, REFUSAL, UNCH
 from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_key, fields_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lastword.compaction.rows.envelopes import Envelope, Events
 
 #: Where an event stands in its source, which becomes headers of its rows.
@@ -31,16 +33,43 @@ _PLACE: Final = ("partition", "offset")
 _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 
 
-def event_rows(batch: pa.RecordBatch, envelope: Envelope) -> pa.RecordBatch:
+class Frames(Protocol):
+    """A column of a schema registry's frames."""
+
+    @property
+    def values(self) -> pa.Array:
+        """JSON text, null where the frame is null or cannot be decoded."""
+
+    @property
+    def reasons(self) -> Mapping[int, str]:
+        """Why a frame cannot be decoded, by row number."""
+
+    @property
+    def schemas(self) -> Mapping[int, Any]:
+        """What each decoded frame was written with, by row number: the arguments of `FrameDecoder.connect_schema`."""
+
+
+class FrameDecoder(Protocol):
+    """What decodes keys and values that are framed for a schema registry."""
+
+    def decode_column(self, column: pa.Array) -> Frames:
+        """Return a column of frames as JSON."""
+
+    def connect_schema(self, schema_id: int, message: tuple[int, ...] = ...) -> Mapping[str, Any]:
+        """Return Connect's schema of what was written with a schema."""
+
+
+def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder | None = None) -> pa.RecordBatch:
     """Return the events of a batch as input rows of an append, at least one for each event, in the order of the batch.
 
     `batch` has key and value (JSON; text or binary), and may have headers, timestamp, order columns, and the partition and offset of the
     source. Columns of the result: key, value, source_sequence, what an envelope says beside the row (`EVENT`, `REFUSAL`, `UNCHANGED`), and
     the others as they were; the source's partition and offset are headers (`source.partition`, `source.offset`). An event that becomes no
-    row keeps its own key and value.
+    row keeps its own key and value. With a `decoder` key and value are framed for a schema registry.
     """
-    raw = {name: batch.column(name).cast(pa.binary()).to_pylist() for name in ("key", "value")}
-    events = read_events(raw["key"], raw["value"], envelope)
+    columns_in = {name: batch.column(name).cast(pa.binary()) for name in ("key", "value")}
+    raw = {name: column.to_pylist() for name, column in columns_in.items()}
+    events = read_events(raw["key"], raw["value"], envelope) if decoder is None else _framed_events(columns_in, envelope, decoder)
     others = sorted([*events.refused, *events.others])
     order = np.argsort(np.array([*events.row, *others], dtype=np.int64), kind="stable")
     kinds = [None] * len(events.row) + [events.others.get(row) for row in others]
@@ -56,6 +85,18 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope) -> pa.RecordBatch:
     kept = {name: batch.column(name).take(at) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
     headers = _headers(batch).take(at)
     return pa.record_batch({**{name: column.take(sorted_at) for name, column in columns.items()}, "headers": headers, **kept})
+
+
+def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder) -> Events:
+    """Return the events of framed keys and values; a frame that cannot be decoded is refused with its reason."""
+    keys, values = (decoder.decode_column(columns[name]) for name in ("key", "value"))
+    reasons = {**{row: f"key: {reason}" for row, reason in keys.reasons.items()}, **values.reasons}
+    known = {one: msgspec.json.encode(decoder.connect_schema(*one)) for one in dict.fromkeys(values.schemas.values())}
+    schemas = {row: known[one] for row, one in values.schemas.items()}
+    texts = [b"" if row in reasons else value for row, value in enumerate(values.values.to_pylist())]
+    events = read_events(keys.values.to_pylist(), texts, envelope, schemas)
+    events.refused |= reasons
+    return events
 
 
 def _notes(events: Events, batch: pa.RecordBatch) -> list[str | None]:

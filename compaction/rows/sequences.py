@@ -93,6 +93,8 @@ def _whole(column: pa.Array) -> pa.Array:
 
 def _number(value: float | Decimal) -> str | None:
     """Return the text of one number: 20 digits and, where it is not whole, a point and its decimals; complemented below zero."""
+    if type(value) is int and 0 <= value < _LIMIT:
+        return f"{value:020}"
     if isinstance(value, float) and not math.isfinite(value):
         return None
     with localcontext() as exact:

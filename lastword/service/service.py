@@ -258,6 +258,7 @@ class Service:
             mirror=opened.mirror,
             envelope=opened.envelope,
             events=opened.events,
+            decoder=opened.decoder,
         )
         self._queries[source.topic, source.name] = topic.log, query
         return query

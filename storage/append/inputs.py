@@ -12,6 +12,7 @@ from lastword.storage.append.writing import ArrowRows
 
 if TYPE_CHECKING:
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_rows import FrameDecoder
 
 _TAKEN: Final = "an Arrow table, record batch or stream, a Polars or pandas DataFrame, or a list of dicts"
 
@@ -27,7 +28,7 @@ class ArrowStream(Protocol):
 ArrowInput: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
 
 
-def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None) -> ArrowRows:
+def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> ArrowRows:
     """Return data as the input of an append.
 
     Args:
@@ -35,12 +36,13 @@ def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None) ->
             pandas DataFrame, whose index is left out; or a list of dicts, of which a key that is missing is null.
         topic: The topic's name, for messages.
         envelope: What the rows are the events of, if they are change events.
+        decoder: What decodes their keys and values, if they are framed for a schema registry.
 
     Raises:
         InvalidRecords: It is none of these, or values of one column have different types.
     """
     try:
-        return ArrowRows(_table(data)) if envelope is None else ArrowRows.of_events(_table(data), envelope, topic=topic)
+        return ArrowRows(_table(data)) if envelope is None else ArrowRows.of_events(_table(data), envelope, decoder, topic=topic)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         message = f"topic {topic} cannot take these rows: {error}; each column needs one type"
         raise InvalidRecords(message) from error

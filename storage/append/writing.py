@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.producers import Control
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.compaction.rows.input_columns import Column
     from lastword.compaction.rows.numbering import SlicePart
     from lastword.compaction.rows.unchanged_columns import Move
@@ -319,11 +320,13 @@ class ArrowRows:
         self._table, self.envelope = table, envelope
 
     @staticmethod
-    def of_events(table: pa.Table, envelope: Envelope, *, topic: str) -> ArrowRows:
+    def of_events(table: pa.Table, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> ArrowRows:
         """Take a table of events in an envelope; raises `InvalidRecords` for one without the columns key and value."""
         check_event_columns(columns_of(table.schema), topic=topic)
-        batches = [event_rows(decoded(batch), envelope) for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)]
-        return ArrowRows(pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope)), envelope)
+        batches = [event_rows(decoded(batch), envelope, decoder) for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)]
+        return ArrowRows(
+            pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope, decoder)), envelope
+        )
 
     @property
     def columns(self) -> Mapping[str, Column]:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.storage.append.append import AppendStats
     from lastword.storage.append.plan import AppendPlan
     from lastword.storage.files.data_files import DataFile
@@ -117,9 +118,11 @@ class DataFrameRows:
         self._written: Written | None = None
 
     @staticmethod
-    def of_events(rows: DataFrame, stats: AppendStats, envelope: Envelope, topic: str) -> DataFrameRows:
+    def of_events(
+        rows: DataFrame, stats: AppendStats, envelope: Envelope, topic: str, decoder: FrameDecoder | None = None
+    ) -> DataFrameRows:
         """Take a DataFrame of events in an envelope, which Spark's tasks read; raises `InvalidRecords` for one without key and value."""
-        return DataFrameRows(event_frame(rows, envelope, topic=topic), stats, envelope)
+        return DataFrameRows(event_frame(rows, envelope, decoder, topic=topic), stats, envelope)
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -197,7 +200,7 @@ class DataFrameRows:
         )
 
 
-def event_frame(rows: DataFrame, envelope: Envelope, *, topic: str) -> DataFrame:
+def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> DataFrame:
     """Return a DataFrame of events, streaming or not, as the input rows of an append (`event_rows`), each task's in their order."""
     check_event_columns(dataframe_columns(rows.schema), topic=topic)
     kept = [field for field in rows.schema.fields if field.name not in {"key", "value", "headers", "partition", "offset", *IGNORED_COLUMNS}]
@@ -206,7 +209,7 @@ def event_frame(rows: DataFrame, envelope: Envelope, *, topic: str) -> DataFrame
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield event_rows(batch, envelope).select(list(made))
+            yield event_rows(batch, envelope, decoder).select(list(made))
 
     return rows.drop(*IGNORED_COLUMNS).mapInArrow(read, ", ".join(f"`{name}` {data_type}" for name, data_type in made.items()))
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.producers import ProducerStamp
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.storage.append.append import AppendResult, EventSource
     from lastword.storage.log.topic_log import TopicLog
 
@@ -95,10 +96,12 @@ def start_append_query(
     grouping: Grouping | None = None,
     envelope: Envelope | None = None,
     source: EventSource | None = None,
+    decoder: FrameDecoder | None = None,
 ) -> StreamingQuery:
     """Start the query; see `lastword.spark_topic.SparkTopic.append_stream`.
 
-    With an `envelope` the rows are change events. Those of a `source` have its partition and offset as order columns.
+    With an `envelope` the rows are change events. Those of a `source` have its partition and offset as order columns; with a `decoder` keys
+    and values are framed for a schema registry.
     """
     has_offsets = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping, envelope=envelope)
     if has_offsets and mirror is None:
@@ -118,6 +121,7 @@ def start_append_query(
             lock=lock,
             envelope=envelope,
             source=source,
+            decoder=decoder,
         )
         appender.claim_mirror()
         writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
@@ -249,6 +253,7 @@ class Appender:
         lock: BaseFileLock | None = None,
         envelope: Envelope | None = None,
         source: EventSource | None = None,
+        decoder: FrameDecoder | None = None,
     ) -> None:
         """Belong to the query `name` of a topic, whose checkpoint `lock` holds; `bind` gives it the id that Spark drew."""
         self._log = log
@@ -264,7 +269,7 @@ class Appender:
         self._stamp: ProducerStamp | None = None
         self._finishing = False
         self._lock = lock
-        self._envelope, self._source = envelope, source
+        self._envelope, self._source, self._decoder = envelope, source, decoder
 
     @property
     def finishing(self) -> bool:
@@ -328,7 +333,7 @@ class Appender:
         if self._envelope is None:
             rows = DataFrameRows(batch, self._stats)
         else:
-            rows = DataFrameRows.of_events(batch, self._stats, self._envelope, self._log.name)
+            rows = DataFrameRows.of_events(batch, self._stats, self._envelope, self._log.name, self._decoder)
         if self._stamp is None:
             return append_rows(self._log, rows, now_ms=self._clock_ms(), stats=self._stats, micro_batch=micro_batch)
         return transactions.append(self._log, rows, self._stamp, now_ms=self._clock_ms(), stats=self._stats, micro_batch=micro_batch)

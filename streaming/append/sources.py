@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -29,6 +29,8 @@ from lastword.compaction.rows.envelopes import PLACEHOLDER, Envelope, TimePrecis
 from lastword.compaction.rows.event_rows import line_events
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, SOURCE_OFFSET, SOURCE_PARTITION
 from lastword.storage.append.append import EventSource
+from lastword.storage.append.schema_registry.client import RegistryConfig
+from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.kafka_topics import KafkaTopics
@@ -115,6 +117,12 @@ class KafkaSource(_Events):
     bootstrap_servers: Annotated[str, Field(description="host:port[,host:port]")]
     subscribe: Annotated[str, Field(description="The Kafka topic")] = ""
     topics_pattern: Annotated[str, Field(description="A regular expression of Kafka topics, each of which fills a topic of its own")] = ""
+    schema_registry_url: Annotated[
+        str,
+        Field(description="With an envelope: keys and values are Avro, JSON Schema or Protobuf, framed for this registry; URLs by commas"),
+    ] = ""
+    schema_registry_basic_auth_user_info: Annotated[SecretStr, Field(description="user:password for the registry")] = SecretStr("")
+    schema_registry_ssl_ca_location: Annotated[str, Field(description="A PEM file with certificates to trust, on each executor")] = ""
     partitions: Annotated[int, Field(description="Partitions of the topics that `topics.pattern` makes; 0: as many as in Kafka", ge=0)] = 0
     key: Annotated[list[str], Field(description="With an envelope: columns of the row that are the key; empty: the event's own key")] = []
     schema_ddl: Annotated[
@@ -135,6 +143,9 @@ class KafkaSource(_Events):
             raise ValueError(message)
         if bool(self.subscribe) != bool(self.topic):
             message = "topic goes with subscribe; with topics.pattern each topic has the name of its Kafka topic"
+            raise ValueError(message)
+        if self.schema_registry_url and not self.envelope:
+            message = "schema.registry.url goes with an envelope: without one keys and values are kept as they are"
             raise ValueError(message)
         try:
             re.compile(self.topics_pattern)
@@ -163,6 +174,7 @@ class OpenSource:
     mirror: Mirror | None = None
     envelope: Envelope | None = None
     events: EventSource | None = None
+    decoder: RegistryDecoder | None = None
 
 
 def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSource, log: TopicLog, *, now_ms: int) -> OpenSource:
@@ -176,7 +188,7 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
                 return OpenSource(rows=_event_files(spark, source), envelope=_envelope(source))
             return OpenSource(rows=_files(spark, source, log, now_ms))
         case KafkaSource():
-            return _kafka(spark, source)
+            return _kafka(spark, source, log)
         case RateSource():
             return OpenSource(rows=_rate(spark, source))
 
@@ -333,7 +345,21 @@ def _value(source: FileSource, columns: list[str]) -> Column:
     return F.when(~F.coalesce(F.expr(source.tombstone), F.lit(False)), value) if source.tombstone else value
 
 
-def _kafka(spark: SparkSession, source: KafkaSource) -> OpenSource:
+def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
+    """Return the decoder of a source's frames; what it learns stays in the topic's folder. Raises `InvalidConfiguration`."""
+    if not source.schema_registry_url:
+        return None
+    user, _, password = source.schema_registry_basic_auth_user_info.get_secret_value().partition(":")
+    config = RegistryConfig(
+        urls=tuple(url.strip() for url in source.schema_registry_url.split(",")),
+        user=user or None,
+        password=password if user else None,
+        ca_file=source.schema_registry_ssl_ca_location or None,
+    )
+    return RegistryDecoder(config, log.paths.root, log.storage_options)
+
+
+def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog) -> OpenSource:
     topics = _kafka_topics(spark, source)
     described = topics.describe(source.subscribe)
     reader = (
@@ -352,11 +378,8 @@ def _kafka(spark: SparkSession, source: KafkaSource) -> OpenSource:
     if source.envelope:
         places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
         events = EventSource(described.topic_id or source.subscribe, described.partitions)
-        return OpenSource(
-            rows=rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places),
-            envelope=_envelope(source),
-            events=events,
-        )
+        rows = rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places)
+        return OpenSource(rows=rows, envelope=_envelope(source), events=events, decoder=_registry(source, log))
     if not source.mirror:
         order = [F.col("partition").alias(f"{ORDER_PREFIX}1_partition"), F.col("offset").alias(f"{ORDER_PREFIX}2_offset")]
         return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *order))

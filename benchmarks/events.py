@@ -1,0 +1,122 @@
+"""Change events against plain rows: what an envelope costs, a source sequence, and events that come late.
+
+(a) An append of events costs at most 1.5 times one of the same keys and values, from Arrow and by Spark. (b) In order, rows with a sequence
+cost at most 1.1 times those without. (c) With 1 % late events over 4 M keys an append costs at most twice one in order.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.measure import headline, in_turns, report
+from lastword import Envelope, LogDir, spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CONFIG: Final = {"cleanup.policy": "compact"}
+_ROWS: Final = 200_000
+_KEYS: Final = 4_000_000
+_PARTITIONS: Final = 4
+_SOURCE: Final = (
+    '"source":{"version":"3.6.1.Final","connector":"postgresql","name":"shop","ts_ms":1700000000000,"snapshot":"false","db":"shop",'
+    '"sequence":"[\\"27580800\\",\\"27582256\\"]","ts_us":1700000000000000,"ts_ns":1700000000000000000,"schema":"public",'
+    '"table":"orders","txId":847,"lsn":%d,"xmin":null},"transaction":null,"op":"u","ts_ms":1700000000000,"ts_us":1700000000000000'
+)
+
+
+def run() -> None:
+    """Measure all three."""
+    with tempfile.TemporaryDirectory() as folder:
+        _envelopes(folder)
+        _sequences(folder)
+        _late(folder)
+
+
+def _keys_and_values(count: int) -> tuple[list[str], list[str]]:
+    keys = [json.dumps({"id": number}, separators=(",", ":")) for number in range(count)]
+    values = [
+        json.dumps(
+            {"id": number, "sku": f"sku-{number % 97}", "qty": number % 9, "status": "shipped", "note": "x" * 60}, separators=(",", ":")
+        )
+        for number in range(count)
+    ]
+    return keys, values
+
+
+def _envelopes(folder: str) -> None:
+    keys, values = _keys_and_values(_ROWS)
+    plain = pa.table({"key": keys, "value": values})
+    texts = [f'{{"before":null,"after":{value},{_SOURCE % (1000 + number)}}}' for number, value in enumerate(values)]
+    events = pa.table({"key": keys, "value": texts})
+    logs, spark = LogDir(f"{folder}/arrow"), spark_session()
+    topics = {name: logs.create_topic(name, partitions=_PARTITIONS, config=_CONFIG) for name in ("plain", "events")}
+    by_spark = LogDir(spark, f"{folder}/spark")
+    spark_topics = {name: by_spark.create_topic(name, partitions=_PARTITIONS, config=_CONFIG) for name in ("plain", "events")}
+    frames = {name: spark.createDataFrame(table).repartition(2).persist() for name, table in (("plain", plain), ("events", events))}
+    for frame in frames.values():
+        frame.count()
+    things: dict[str, dict[str, Callable[[], object]]] = {
+        "from Arrow": {
+            "plain": lambda: topics["plain"].append(plain),
+            "events": lambda: topics["events"].append(events, envelope=Envelope()),
+        },
+        "by Spark": {
+            "plain": lambda: spark_topics["plain"].append(frames["plain"]),
+            "events": lambda: spark_topics["events"].append(frames["events"], envelope=Envelope()),
+        },
+    }
+    lines = []
+    for way, pair in things.items():
+        timings = in_turns(pair, warm_up=2, rounds=7)
+        named = f"append {_ROWS:,} events {way}"
+        headline(named, "the same keys and values", timings["plain"].seconds, timings["events"].seconds, goal=1 / 1.5)
+        one, other = timings["plain"].median, timings["events"].median
+        lines.append([way, f"{one:.3f}", f"{other:.3f}", f"{other / one:.2f}×", "≤ 1.5"])
+    report(f"(a) {_ROWS:,} events in an envelope of Debezium", lines, ["", "plain s", "envelope s", "ratio", "bound"])
+
+
+def _sequences(folder: str) -> None:
+    keys, values = _keys_and_values(_ROWS)
+    plain, logs, begin = pa.table({"key": keys, "value": values}), LogDir(f"{folder}/sequences"), [0]
+    topics = {name: logs.create_topic(name, partitions=_PARTITIONS, config=_CONFIG) for name in ("without", "with")}
+
+    def with_sequence() -> None:
+        begin[0] += _ROWS
+        topics["with"].append(plain.append_column("source_sequence", pa.array(np.arange(_ROWS) + begin[0])))
+
+    timings = in_turns({"without": lambda: topics["without"].append(plain), "with": with_sequence}, warm_up=3, rounds=15)
+    one, other = timings["without"].median, timings["with"].median
+    headline(
+        f"append {_ROWS:,} rows in order", "rows without a sequence", timings["without"].seconds, timings["with"].seconds, goal=1 / 1.1
+    )
+    line = [f"{one:.3f}", f"{other:.3f}", f"{other / one:.2f}×", "≤ 1.1"]
+    report("(b) rows in order, with a source sequence", [line], ["without s", "with s", "ratio", "bound"])
+
+
+def _late(folder: str) -> None:
+    logs, chance = LogDir(f"{folder}/late"), np.random.default_rng(1)
+    topic, begin = logs.create_topic("t", partitions=_PARTITIONS, config=_CONFIG), [_KEYS]
+    for start in range(0, _KEYS, _ROWS):
+        numbers = np.arange(start, start + _ROWS)
+        topic.append(pa.table({"key": pa.array(numbers).cast(pa.string()), "value": [b"x" * 100] * _ROWS, "source_sequence": numbers}))
+
+    def append(*, late: bool) -> None:
+        begin[0] += _ROWS
+        sequences = np.arange(_ROWS) + begin[0]
+        if late:
+            at = chance.choice(_ROWS, _ROWS // 100, replace=False)
+            sequences[at] = chance.integers(0, _KEYS, len(at))
+        keys = pa.array(chance.integers(0, _KEYS, _ROWS)).cast(pa.string())
+        topic.append(pa.table({"key": keys, "value": [b"y" * 100] * _ROWS, "source_sequence": sequences}))
+
+    timings = in_turns({"in order": lambda: append(late=False), "late": lambda: append(late=True)}, warm_up=1, rounds=7)
+    one, other = timings["in order"].median, timings["late"].median
+    headline("append with 1 % late events", "all in order", timings["in order"].seconds, timings["late"].seconds, goal=1 / 2)
+    line = [f"{_KEYS:,}", f"{one:.3f}", f"{other:.3f}", f"{other / one:.2f}×", "≤ 2"]
+    report(f"(c) {_ROWS:,} rows, 1 % of them from anywhere before", [line], ["keys", "in order s", "late s", "ratio", "bound"])
