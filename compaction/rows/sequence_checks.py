@@ -115,8 +115,14 @@ class SequenceChecks:
 
     def _is_late_in_append(self, events: pl.DataFrame, texts: pa.Array) -> NDArray[np.bool_]:
         """Tell which rows come after one of their key with a higher sequence, in this batch or in those before it."""
-        ranked = events.with_columns(pl.Series("rank", ranks(texts)))
-        late: NDArray[np.bool_] = ranked.select(pl.col("rank") < pl.col("rank").cum_max().over("key")).to_series().to_numpy().copy()
+        ranked = ranks(texts)
+        behind_any = ranked < np.maximum.accumulate(ranked)  # nothing else can come after one of its key with a higher sequence
+        late = np.zeros(len(events), dtype=np.bool_)
+        if behind_any.any():
+            keys = events.filter(pl.Series(behind_any)).select("key").unique()
+            some = events.with_columns(pl.Series("rank", ranked)).join(keys, on="key", how="semi").sort("row")
+            found = some.filter(pl.col("rank") < pl.col("rank").cum_max().over("key"))
+            late[found["row"].to_numpy()] = True
         behind = events.filter(pl.col("sequence") < self._highest)
         if len(behind):
             before = self._taken_of(behind["key"])

@@ -61,6 +61,8 @@ def sequence_texts(column: pa.Array) -> pa.Array:
 
 def sequence_text(values: Sequence[Any]) -> str:
     """Return the text of one sequence of several parts, of Python's int, Decimal or str; `ValueError` for what has none."""
+    if all(type(value) is int and 0 <= value < _LIMIT for value in values):
+        return _SEPARATOR.join([f"{value:020}" for value in values])
     parts = [value if isinstance(value, str) else _number(value) for value in values]
     if any(part is None for part in parts):
         raise ValueError(values)

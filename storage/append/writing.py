@@ -67,6 +67,8 @@ U = TypeVar("U")
 _BATCH_ROWS: Final = 2**16
 #: Or about so many bytes: a column of a batch has to stay below 2 GiB.
 _BATCH_BYTES: Final = 2**28
+#: So many rows with source sequences are compared with the log at a time, or `_BATCH_BYTES`.
+_JOINED_ROWS: Final = 2**20
 #: From so many bytes on, a table of many chunks is not copied into one.
 _MAX_COMBINED_BYTES: Final = 2**30
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
@@ -338,6 +340,7 @@ class ArrowRows:
         refusals = Refusals(plan)
         appends: dict[int, PartitionAppend] = {}
         parts: dict[int, list[SliceRows]] = {}
+        held: dict[int, list[pa.RecordBatch]] = {}
         for validated, divided in _in_threads(lambda batch: _divided(batch, plan), self._batches(plan)):
             refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
@@ -348,7 +351,13 @@ class ArrowRows:
             for partition, mine in divided:
                 if partition not in appends:
                     appends[partition] = PartitionAppend(plan, partition, refusals)
-                parts.setdefault(partition, []).extend(appends[partition].take(mine))
+                if plan.rules.shape.has_sequences:
+                    held.setdefault(partition, []).append(mine)
+                else:
+                    parts.setdefault(partition, []).extend(appends[partition].take(mine))
+        for partition, batches in held.items():
+            for rows in joined(batches):
+                parts.setdefault(partition, []).extend(appends[partition].take(rows))
         refusals.check()
         return refusals.written(_write_all(plan, parts))
 
@@ -371,6 +380,19 @@ class ArrowRows:
         rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * len(table) // max(1, table.nbytes)))
         batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
         return batches
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches in few large ones: each batch with a late row looks into the log by itself."""
+    held, held_rows, held_bytes = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        if held and (held_rows + len(batch) > _JOINED_ROWS or held_bytes + batch.nbytes > _BATCH_BYTES):
+            yield pa.concat_batches(held)
+            held, held_rows, held_bytes = [], 0, 0
+        held.append(batch)
+        held_rows, held_bytes = held_rows + len(batch), held_bytes + batch.nbytes
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _no_events(schema: pa.Schema) -> pa.RecordBatch:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,7 +40,7 @@ from lastword.compaction.rows.input_columns import (
 )
 from lastword.compaction.rows.validation import validate
 from lastword.storage.append.plan import Written
-from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles
+from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, joined
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
 
@@ -269,8 +270,13 @@ def _write(plan: AppendPlan) -> Task:
             bounds = [0, *(np.flatnonzero(np.diff(at)) + 1).tolist(), len(at)]
             yield from ((int(at[start]), batch.slice(start, end - start)) for start, end in pairwise(bounds) if end > start)
 
+    def large(rows: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for partition, mine in groupby(rows, key=itemgetter(0)):
+            yield from ((partition, batch) for batch in joined(batch for _, batch in mine))
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _done(lambda: _written_in_order(plan, rows_by_partition(batches)))
+        rows = rows_by_partition(batches)
+        yield _done(lambda: _written_in_order(plan, large(rows) if plan.rules.shape.has_sequences else rows))
 
     return run
 
