@@ -19,6 +19,7 @@ the flat form has no position of its own; it gets that of the event before it in
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -103,8 +104,15 @@ def read_events(
     return (_Raw if envelope.kind == "debezium" else _Flat)(envelope, schemas or {}).read(key, value)
 
 
-class _Reader:
+class _Reader(ABC):
     """What both forms have in common."""
+
+    #: The field of an event's schema that is the row's; the empty text for all of it.
+    part = ""
+
+    @abstractmethod
+    def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
+        """Add what an event is to `events`; raise `NoEvent` for one that cannot be read."""
 
     def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes]) -> None:
         self.envelope, self.schemas, self.events = envelope, schemas, Events()
@@ -124,9 +132,6 @@ class _Reader:
             except NoEvent as error:
                 self.events.refused[row] = str(error)
         return self.events
-
-    def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
-        raise NotImplementedError
 
     def truncate(self, row: int, sequence: str) -> None:
         """Take a TRUNCATE, as the envelope's policy says."""
@@ -149,7 +154,7 @@ class _Reader:
                 return row
             converter = self._learnt.get(schema)
             if converter is None:
-                converter = self._learnt[schema] = self._converter(_columns(schema))
+                converter = self._learnt[schema] = self._converter(_columns(schema, self.part))
         try:
             return converter.convert(row)
         except Misfit as error:
@@ -187,6 +192,8 @@ class _Reader:
 
 class _Raw(_Reader):
     """Events as the connector sends them."""
+
+    part = "after"
 
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
         event = None if value is None else _event(value)
@@ -288,11 +295,13 @@ class _Flat(_Reader):
         return "" if position is None else sequence_text((*position, 0 if metadata.get("op") == "r" else 1))
 
 
-def _columns(schema: bytes) -> tuple[Column, ...]:
-    """Return the columns that Connect's schema of an event names."""
+def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
+    """Return the columns that Connect's schema of an event, or one of its fields, names."""
     try:
-        return columns_of_connect_schema(_ANY.decode(schema))
-    except (ValueError, msgspec.DecodeError) as error:
+        found = _ANY.decode(schema)
+        fields = found.get("fields", ()) if isinstance(found, dict) else ()
+        return columns_of_connect_schema(next((one for one in fields if one.get("field") == part), found))
+    except (ValueError, AttributeError, msgspec.DecodeError) as error:
         message = f"the event's schema cannot be read: {error}"
         raise NoEvent(message) from None
 
@@ -339,8 +348,8 @@ def _given_sequence(text: bytes, paths: Sequence[str]) -> str:
 
 def _position(source: _Source) -> tuple[Any, ...] | None:
     """Return where an event stands in its source, by what its connector says; None where that is not known."""
-    find = _POSITIONS.get(source.connector) or _guessed(source)
     try:
+        find = _POSITIONS.get(source.connector) or _guessed(source)
         return None if find is None else find(source)
     except (TypeError, ValueError):
         return None

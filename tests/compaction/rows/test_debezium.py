@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
+from lastword.compaction.errors import InvalidConfiguration, InvalidRecords
 from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.envelopes import Envelope, Events
-from lastword.compaction.rows.event_rows import event_rows
+from lastword.compaction.rows.event_rows import event_rows, line_events
+from lastword.compaction.rows.input_columns import check_event_columns, columns_of
 from lastword.compaction.rows.json_rows import canonical_key
 
 _FLAT = Envelope(kind="debezium-flat")
+_OP = {"type": "string", "field": "op"}
 
 
 def _read(*events: tuple[Any, Any], envelope: Envelope | None = None) -> Events:
@@ -281,3 +284,200 @@ def test_events_of_a_batch_are_rows_with_their_place_in_the_source() -> None:
         ("source.partition", b"1"),
         ("source.offset", b"6"),
     ]
+
+
+def test_values_are_what_the_schema_of_their_event_says() -> None:
+    """Connect's schema, read once; the row before is typed alike when the key is taken from it."""
+    fields = [
+        {"type": "int32", "field": "id"},
+        {
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2"},
+            "field": "price",
+            "optional": True,
+        },
+    ]
+    schema = {"type": "struct", "fields": [*({"type": "struct", "fields": fields, "field": one} for one in ("before", "after")), _OP]}
+    rows = [{"id": 1, "price": "NA=="}, {"id": 2, "price": None}]
+    values = [{"schema": schema, "payload": {"before": rows[0], "after": row, "op": "u", "source": _source(1)}} for row in rows]
+    deletion = {"schema": schema, "payload": {"before": rows[0], "after": None, "op": "d", "source": _source(2)}}
+    events = _read(*((None, value) for value in (*values, deletion)), envelope=Envelope(key=("id", "price")))
+    assert _drawn(events) == [
+        '{"id":1,"price":"0.52"} = {"id":1,"price":"0.52"}',
+        '{"id":1,"price":"0.52"} = ∅',
+        '{"id":2,"price":null} = {"id":2,"price":null}',
+        '{"id":1,"price":"0.52"} = ∅',
+    ]
+
+
+def test_values_are_what_a_given_schema_says_and_what_does_not_fit_is_refused() -> None:
+    """By name, or null if that is wished; a schema that cannot be read refuses its events."""
+    event = ({"id": 1}, {"after": {"id": 1, "price": "oops!"}, "op": "c", "source": _source(1)})
+    given = "id int, price decimal(10,2)"
+    assert _read(event, envelope=Envelope(schema=given)).refused[0].startswith('column price = "oops!": allowed is decimal(10,2)')
+    assert _read(event, envelope=Envelope(schema=given, misfit="null")).value == [b'{"id":1,"price":null}']
+    wrong = {"schema": {"type": "nonsense"}, "payload": {"after": {"id": 1}, "op": "c"}}
+    assert "schema" in _read(({"id": 1}, wrong)).refused[0]
+    assert _read(({"id": 1}, {"schema": None, "payload": {"after": {"id": 1}, "op": "c"}})).value == [b'{"id": 1}']
+
+
+def test_a_flat_event_with_a_schema() -> None:
+    """The types of its columns; a row whose columns are called schema and payload, and others, is a row."""
+    schema = {"type": "struct", "fields": [{"type": "int32", "name": "io.debezium.time.Date", "field": "day"}]}
+    events = _read(
+        (None, {"schema": schema, "payload": {"day": 20513}}),
+        (b"null", {"schema": 1, "payload": 2, "more": 3}),
+        envelope=_FLAT,
+    )
+    assert (events.value, events.key) == ([b'{"day":"2026-03-01"}', b'{"schema": 1, "payload": 2, "more": 3}'], [None, None])
+
+
+def test_flat_events_that_are_no_rows() -> None:
+    """Heartbeats and TRUNCATE; a tombstone has no columns to take a key from."""
+    events = _read((None, {"ts_ms": 4}), (None, {"__op": "t", "__source_lsn": 3}), ({"id": 1}, {"id": 1, "__op": "d"}), envelope=_FLAT)
+    assert events.others == {0: "heartbeat", 1: "truncate"}
+    assert _drawn(events) == ['{"id":1} = ∅']
+    refused = _read(({"id": 1}, None), (None, b"[]"), envelope=Envelope(kind="debezium-flat", key=("id",))).refused
+    assert "a tombstone has no row" in refused[0]
+    assert "the value is no JSON object" in refused[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "known"),
+    [
+        ({"lsn": 5}, True),
+        ({"file": "bin.000001", "pos": 4}, True),
+        ({"event_serial_no": 1}, True),
+        ({"scn": "7"}, True),
+        ({"ord": 2, "ts_ms": 1}, True),
+        ({"connector": "mysql", "file": "no number", "pos": 4}, False),
+        ({"connector": ["postgresql"], "lsn": 4}, False),
+        ({"connector": "postgresql", "lsn": "x"}, False),
+    ],
+)
+def test_a_source_that_does_not_name_its_connector(source: dict[str, Any], *, known: bool) -> None:
+    """Its fields tell it; what cannot be read is the order of arrival."""
+    (sequence,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence
+    assert bool(sequence) is known
+
+
+def test_a_sequence_that_has_no_order_is_refused() -> None:
+    """A number that is too long."""
+    event = ({"id": 1}, {"after": {"id": 1, "v": 10**20, "w": {"a": 1}}, "op": "u"})
+    assert "allowed are numbers of up to 20 digits" in _read(event, envelope=Envelope(sequence=("after.v",))).refused[0]
+    assert _read(event, envelope=Envelope(sequence=("after.w",))).sequence == ["{'a': 1}"]
+
+
+def test_keys_that_are_no_json() -> None:
+    """A text is its JSON string; bytes are refused, and null, in whichever form, is no key."""
+    events = _read((b"plain text", {"after": {}, "op": "c"}), (b"\xff\xfe", {"after": {}, "op": "c"}), (b"null", {"after": {}, "op": "c"}))
+    assert events.key == [b'"plain text"', None]
+    assert "neither JSON nor UTF-8" in events.refused[1]
+    assert canonical_key(b'{"b":[1.0,{"c":2.0}],"a":1e300}') == b'{"a":1e300,"b":[1,{"c":2}]}'
+
+
+def test_the_settings_of_an_envelope_are_checked() -> None:
+    """All at once; a schema that cannot be read says where."""
+    with pytest.raises(InvalidConfiguration) as error:
+        Envelope(truncate="never", kind="maxwell")  # type: ignore[arg-type]
+    assert [one.key for one in error.value.violations] == ["kind", "truncate"]
+    with pytest.raises(InvalidConfiguration, match="schema"):
+        Envelope(schema="id nonsense(")
+
+
+def test_a_changed_key_is_noted_with_its_old_and_new_one() -> None:
+    """From Debezium's headers; a batch without them has no notes."""
+    text = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = [[("__debezium.newkey", b'{"id":2}')], [("__debezium.oldkey", b'{"id":1.0}')], None, [("h", None)]]
+    values = [
+        {"before": {"id": 1}, "op": "d", "source": _source(4)},
+        {"after": {"id": 2, "body": _TOAST}, "op": "c", "source": _source(4)},
+        {"after": {"id": 3, "body": _TOAST}, "op": "u", "source": _source(5)},
+        {"after": {"id": 4}, "op": "u", "source": _source(6)},
+    ]
+    batch = pa.record_batch(
+        {
+            "key": pa.array(['{"id":1}', '{"id":2}', '{"id":3}', '{"id":4}']),
+            "value": pa.array([json.dumps(value) for value in values]),
+            "headers": pa.array([one and [{"key": key, "value": value} for key, value in one] for one in headers], text),
+        }
+    )
+    notes = event_rows(batch, Envelope()).column("__unchanged").to_pylist()
+    assert [note and json.loads(note) for note in notes] == [
+        {"columns": [], "old_key": None, "new_key": '{"id":2}'},
+        {"columns": ["body"], "old_key": '{"id":1}', "new_key": None},
+        {"columns": ["body"], "old_key": None, "new_key": None},
+        None,
+    ]
+    others = batch.slice(3, 1).set_column(2, "headers", pa.array([[{"key": "h", "value": b"x"}]], text))
+    assert event_rows(others, Envelope()).column("__unchanged").to_pylist() == [None]
+
+
+class _Frames(NamedTuple):
+    values: pa.Array
+    reasons: dict[int, str]
+    schemas: dict[int, tuple[int]]
+
+
+class _Decoder:
+    """Frames are a digit, the schema, and JSON behind it."""
+
+    def decode_column(self, column: pa.Array) -> _Frames:
+        texts = column.to_pylist()
+        good = [text if text is None or text[:1].isdigit() else None for text in texts]
+        return _Frames(
+            pa.array([text and text[1:] for text in good], pa.binary()),
+            {row: "no frame" for row, text in enumerate(texts) if text is not None and good[row] is None},
+            {row: (int(text[:1]),) for row, text in enumerate(good) if text is not None},
+        )
+
+    def connect_schema(self, schema_id: int, message: tuple[int, ...] = ()) -> dict[str, Any]:  # noqa: ARG002
+        fields = [{"type": "int32", "name": "io.debezium.time.Date", "field": "day"}] if schema_id == 1 else []
+        return {"type": "struct", "fields": [*({"type": "struct", "fields": fields, "field": one} for one in ("before", "after")), _OP]}
+
+
+def test_framed_events_have_the_types_of_their_schemas() -> None:
+    """And a frame that cannot be decoded is refused with the reason, key or value."""
+    event = json.dumps({"after": {"day": 0}, "op": "c"}).encode()
+    keys, values = [b'2{"id":1}', b"x", b'2{"id":3}'], [b"1" + event, b"1" + event, b"x"]
+    rows = event_rows(pa.record_batch({"key": pa.array(keys), "value": pa.array(values)}), Envelope(), _Decoder()).to_pylist()
+    assert [row["__refusal"] for row in rows] == [None, "key: no frame", "no frame"]
+    assert (rows[0]["key"], rows[0]["value"]) == (b'{"id":1}', b'{"day":"1970-01-01"}')
+    assert (rows[2]["key"], rows[2]["value"]) == (b'2{"id":3}', b"x")
+
+
+def test_lines_are_records_of_kafka_or_events_alone() -> None:
+    """Keys and values as text or as JSON; headers as pairs; other columns stay."""
+    lines = [
+        b'{"key":"{\\"id\\":1}","value":{"op":"c"},"headers":[["h",1],["n",null]]}',
+        b'{"key":null,"value":null,"headers":{}}',
+        b'{"op":"c","value":1}',
+        b"",
+        b"{cut",
+    ]
+    rows = line_events(pa.record_batch({"value": pa.array(lines), "at": pa.array(range(5))})).to_pylist()
+    assert [(row["key"], row["value"]) for row in rows] == [
+        (b'{"id":1}', b'{"op":"c"}'),
+        (None, None),
+        (None, lines[2]),
+        (None, b""),
+        (None, lines[4]),
+    ]
+    assert rows[0]["headers"] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
+    assert [row["at"] for row in rows] == [0, 1, 2, 3, 4]
+
+
+def test_events_without_headers_of_their_own_have_their_place() -> None:
+    """All at once."""
+    columns = {"key": pa.array(["1", "2"]), "value": pa.array([None, None], pa.string())}
+    batch = pa.record_batch({**columns, "partition": pa.array([3, 4]), "offset": pa.array([5, 6])})
+    found = [[bytes(header["value"]) for header in row["headers"]] for row in event_rows(batch, Envelope()).to_pylist()]
+    assert found == [[b"3", b"5"], [b"4", b"6"]]
+
+
+def test_events_need_a_key_and_a_value() -> None:
+    """As text or binary."""
+    check_event_columns(columns_of(pa.schema([("key", pa.string()), ("value", pa.null())])), topic="t")
+    with pytest.raises(InvalidRecords, match="column key is missing, or neither text nor binary"):
+        check_event_columns(columns_of(pa.schema([("key", pa.int64()), ("value", pa.string())])), topic="t")

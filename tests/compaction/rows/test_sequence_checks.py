@@ -99,6 +99,32 @@ def test_what_came_before_a_truncate_is_late_whoever_it_is() -> None:
     assert _verdicts(_Log("k@20"), "x@8 k@25 x@30 x@31", truncated=30) == ["late late ok ok"]
 
 
+def _arrived(log: _Log, *batches: str) -> list[str]:
+    checks, drawn = SequenceChecks(SequenceBounds(highest=log.highest), log), []
+    for batch in batches:
+        events = [word.partition("@") for word in batch.split()]
+        sequences = [f"{int(sequence):04}" if sequence else "" for _, _, sequence in events]
+        keys = pa.array([key.encode() for key, _, _ in events], pa.binary())
+        rows = checks.in_arrival_order(pa.record_batch({"key": keys, "source_sequence": pa.array(sequences, pa.string())}))
+        checks.check(rows)
+        drawn.append(" ".join(f"{int(text)}" if text else "-" for text in rows.column("source_sequence").to_pylist()))
+    return drawn
+
+
+def test_an_event_without_a_position_comes_behind_the_records_of_its_key() -> None:
+    """In the log and in the append; where nobody has a position, nothing is looked up."""
+    log = _Log("k@20 j@35")
+    assert _arrived(log, "k@ k@30 k@ x@ j@", "k@ x@") == ["20 30 30 - 35", "30 -"]
+    nobody = _Log("")
+    assert _arrived(nobody, "k@ k@", "k@") == ["- -", "-"]
+    assert not nobody.asked
+
+
+def test_an_empty_batch_is_in_order() -> None:
+    """As a partition may have none of the rows."""
+    assert _verdicts(_Log("k@20"), "") == [""]
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_any_batching_keeps_the_newest_of_each_key(seed: int) -> None:
     """Any batching keeps the newest of each key."""

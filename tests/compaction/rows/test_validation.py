@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -9,7 +10,20 @@ import pyarrow as pa
 import pytest
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.input_columns import HEADERS, MALFORMED, Column, ColumnKind, columns_of, shape_of
+from lastword.compaction.rows.input_columns import (
+    ALERT,
+    EVENT,
+    HEADERS,
+    MALFORMED,
+    REFUSAL,
+    SOURCE_OFFSET,
+    SOURCE_PARTITION,
+    UNCHANGED,
+    Column,
+    ColumnKind,
+    columns_of,
+    shape_of,
+)
 from lastword.compaction.rows.validation import LAST_OFFSET, LAST_TIMESTAMP_MS, InputRules, record_bytes, refusal, validate
 
 _NOW_MS = 5_000
@@ -288,3 +302,39 @@ def test_a_day_before_1970_is_no_time() -> None:
     """Through a time column as well."""
     before = datetime(1970, 1, 1, tzinfo=timezone.utc) - timedelta(days=1)
     assert _validated({"key": ["a"], "value": ["1"], "timestamp": [before]})[0][0] == "negative_timestamp"
+
+
+def test_a_source_sequence_is_a_text_and_needs_an_order() -> None:
+    """Null has none; rows of a producer have no source sequence."""
+    assert _rows({**_KV, "source_sequence": [7, 8]}).column("source_sequence").to_pylist() == [f"{number:020}" for number in (7, 8)]
+    said = "source_sequence null: allowed is a value that has an order, in each part of it"
+    assert _validated({**_KV, "source_sequence": pa.array([7, None])}) == [(None, None), ("no_sequence", said)]
+    assert _validated({**_KV, "source_sequence": pa.nulls(2)}) == [("no_sequence", said)] * 2
+    with pytest.raises(InvalidRecords, match="source_sequence and producer_id exclude each other"):
+        _rows({**_KV, "source_sequence": [7, 8], "producer_id": [1, 1], "producer_epoch": [0, 0], "sequence": [0, 1]})
+
+
+def test_events_that_are_no_rows_are_told_apart_from_those_that_are_refused() -> None:
+    """What the log has already, heartbeats and their like, TRUNCATE with an alert, and what could not be read."""
+    events = {
+        "key": pa.array(["a"] * 5),
+        "value": pa.array(["1"] * 5),
+        "source_sequence": pa.array([""] * 5),
+        EVENT: pa.array([None, "heartbeat", f"{ALERT}TRUNCATE", None, None], pa.string()),
+        REFUSAL: pa.array([None, None, None, "no JSON", None], pa.string()),
+        SOURCE_PARTITION: pa.array([0, 0, 1, 1, 2]),
+        SOURCE_OFFSET: pa.array([5, 6, 7, 8, 9]),
+    }
+    batch = pa.record_batch(events)
+    rules = replace(_rules(batch), source_offsets={0: 5, 1: -1})
+    found = validate(batch, rules)
+    reasons = [None if code == 0 else (found.reason(row).value, found.details[row]) for row, code in enumerate(found.code.tolist())]
+    assert reasons == [
+        ("known_event", "offset 5 of partition 0 is in the log"),
+        ("skipped", "heartbeat"),
+        ("truncate", "TRUNCATE"),
+        ("no_event", "no JSON"),
+        None,
+    ]
+    assert found.rows.column(UNCHANGED).null_count == len(batch)
+    assert validate(batch, _rules(batch)).code[0] == 0  # a source without offsets
