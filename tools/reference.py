@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 import lastword
 from lastword.cli.app import app
@@ -185,7 +185,7 @@ def _shown(value: object) -> str:
 
 def _type_of(annotation: Any) -> str:
     """Return a Python type as a word for a reader of TOML or of a command line."""
-    words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", types.NoneType: ""}
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", SecretStr: "text", types.NoneType: ""}
     if annotation in words:
         return words[annotation]
     inner = typing.get_args(annotation)

@@ -253,7 +253,7 @@ class Append:
             stamped=self._stamped(),
             is_mirror=self.decisions.mirror is not None,
             letters=self._letters(),
-            sequences=self._sequence_bounds() if shape.has_sequences else (),
+            sequences=self._sequence_bounds(self.log.decisions_seen(self.snapshot)) if shape.has_sequences else (),
             lookups=[
                 KeyLookup.of(self.log.paths.log, self.log.storage_options, self.snapshot.files, partition)
                 for partition in range(self.decisions.partitions)
@@ -313,9 +313,8 @@ class Append:
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
         return AppendResult(table_version=version, ranges=_ranges(files))
 
-    def _sequence_bounds(self) -> list[SequenceBounds]:
+    def _sequence_bounds(self, decisions: Decisions) -> list[SequenceBounds]:
         """Return what is known of the source sequences of each partition."""
-        decisions = self.log.decisions_seen(self.snapshot)
         highest = self.snapshot.highest_sequences(decisions.partitions)
         return [
             SequenceBounds(
@@ -336,7 +335,7 @@ class Append:
                     "copy its records"
                 )
                 raise InvalidRecords(message)
-        elif any(bounds.highest or bounds.removed for bounds in self._sequence_bounds()):
+        elif any(bounds.highest or bounds.removed for bounds in self._sequence_bounds(self.decisions)):
             message = f"topic {self.log.name} orders its records by source_sequence; add this column to the rows"
             raise InvalidRecords(message)
 

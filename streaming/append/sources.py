@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -96,7 +96,9 @@ class FileSource(_Events):
 
     format: Literal["json", "csv", "parquet"]
     path: Annotated[str, Field(description="The directory, or a glob")]
-    key: Annotated[list[str], Field(description="The key's columns; needed without an envelope")] = []
+    key: Annotated[
+        list[str], Field(description="The key's columns; with an envelope empty for the event's own key", validate_default=True)
+    ] = []
     value: Annotated[str, Field(description="The value's column; empty: all other columns as a JSON object")] = ""
     drop: Annotated[list[str], Field(description="Columns that are left out of the JSON value")] = []
     tombstone: Annotated[str, Field(description="A SQL condition; a row for which it is true is a tombstone")] = ""
@@ -105,6 +107,15 @@ class FileSource(_Events):
         str, Field(alias="schema", description="The columns as SQL DDL; empty: inferred once, from what is there at the first start")
     ] = ""
     max_files_per_trigger: Annotated[int, Field(description="Files a micro-batch takes at the most; 0: all", ge=0)] = 0
+
+    @field_validator("key")
+    @classmethod
+    def _has_key(cls, key: list[str], info: ValidationInfo) -> list[str]:
+        """Refuse rows without a key."""
+        if not key and not info.data.get("envelope"):
+            message = "name the key's columns, or give an envelope"
+            raise ValueError(message)
+        return key
 
 
 class KafkaSource(_Events):
@@ -262,9 +273,6 @@ def _event_files(spark: SparkSession, source: FileSource) -> DataFrame:
 
 def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> DataFrame:
     schema = _schema(spark, source, log, now_ms)
-    if not source.key:
-        message = f"source {source.name}: key is missing: name the key's columns, or give an envelope"
-        raise UserError(message)
     wanted = [*source.key, *([source.value] if source.value else []), *([source.timestamp] if source.timestamp else []), *source.drop]
     missing = [name for name in wanted if name not in schema.names]
     if missing:

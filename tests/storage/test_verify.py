@@ -71,6 +71,7 @@ def _drawn(spark: SparkSession, pictures: list[tuple[int, str]]) -> DataFrame:
         "producer_id": F.when(F.col("txn_first_offset").isNotNull(), F.lit(7)).cast("bigint"),
         "producer_epoch": F.when(F.col("txn_first_offset").isNotNull(), F.lit(0)),
         "sequence": F.lit(None).cast("int"),
+        "source_sequence": F.lit(None).cast("string"),
     }
     return frame.coalesce(1).withColumns(made).sortWithinPartitions(*PLACE_COLUMNS, "row").select(*LOG_COLUMNS)
 

@@ -74,6 +74,7 @@ def test_all_columns_of_a_record_come_back(spark: SparkSession, logs: LogDir[Spa
         *(F.lit(None).cast(kind).alias(name) for name, kind in _NOTHING.items()),
         F.timestamp_millis(F.lit(9_000)).alias("appended_at"),
         F.lit(None).cast("timestamp").alias("delete_horizon"),
+        F.lit(None).cast("string").alias("source_sequence"),
     )
     assert_df_equality(topic.records(), expected, ignore_nullable=True)
 

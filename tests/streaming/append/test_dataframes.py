@@ -94,7 +94,7 @@ def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_and_so_are_th
 ) -> None:
     """Until they are small again."""
     monkeypatch.setattr(dataframes, "_MAX_COLLECTED_BYTES", 40_000)
-    monkeypatch.setattr(dataframes, "_SMALL_FILES_BYTES", 10_000)
+    monkeypatch.setattr(dataframes, "_SMALL_FILES_BYTES", 15_000)
     topic, seen = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"}), list[bool]()
     for rows in (10, 5_000, 5_000, 10, 10):
         topic.append(spark.range(rows).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value"))
