@@ -40,7 +40,17 @@ from lastword.compaction.rows.envelopes import (
     placeholders_of,
 )
 from lastword.compaction.rows.input_columns import ALERT
-from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical, canonical_key, fields_of, is_one_of, payload_of, resolved, shown
+from lastword.compaction.rows.json_rows import (
+    NULL,
+    NoEvent,
+    canonical_key,
+    canonical_text,
+    fields_of,
+    is_one_of,
+    resolved,
+    shown,
+    unwrapped,
+)
 from lastword.compaction.rows.row_converter import RowConverter
 from lastword.compaction.rows.sequences import sequence_text
 
@@ -88,9 +98,7 @@ class _Event(msgspec.Struct):
 
 
 _EVENT: Final = msgspec.json.Decoder(_Event)
-_RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
-_SORTED: Final = msgspec.json.Encoder(order="sorted")
 _PLAIN: Final = msgspec.json.Encoder()
 
 
@@ -178,7 +186,7 @@ class _Reader(ABC):
             if missing:
                 message = f"the key's column {', '.join(missing)} is not in the row; there are {', '.join(fields)}"
                 raise NoEvent(message)
-            return _SORTED.encode({name: canonical(_ANY.decode(fields[name])) for name in self.envelope.key})
+            return canonical_text({name: _ANY.decode(fields[name]) for name in self.envelope.key})
         return self.own_key(key)
 
     def own_key(self, key: bytes | None) -> bytes | None:
@@ -236,7 +244,7 @@ class _Raw(_Reader):
             self.events.others[row] = TRANSACTION
         elif event.ddl is not None or event.tableChanges is not None:
             self.events.others[row] = SCHEMA_CHANGE
-        elif event.ts_ms is not None and set(fields_of(payload_of(value), "the value")) == {"ts_ms"}:
+        elif event.ts_ms is not None and set(fields_of(unwrapped(value)[0], "the value")) == {"ts_ms"}:
             self.events.others[row] = HEARTBEAT
         else:
             message = f"no op in the value, so it is no change event: {shown(value)}"
@@ -244,9 +252,8 @@ class _Raw(_Reader):
 
     def sequence_of(self, event: _Event, value: bytes) -> str:
         if self.envelope.sequence:
-            return _given_sequence(payload_of(value), self.envelope.sequence)
-        position = None if event.source is None else _position(event.source)
-        return "" if position is None else sequence_text((*position, 0 if event.op == "r" else 1))
+            return _given_sequence(unwrapped(value)[0], self.envelope.sequence)
+        return "" if event.source is None else _source_sequence(event.source, event.op)
 
 
 class _Flat(_Reader):
@@ -263,8 +270,8 @@ class _Flat(_Reader):
         return events
 
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
-        text = None if value is None else payload_of(value)
-        if text is None or text == NULL:
+        text, schema = (NULL, b"") if value is None else unwrapped(value)
+        if text == NULL:
             if self.envelope.key:
                 message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
                 raise NoEvent(message)
@@ -279,7 +286,7 @@ class _Flat(_Reader):
             self.truncate(row, self._sequence_of(text, metadata))
             return
         columns = {name: text for name, text in fields.items() if not (prefix and name.startswith(prefix))}
-        bare = self.typed(_PLAIN.encode(columns) if metadata else text, self.schemas.get(row) or _schema_of(value))
+        bare = self.typed(_PLAIN.encode(columns) if metadata else text, self.schemas.get(row) or schema)
         sequence, own = self._sequence_of(text, metadata), self.key_of(key, bare)
         if str(metadata.get("deleted", "false")).lower() == "true" or metadata.get("op") == "d":
             self.events.add(row, own, None, sequence)
@@ -291,8 +298,7 @@ class _Flat(_Reader):
             return _given_sequence(text, self.envelope.sequence)
         source = {name.removeprefix("source_"): value for name, value in metadata.items()}
         known = {name: source[name] for name in _Source.__struct_fields__ if name in source}
-        position = _position(_Source(**known))
-        return "" if position is None else sequence_text((*position, 0 if metadata.get("op") == "r" else 1))
+        return _source_sequence(_Source(**known), metadata.get("op"))
 
 
 def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
@@ -304,14 +310,6 @@ def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
     except (ValueError, AttributeError, msgspec.DecodeError) as error:
         message = f"the event's schema cannot be read: {error}"
         raise NoEvent(message) from None
-
-
-def _schema_of(value: bytes | None) -> bytes:
-    """Return Connect's schema of a value, the empty text if it carries none."""
-    if value is None or b'"payload"' not in value:
-        return b""
-    fields = fields_of(value, "the value")
-    return bytes(fields["schema"]) if set(fields) == {"schema", "payload"} else b""
 
 
 def _event(value: bytes) -> _Event | None:
@@ -344,6 +342,12 @@ def _given_sequence(text: bytes, paths: Sequence[str]) -> str:
     except ValueError:
         message = f"sequence {', '.join(paths)} = {parts}: allowed are numbers of up to 20 digits, and texts"
         raise NoEvent(message) from None
+
+
+def _source_sequence(source: _Source, op: Any) -> str:
+    """Return the sequence of an event at the position of its source; a snapshot's row is before a change there."""
+    position = _position(source)
+    return "" if position is None else sequence_text((*position, 0 if op == "r" else 1))
 
 
 def _position(source: _Source) -> tuple[Any, ...] | None:

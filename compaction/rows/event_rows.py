@@ -71,7 +71,8 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     raw = {name: column.to_pylist() for name, column in columns_in.items()}
     events = read_events(raw["key"], raw["value"], envelope) if decoder is None else _framed_events(columns_in, envelope, decoder)
     others = sorted([*events.refused, *events.others])
-    order = np.argsort(np.array([*events.row, *others], dtype=np.int64), kind="stable")
+    numbers = np.array([*events.row, *others], dtype=np.int64)
+    order = np.argsort(numbers, kind="stable")
     kinds = [None] * len(events.row) + [events.others.get(row) for row in others]
     columns = {
         "key": pa.array([*events.key, *(raw["key"][row] for row in others)], pa.binary()),
@@ -81,7 +82,7 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
         REFUSAL: pa.array([None] * len(events.row) + [events.refused.get(row) for row in others], pa.string()),
         UNCHANGED: pa.array([*_notes(events, batch), *[None] * len(others)], pa.string()),
     }
-    at, sorted_at = pa.array(np.array([*events.row, *others], dtype=np.int64)[order]), pa.array(order)
+    at, sorted_at = pa.array(numbers[order]), pa.array(order)
     kept = {name: batch.column(name).take(at) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
     headers = _headers(batch).take(at)
     return pa.record_batch({**{name: column.take(sorted_at) for name, column in columns.items()}, "headers": headers, **kept})

@@ -47,26 +47,33 @@ def canonical_key(key: bytes) -> bytes:
             raise NoEvent(message) from None
     if isinstance(found, dict) and set(found) == {"schema", "payload"}:
         found = found["payload"]
-    return _SORTED.encode(canonical(found))
+    return canonical_text(found)
 
 
-def canonical(value: Any) -> Any:
+def canonical_text(value: Any) -> bytes:
+    """Return a value as canonical JSON."""
+    return _SORTED.encode(_canonical(value))
+
+
+def _canonical(value: Any) -> Any:
     """Return a JSON value in which whole numbers are written as such."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):
-        return {name: canonical(one) for name, one in value.items()}
+        return {name: _canonical(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [canonical(one) for one in value]
+        return [_canonical(one) for one in value]
     return value
 
 
-def payload_of(value: bytes) -> bytes:
-    """Return a value without Connect's schema."""
+def unwrapped(value: bytes) -> tuple[bytes, bytes]:
+    """Return a value without Connect's schema, and the schema; the empty text if it carries none."""
     if b'"payload"' not in value:
-        return value.strip()
+        return value.strip(), b""
     fields = fields_of(value, "the value")
-    return bytes(fields["payload"]).strip() if set(fields) == {"schema", "payload"} else value
+    if set(fields) != {"schema", "payload"}:
+        return value, b""
+    return bytes(fields["payload"]).strip(), bytes(fields["schema"])
 
 
 def fields_of(text: bytes, what: str) -> dict[str, msgspec.Raw]:

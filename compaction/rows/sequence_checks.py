@@ -69,7 +69,7 @@ class SequenceChecks:
             return rows
         keys, given = rows.column("key").to_pylist(), texts.to_pylist()
         asked = pl.Series("key", [key for key, text in zip(keys, given, strict=True) if not text], pl.Binary)
-        frames = [self._newest(pa.array(asked.unique().to_arrow().cast(pa.binary())), "").rename({"newest": "sequence"})]
+        frames = [self._look_up(asked, "").rename({"newest": "sequence"})]
         known: dict[bytes, str] = {}
         for key, text in pl.concat([*frames, self._taken_of(asked)]).iter_rows():
             known[key] = max(text, known.get(key, ""))
@@ -136,18 +136,21 @@ class SequenceChecks:
         if not len(asked):
             return unknown
         doubtful = asked.filter((pl.col("sequence") < bounds.removed) & (pl.col("sequence") != ""))
-        # Of a key below that of a removed deletion any record counts: while one is there, no deletion after it was removed.
-        for some, at_least in ((asked.filter(pl.col("sequence") >= bounds.removed), None), (doubtful, "")):
-            if not len(some):
-                continue
-            lowest = some["sequence"].min()
-            found = self._newest(pa.array(some["key"].unique().to_arrow().cast(pa.binary())), str(lowest) if at_least is None else at_least)
-            self._mark(some, found, late)
-            if at_least is not None:
-                missing = some.join(found, on="key", how="anti")
-                missing = missing.join(self._taken_of(missing["key"]), on="key", how="anti")
-                unknown[missing["row"].to_numpy()] = True
+        others = asked.filter(pl.col("sequence") >= bounds.removed)
+        if len(others):
+            self._mark(others, self._look_up(others["key"], str(others["sequence"].min())), late)
+        if len(doubtful):
+            # Any record of the key counts: while one is there, no deletion after it was removed.
+            found = self._look_up(doubtful["key"], "")
+            self._mark(doubtful, found, late)
+            missing = doubtful.join(found, on="key", how="anti")
+            missing = missing.join(self._taken_of(missing["key"]), on="key", how="anti")
+            unknown[missing["row"].to_numpy()] = True
         return unknown
+
+    def _look_up(self, keys: pl.Series, at_least: str) -> pl.DataFrame:
+        """Return the highest sequences of some keys in the log: key, newest."""
+        return self._newest(pa.array(keys.unique().to_arrow().cast(pa.binary())), at_least)
 
     @staticmethod
     def _mark(events: pl.DataFrame, newest: pl.DataFrame, late: NDArray[np.bool_]) -> None:

@@ -23,7 +23,7 @@ row under its old key, which may be in another partition that is ahead or behind
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -135,6 +135,8 @@ class UnchangedColumns:
         self._is_null, self._is_flat = envelope.unresolved == "null", envelope.kind == "debezium-flat"
         self._placeholders = placeholders_of(envelope)
         self._taken: list[tuple[pa.RecordBatch, Mapping[int, LastRecord]]] = []
+        #: Of the old keys of a batch the last records in the log, and the rows that are kept of them.
+        self._elsewhere: Mapping[bytes, LastRecord] = {}
 
     def resolve(self, rows: pa.RecordBatch) -> Resolved:
         """Resolve rows, none of them late, in their order.
@@ -149,6 +151,9 @@ class UnchangedColumns:
         sequences = rows.column("source_sequence").to_pylist()
         said = {row: _UNCHANGED.decode(text) for row, text in enumerate(notes.to_pylist()) if text is not None}
         known = self._known({keys[row] for row in said})
+        changes = [(note.old_key.encode(), keys[row]) for row, note in said.items() if note.old_key is not None]
+        if changes:
+            self._elsewhere = self._anywhere({one for old, key in changes for one in (old, kept_key(old, key))})
         done, records = Resolved(rows), dict[int, LastRecord]()
         for row, key in enumerate(keys):
             if row not in said:
@@ -182,31 +187,28 @@ class UnchangedColumns:
         found, still = _filled(record, said.columns, before, self._placeholders)
         if still and said.old_key is not None:
             found, still = self._from_old_key(key, found, still, said.old_key.encode(), done), ()
-        if still and self._is_null and found.value is not None:
-            found, still = LastRecord(without(found.value, still), found.sequence, found.pending), ()
+        if still and self._is_null:
+            found, still = _without(found, still), ()
         return found, still
 
     def _from_old_key(self, key: bytes, record: LastRecord, still: tuple[str, ...], old: bytes, done: Resolved) -> LastRecord:
         """Return a record with the columns of the row under its old key: as it was, or as far as it is known, and then they are to come."""
         moved = MovedRows() if self._moved is None else self._moved
-        left_at = kept_key(old, key)
-        found_in_log = self._anywhere([old, left_at])
-        in_log, exact = found_in_log.get(old, LastRecord()), moved.exact.get((old, record.sequence))
-        for one in (in_log, found_in_log.get(left_at, LastRecord())):
+        in_log, exact = self._elsewhere.get(old, LastRecord()), moved.exact.get((old, record.sequence))
+        for one in (in_log, self._elsewhere.get(kept_key(old, key), LastRecord())):
             is_same = one.sequence == record.sequence or (self._is_flat and one.sequence <= record.sequence)
             if exact is None and one.moved is not None and is_same and one.moved.to.encode() == key:
                 exact = one.moved
         if exact is not None:
             before = LastRecord(exact.row.encode(), record.sequence, exact.pending)
             found, missing = _filled(record, still, before, self._placeholders)
-            return found if found.value is None or not missing else LastRecord(without(found.value, missing), found.sequence, found.pending)
+            return _without(found, missing)
         if self._moved is None:
             done.needed.add(old)
         last = moved.last.get(old, in_log)
         found, missing = _filled(record, still, last if last.sequence <= record.sequence else LastRecord(), self._placeholders)
-        value = without(found.value, missing) if missing and found.value is not None else found.value
         origin = old.decode(), record.sequence
-        return LastRecord(value, found.sequence, {**found.pending, **dict.fromkeys(still, origin)})
+        return replace(_without(found, missing), pending={**found.pending, **dict.fromkeys(still, origin)})
 
     def _known(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
         """Return the last record of each key, in the append so far or in the log; one without a value for none."""
@@ -257,18 +259,22 @@ def settled_moves(
     and sequence of the events of the append under the new keys.
     """
     placeholders, settled = placeholders_of(envelope), dict[bytes, LastRecord]()
-    is_flat = envelope.kind == "debezium-flat"
-    for move in moves:
-        old, key = move.old_key.decode(), move.moved.to.encode()
-        left_at = kept_key(move.old_key, key)
-        known = {**records([key, left_at]), **settled}
+    is_flat, moves = envelope.kind == "debezium-flat", list(moves)
+    targets = [(move, move.moved.to.encode()) for move in moves]
+    in_log = records([key for move, new_key in targets for key in (new_key, kept_key(move.old_key, new_key))])
+    in_wait: Mapping[bytes, LastRecord] | None = None  # looked for once, and only if a new key is there already
+    for move, key in targets:
+        old, left_at = move.old_key.decode(), kept_key(move.old_key, key)
+        known = {**in_log, **settled}
         if key not in known or known[key].sequence < move.position:
             is_kept = left_at in known and known[left_at].sequence >= move.position
             if not is_kept and not any(one == key and sequence >= move.position for one, sequence in in_append):
                 settled[left_at] = LastRecord(None, move.position, {}, move.moved)
             continue
         row = LastRecord(move.moved.row.encode(), move.position, move.moved.pending)
-        for at, record in {**waiting([move.old_key]), **settled}.items():  # the row may have got other keys since
+        if in_wait is None:
+            in_wait = waiting([one.old_key for one in moves])
+        for at, record in {**in_wait, **settled}.items():  # the row may have got other keys since
             wait = tuple(
                 name
                 for name, (one, position) in record.pending.items()
@@ -277,8 +283,7 @@ def settled_moves(
             if wait and record.value is not None:
                 rest = {name: origin for name, origin in record.pending.items() if name not in wait}
                 found, missing = _filled(LastRecord(record.value, record.sequence, rest), wait, row, placeholders)
-                value = without(found.value, missing) if missing and found.value is not None else found.value
-                settled[at] = LastRecord(value, found.sequence, found.pending)
+                settled[at] = _without(found, missing)
     return settled
 
 
@@ -306,6 +311,11 @@ def _filled(
     value, still = resolved(record.value, tuple(columns), before.value, placeholders)
     pending = {name: origin for name, origin in before.pending.items() if name in columns and name not in still}
     return LastRecord(value, record.sequence, {**record.pending, **pending}), still
+
+
+def _without(record: LastRecord, names: Collection[str]) -> LastRecord:
+    """Return a record with null in some columns."""
+    return record if record.value is None or not names else replace(record, value=without(record.value, tuple(names)))
 
 
 def _with(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:

@@ -44,8 +44,8 @@ class KeyLookup:
     @staticmethod
     def of(location: str, storage_options: Mapping[str, str], files: Files, partition: int) -> KeyLookup:
         """Return the lookup of a partition."""
-        mine = np.flatnonzero(files.partition == partition)
-        at = mine[np.argsort(files.first_offset[mine], kind="stable")]
+        begin, end = np.searchsorted(files.partition, [partition, partition + 1]).tolist()
+        at = begin + np.argsort(files.first_offset[begin:end], kind="stable")
         return KeyLookup(
             location=location,
             storage_options=dict(storage_options),

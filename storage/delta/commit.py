@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
-from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown
@@ -39,7 +38,7 @@ from lastword.storage.delta.history import CommitMetadata, commit_actions, find_
 from lastword.storage.delta.local_commit import commit_text, put_text
 from lastword.storage.delta.snapshot import txn_version
 from lastword.storage.files.data_files import sync_folder
-from lastword.storage.files.paths import local_path
+from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.files.schema import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     import numpy as np
     from deltalake import DeltaTable
     from numpy.typing import NDArray
+    from pyarrow import fs
 
     from lastword.storage.delta.snapshot import Files, LogSnapshot
     from lastword.storage.files.data_files import DataFile
@@ -181,16 +181,13 @@ def _put_local_commit(
     holds (docs/adr/0036). The file is whole and on the disk before it has its name, and a name is given once (a hard link, as delta-rs
     does it).
     """
-    checked, text = (
-        snapshot.version,
-        commit_text(actions, user_metadata=metadata.to_json(), time_ms=action_time_ms(), transactions=transactions),
-    )
+    checked, files = snapshot.version, filesystem_of(str(folder), {})
+    text = commit_text(actions, user_metadata=metadata.to_json(), time_ms=action_time_ms(), transactions=transactions)
     for attempt in range(_ATTEMPTS):
         now = newest()
         if not now.is_plain:
             message = f"{folder}: another writer changed the table's protocol or properties; nothing of this commit was written"
             raise CommitConflict(message)
-        files = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
         _check_plan(snapshot, family, files, newest_version=now.version, newest_txn=now.txn(family), since_version=checked)
         checked = now.version
         if put_text(folder / "_delta_log", f"{checked + 1:020}.json", text):

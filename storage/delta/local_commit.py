@@ -14,7 +14,8 @@ import json
 import os
 import uuid
 from contextlib import suppress
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import AddAction, RemoveAction
@@ -41,14 +42,22 @@ def put_text(log: Path, name: str, text: bytes) -> bool:
     return True
 
 
+@cache
+def _engine() -> str:
+    """Return how commits name their writer; the package's metadata is read once, not with each commit."""
+    try:
+        return f"lastword-{version('lastword')}"
+    except PackageNotFoundError:  # the files without their metadata: a source tree on PYTHONPATH
+        return "lastword"
+
+
 def commit_text(actions: Sequence[AddAction | RemoveAction], *, user_metadata: str, time_ms: int, transactions: Mapping[str, int]) -> bytes:
     """Return a commit as Delta's protocol writes it: an action a line."""
-    engine = f"lastword-{version('lastword')}"
     info = {
         "timestamp": time_ms,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": "[]"},
-        "engineInfo": engine,
+        "engineInfo": _engine(),
         "userMetadata": user_metadata,
     }
     lines: list[dict[str, Any]] = [{"commitInfo": info}]

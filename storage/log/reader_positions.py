@@ -14,16 +14,15 @@ more is kept for the reader than it needs, never less.
 from __future__ import annotations
 
 import hashlib
-import json
-import zlib
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from pyarrow import fs
 
 from lastword.compaction.readers import Reader, renewal_ms
+from lastword.storage.files.json_files import read_json_file, write_json_file
 from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.ledger.decisions import Decision, Kind
 
@@ -82,14 +81,9 @@ class ReaderPositions:
 
     def _read(self, registered: Reader, topic_id: str) -> Reader:
         try:
-            with self._filesystem().open_input_file(_file(registered.name)) as file:
-                kept = json.loads(file.read())
-            body = kept["body"]
+            body = read_json_file(self._filesystem(), _file(registered.name))
             expected = _FORMAT, topic_id, registered.name, registered.registration
-            if (
-                kept["crc32"] == _checksum(body)
-                and tuple(body[name] for name in ("format", "topic_id", "name", "registration")) == expected
-            ):
+            if tuple(body[name] for name in ("format", "topic_id", "name", "registration")) == expected:
                 position = Reader.from_details(registered.name, body, body["seen_ms"], registered.registration)
                 if position is not None:
                     return replace(position, expiration_ms=registered.expiration_ms)
@@ -109,12 +103,7 @@ class ReaderPositions:
         }
         path = _file(reader.name)
         unfinished = path if local_path(self._root) is None else f"{path}.new"  # a store's objects appear whole
-        with suppress(OSError, NotImplementedError):
-            self._filesystem().create_dir(_FOLDER, recursive=True)
-            with self._filesystem().open_output_stream(unfinished) as file:
-                file.write(json.dumps({"crc32": _checksum(body), "body": body}).encode())
-            if unfinished != path:
-                self._filesystem().move(unfinished, path)
+        write_json_file(self._filesystem(), path, body, unfinished=unfinished)
 
     def _forget_others(self, names: Collection[str]) -> None:
         """Delete the files of readers that are not registered any more, so that names which are used once do not accumulate."""
@@ -135,7 +124,3 @@ def _file(name: str) -> str:
     if len(quoted) > _MAX_NAME:
         quoted = f"{quoted[: _MAX_NAME - 65]}-{hashlib.sha256(name.encode()).hexdigest()}"
     return f"{_FOLDER}/{quoted}.json"
-
-
-def _checksum(body: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(body, sort_keys=True).encode())

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
     from lastword.storage.log.topic_log import TopicLog
 
@@ -252,23 +253,32 @@ def _event_files(spark: SparkSession, source: FileSource) -> DataFrame:
     if source.format != "json":
         message = f"source {source.name}: envelope {source.envelope} reads JSON files, an event a line; allowed is format = json"
         raise UserError(message)
-    reader = spark.readStream.format("text")
-    if source.max_files_per_trigger:
-        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    try:
-        lines = reader.options(**source.options).load(source.path)
-    except AnalysisException as error:
-        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
-        raise UserError(message) from error
-    order = {_TIME: "file_modification_time", _PATH: "file_path", _BLOCK: "file_block_start"}
-    rows = lines.select("value", *(F.col(f"_metadata.{column}").alias(name) for name, column in order.items()))
+    lines = _loaded(spark.readStream.format("text"), source)
+    rows = lines.select("value", *_file_order())
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield line_events(batch)
 
-    places = ", ".join(f"`{name}` {rows.schema[name].dataType.simpleString()}" for name in order)
+    places = ", ".join(f"`{name}` {rows.schema[name].dataType.simpleString()}" for name in (_TIME, _PATH, _BLOCK))
     return rows.mapInArrow(read, f"key binary, value binary, headers {HEADERS_TYPE}, {places}")
+
+
+def _file_order() -> list[Column]:
+    """Return the order columns of files: modification time, path, and block; lines follow in their order."""
+    names = {_TIME: "file_modification_time", _PATH: "file_path", _BLOCK: "file_block_start"}
+    return [F.col(f"_metadata.{column}").alias(name) for name, column in names.items()]
+
+
+def _loaded(reader: DataStreamReader, source: FileSource) -> DataFrame:
+    """Return the rows of a source's files; raise `UserError` for a path that cannot be read."""
+    if source.max_files_per_trigger:
+        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+    try:
+        return reader.options(**source.options).load(source.path)
+    except AnalysisException as error:
+        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
+        raise UserError(message) from error
 
 
 def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> DataFrame:
@@ -284,21 +294,13 @@ def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) 
         reader = reader.option("columnNameOfCorruptRecord", MALFORMED).option("mode", "PERMISSIVE")
     if source.format == "csv":
         reader = reader.option("header", "true")
-    if source.max_files_per_trigger:
-        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    try:
-        rows = reader.options(**source.options).load(source.path)
-    except AnalysisException as error:
-        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
-        raise UserError(message) from error
+    rows = _loaded(reader, source)
     columns = [
         _key(source.key).alias("key"),
         _value(source, [name for name in schema.names if name != MALFORMED]).alias("value"),
         *([F.col(source.timestamp).alias("timestamp")] if source.timestamp else []),
         *([F.col(MALFORMED)] if text else []),
-        F.col("_metadata.file_modification_time").alias(_TIME),
-        F.col("_metadata.file_path").alias(_PATH),
-        F.col("_metadata.file_block_start").alias(_BLOCK),
+        *_file_order(),
     ]
     try:
         return rows.select(*columns)

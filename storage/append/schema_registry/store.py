@@ -11,13 +11,11 @@ registry afresh under the same URL deletes the folder, as the ids then mean othe
 
 from __future__ import annotations
 
-import json
 import uuid
-import zlib
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from lastword.storage.files.json_files import read_json_file, write_json_file
 from lastword.storage.files.paths import filesystem_of, local_path
 
 if TYPE_CHECKING:
@@ -64,10 +62,8 @@ class SchemaStore:
     def read(self, schema_id: int) -> RegisteredSchema | None:
         """Return a schema; None if it is not here or its file does not count."""
         try:
-            with self._filesystem().open_input_file(_file(schema_id)) as file:
-                kept = json.loads(file.read())
-            body = kept["body"]
-            if kept["crc32"] != _checksum(body) or body["format"] != _FORMAT or body["id"] != schema_id:
+            body = read_json_file(self._filesystem(), _file(schema_id))
+            if body["format"] != _FORMAT or body["id"] != schema_id:
                 return None
             if not set(self._urls) & set(body["registry"]):
                 return None
@@ -89,12 +85,7 @@ class SchemaStore:
         path = _file(schema.id)
         # A store's objects appear whole. On a disk several executors may write the same schema: each its own file, the last one stays.
         unfinished = path if local_path(self._location) is None else f"{path}.{uuid.uuid4().hex}"
-        with suppress(OSError, NotImplementedError):
-            self._filesystem().create_dir(_FOLDER, recursive=True)
-            with self._filesystem().open_output_stream(unfinished) as file:
-                file.write(json.dumps({"crc32": _checksum(body), "body": body}).encode())
-            if unfinished != path:
-                self._filesystem().move(unfinished, path)
+        write_json_file(self._filesystem(), path, body, unfinished=unfinished)
 
     def _filesystem(self) -> fs.FileSystem:
         if self._opened is None:
@@ -104,7 +95,3 @@ class SchemaStore:
 
 def _file(schema_id: int) -> str:
     return f"{_FOLDER}/{schema_id}.json"
-
-
-def _checksum(body: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(body, sort_keys=True).encode())

@@ -207,3 +207,18 @@ def test_a_changed_key_is_settled_before_its_deletion_is_appended() -> None:
     deleted = LastRecord(None, "6", {"body": ('"old"', "5")})
     assert settled({b'"new"': LastRecord(_row("own"), "7"), b'"x"': deleted}) == {}
     assert msgspec.json.decode(headers_of(LastRecord(None, "5", {}, move.moved))[0]["value"])["to"] == '"new"'
+
+
+def test_several_changed_keys_are_looked_up_at_once() -> None:
+    """The records under their new keys, and those that wait for their old ones; each gets its own row."""
+    moves = [Move(name.encode(), "5", Moved(_row(name).decode(), f"new {name}")) for name in ("a", "b")]
+    waits = {f"new {name}".encode(): LastRecord(_row("so far"), "6", {"body": (name, "5")}) for name in ("a", "b")}
+    asked: list[list[bytes]] = []
+
+    def look_up(keys: Collection[bytes]) -> Mapping[bytes, LastRecord]:
+        asked.append(sorted(keys))
+        return waits
+
+    found = settled_moves(moves, look_up, look_up, [], Envelope())
+    assert {key: record.value for key, record in found.items()} == {b"new a": _row("a"), b"new b": _row("b")}
+    assert asked[1:] == [[b"a", b"b"]]
