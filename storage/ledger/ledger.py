@@ -17,13 +17,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow import fs
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic, first_line
 from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.history import check_commits, commit_file
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
 from lastword.storage.delta.snapshot import txn_version
+from lastword.storage.delta.turns import turn_at
 from lastword.storage.files import schema
 from lastword.storage.files.data_reader import is_damage
 from lastword.storage.files.paths import filesystem_of, local_path
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _APP_ID: Final = "lastword-ledger"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 _ARROW: Final = pa.schema(schema.ledger_schema().to_arrow())
+#: A decision is tried for so long while other writers come between, and waits so long for its turn.
+_PATIENCE_SECONDS: Final = 120
+_TURN_SECONDS: Final = 5
 
 
 class Ledger:
@@ -104,11 +108,14 @@ class Ledger:
     def decide(self, choose: Callable[[Decisions], list[Decision]]) -> Decisions:
         """Add what `choose` makes of today's decisions in one commit; asked anew while other writers come between."""
         for attempt in Retrying(
-            retry=retry_if_exception_type(CommitConflict), stop=stop_after_attempt(20), wait=wait_random(0.01, 0.1), reraise=True
+            retry=retry_if_exception_type(CommitConflict),
+            stop=stop_after_delay(_PATIENCE_SECONDS),
+            wait=wait_random(0.01, 0.1),
+            reraise=True,
         ):
-            with attempt, self._lock:
-                today = self.read()
-                self._append_once(choose(today), today)
+            with attempt, self._lock, turn_at(local_path(self._uri), patience_seconds=_TURN_SECONDS):
+                today, expected = self.read(), self._app_version
+                self._append_once(choose(today), today, expected)
         return self.read()
 
     def is_long(self, least_files: int) -> bool:
@@ -146,14 +153,12 @@ class Ledger:
             flush_delta_log(self._uri, since_version=newest.version() - 2)
             return len(rows) - len(kept)
 
-    def _append_once(self, decisions: list[Decision], today: Decisions) -> None:
-        if self.read() is not today:  # whoever chose has read on: the choice is an old one
-            message = f"topic {self._topic}: another decision came between"
-            raise CommitConflict(message)
+    def _append_once(self, decisions: list[Decision], today: Decisions, expected: int) -> None:
+        """Commit what was chosen by `today`, where the application id has the version `expected`; others may have come since."""
         if not decisions:
             return
         numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
-        version = AppVersion(app_id=_APP_ID, expected=self._app_version, next=self._app_version + len(decisions))
+        version = AppVersion(app_id=_APP_ID, expected=expected, next=expected + len(decisions))
         commit_rows(self._newest_table, self._written(numbered), kind="ledger", version=version)
 
     def _opened_table(self) -> DeltaTable:

@@ -26,7 +26,7 @@ from lastword.checkpoints.queries import (
     stored_micro_batch,
     stored_query_id,
 )
-from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, QueryRefused, UserError, Violation
+from lastword.compaction.errors import Aborted, InvalidConfiguration, QueryRefused, UserError, Violation
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.input_columns import check_event_columns, shape_of
 from lastword.storage.append import transactions
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from lastword.storage.append.append import AppendResult, EventSource
     from lastword.storage.log.topic_log import TopicLog
 
-_BIND_SECONDS: Final = 60
 _INVALID: Final = ("dead-letter", "fail")
 _RUNNING: Final[dict[str, tuple[StreamingQuery, Appender]]] = {}
 _LOG: Final = logger("appender")
@@ -288,6 +287,12 @@ class Appender:
 
     def bind(self, query_id: str) -> None:
         """Learn the query's id and make it known to the ledger, with its transactional.id; micro-batches wait for this."""
+        try:
+            self._bind(query_id)
+        finally:
+            self._bound.set()
+
+    def _bind(self, query_id: str) -> None:
         if self._grouping is not None:
             self._stamp = transactions.begin(
                 self._log, self._grouping.transactional_id, now_ms=self._clock_ms(), timeout_ms=None, query=self._name
@@ -296,13 +301,13 @@ class Appender:
             decision = Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details={"query_id": query_id})
             self._log.ledger.append([decision])
         self._query_id = query_id
-        self._bound.set()
 
     def append_micro_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Append one micro-batch; Spark calls this, and calls it again with the same number after a crash."""
-        if not self._bound.wait(_BIND_SECONDS) or self._query_id is None:
-            message = f"query {self._name}: its id did not become known within {_BIND_SECONDS} s"
-            raise CommitStateUnknown(message)
+        self._bound.wait()
+        if self._query_id is None:
+            message = f"query {self._name}: it could not be started; micro-batch {batch_id} comes again at the next start"
+            raise Aborted(message)
         with self._in_hand:
             if self._finishing:  # returning would tell Spark that the rows are in the log
                 message = f"query {self._name} is stopping: micro-batch {batch_id} comes again at the next start"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +14,11 @@ from lastword.compaction.errors import CorruptLog, LedgerUnreadable
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
-from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from lastword.storage.ledger.decisions import Decisions
 
 _DAY = DAY_MS
 
@@ -285,3 +285,34 @@ def test_a_decision_that_the_power_cut_short_is_an_error_and_not_nothing(
             one.read()
     newest.unlink()
     assert Ledger(ledger._uri, "fruit").read().log_start_offset(0) == 5  # noqa: SLF001
+
+
+def test_a_slow_process_decides_between_quick_ones(ledger: Ledger) -> None:
+    """Each decision of theirs makes what it chose an old choice, but in its turn they wait.
+
+    ```
+     quick    d d d d . . . . d d d d       each takes milliseconds
+     slow          [choose  ]               takes as long as many of theirs, and is asked once
+    ```
+    """
+    quick, ended = Ledger(ledger._uri, "fruit"), threading.Event()  # noqa: SLF001  the same folder
+
+    def decide_quickly() -> None:
+        while not ended.is_set():
+            _decide(quick, Kind.CONFIG, 1, **{"retention.ms": "1"})
+
+    asked = list[Decisions]()
+
+    def choose(today: Decisions) -> list[Decision]:
+        asked.append(today)
+        time.sleep(0.3)
+        return [Decision(kind=Kind.QUERY, time_ms=0, name="files", details={"query_id": "an id"})]
+
+    thread = threading.Thread(target=decide_quickly)
+    thread.start()
+    try:
+        assert ledger.decide(choose).queries == {"files": "an id"}
+    finally:
+        ended.set()
+        thread.join()
+    assert len(asked) == 1

@@ -1,0 +1,81 @@
+"""Turns at a folder: one at a time, given back when the process dies, and never waited for too long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from lastword.storage.delta.turns import turn_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from lastword.storage.delta.turns import turn_at
+with turn_at(Path(sys.argv[1]), patience_seconds=1):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def _holder(folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_one_at_a_time_has_the_turn(tmp_path: Path) -> None:
+    """Of threads, too, as each opens the folder for itself."""
+    inside, most = list[int](), list[int]()
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            with turn_at(tmp_path, patience_seconds=60):
+                inside.append(number)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.remove(number)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert set(most) == {1}
+    assert len(most) == 80
+
+
+def test_the_turn_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
+    """The kernel gives it back."""
+    process = _holder(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    began = time.monotonic()
+    with turn_at(tmp_path, patience_seconds=30):
+        assert time.monotonic() - began < 10
+
+
+def test_a_process_that_hangs_in_its_turn_is_waited_for_only_so_long(tmp_path: Path) -> None:
+    """Commits are compare-and-set: without a turn they are as right as with one."""
+    process = _holder(tmp_path)
+    try:
+        began = time.monotonic()
+        with turn_at(tmp_path, patience_seconds=0.3):
+            assert time.monotonic() - began >= 0.3
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_a_folder_there_is_no_turn_and_none_is_made(tmp_path: Path) -> None:
+    """A topic that was deleted, and an object store."""
+    with turn_at(tmp_path / "gone", patience_seconds=30), turn_at(None, patience_seconds=30):
+        assert not list(tmp_path.iterdir())
