@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.reading.sql import latest_sql
     from lastword.storage.verify import VerifyReport
+    from lastword.streaming.append.auto_cdc import AutoCdcFlow
     from lastword.streaming.append.query import Mirror
     from lastword.topic import PartitionOffsets, Topic
     from lastword.topics.description import PartitionDescription, TopicDescription
@@ -104,6 +105,7 @@ else:  # a type checker that sees this takes any name for one of ours
         "RegistryDecoder": "lastword.storage.append.schema_registry.decoder",
         "latest_sql": "lastword.storage.reading.sql",
         "VerifyReport": "lastword.storage.verify",
+        "AutoCdcFlow": "lastword.streaming.append.auto_cdc",
         "Mirror": "lastword.streaming.append.query",
         "PartitionOffsets": "lastword.topic",
         "Topic": "lastword.topic",
@@ -143,6 +145,7 @@ __all__ = [
     "AppendedRange",
     "ArrowBootstrap",
     "ArrowTopic",
+    "AutoCdcFlow",
     "CleaningAborted",
     "CleaningReceipt",
     "CommitConflict",

@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
-from lastword.compaction.errors import HistoryCleaned
+from lastword.compaction.errors import HistoryCleaned, UserError
 from lastword.compaction.read_positions import Position, parse_offsets
+from lastword.compaction.rows.column_types import arrow_schema_of
+from lastword.compaction.rows.table_columns import RowMisfit, decode_table
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
 from lastword.storage.reading.arrow_view import ArrowLog, arrow_view
 from lastword.storage.reading.time_travel import vector_of, views_as_of
-from lastword.storage.reading.view import LATEST_COLUMNS
+from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy
 from lastword.topic import AsOf, Offsets, StartingOffsets, Topic
 
 if TYPE_CHECKING:
@@ -80,6 +82,45 @@ class ArrowTopic(Topic):
             return pa.concat_tables(found) if found else arrow_frames.latest(views[0], named, partitions=[], keys=wanted)
 
         return self._of_the_past(words)
+
+    def table(
+        self,
+        *,
+        schema: str | None = None,
+        isolation: str = "read_committed",
+        as_of: AsOf | None = None,
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        mode: str = "FAILFAST",
+    ) -> pa.Table:
+        """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.
+
+        Columns: those of the key, where the value does not have them, and those of the value, as the topic's sources say them (change
+        events with a schema, `schema` of an `Envelope` or of a source, the DataFrame of an AUTO CDC flow), or as `schema` gives them: SQL
+        DDL, `id bigint, price decimal(10,2), at timestamp, meta json`. Types: `lastword.compaction.rows.column_types`. Columns that a row
+        lacks are null; fields of a value that are no columns are left out. Rows by partition and offset; arguments and errors else as
+        `latest`.
+
+        Raises:
+            UserError: The columns are not known, or `schema` is no DDL. A value does not fit its column: the text names the topic,
+                partition, offset, key, column and value. With `mode="PERMISSIVE"` such a value is null.
+        """
+        columns, chosen_mode = self._table_columns(schema), misfit_policy(mode)
+        found = self.latest(
+            isolation=isolation, as_of=as_of, partitions=partitions, keys=keys, columns=["partition", "offset", "key", "value"]
+        ).combine_chunks()
+        batches = list[pa.RecordBatch]()
+        for batch in found.to_batches():
+            try:
+                batches += decode_table(batch.column("key"), batch.column("value"), columns, on_misfit=chosen_mode)
+            except RowMisfit as error:
+                row = batch.slice(error.row, 1).to_pylist()[0]
+                message = (
+                    f"topic {self.name}, partition {row['partition']}, offset {row['offset']}, key {row['key'].decode(errors='replace')}: "
+                    f"{error}; give another schema, or mode='PERMISSIVE' for null"
+                )
+                raise UserError(message) from None
+        return pa.Table.from_batches(batches, arrow_schema_of((*columns.of_key_alone, *columns.value)))
 
     def scan_latest(
         self,

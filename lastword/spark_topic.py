@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
+from lastword.compaction.rows.column_types import ddl_of
+from lastword.compaction.rows.envelopes import Envelope
+from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.storage.reading.view import view_of
+from lastword.streaming.append.auto_cdc import AutoCdcFlow, flow_columns, scd_type_of
+from lastword.streaming.append.change_rows import change_rows, table_columns
 from lastword.streaming.append.dataframes import DataFrameRows
-from lastword.streaming.append.query import Grouping, start_append_query, stop_append_queries
+from lastword.streaming.append.query import Grouping, start_append_query, stop_append_queries, stop_append_query
 from lastword.streaming.reading.changes import changes as every_change
 from lastword.streaming.reading.changes import net_changes
 from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
-from lastword.streaming.reading.decoding import decoded
+from lastword.streaming.reading.decoding import as_table, decoded
 from lastword.streaming.reading.jvm_source import streaming_frame
 from lastword.streaming.reading.materialize import Shape
 from lastword.streaming.reading.tail import Tail, TailOptions
@@ -33,12 +39,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lastword.compaction.read_positions import Position
-    from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
     from lastword.storage.append.append import AppendResult, EventSource, Rows
     from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.auto_cdc import Names
+    from lastword.streaming.append.change_rows import Expression
     from lastword.streaming.append.query import Mirror
     from lastword.streaming.reading.materialize import Sink
 
@@ -130,6 +137,84 @@ class SparkTopic(Topic):
             decoder=decoder,
         )
 
+    def create_auto_cdc_flow(
+        self,
+        source: DataFrame,
+        keys: Names,
+        sequence_by: Expression,
+        *,
+        apply_as_deletes: Expression | None = None,
+        apply_as_truncates: Expression | None = None,
+        ignore_null_updates: bool = False,
+        column_list: Names | None = None,
+        except_column_list: Names | None = None,
+        stored_as_scd_type: int | str | None = None,
+        name: str | None = None,
+        table: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        on_invalid: str = "dead-letter",
+    ) -> AutoCdcFlow:
+        """Keep the newest row of each key of a stream of changes, exactly once, and return the flow; its target is the topic.
+
+        Names and meaning of the arguments are those of Spark's `create_auto_cdc_flow`. A change that comes late puts no older row over a
+        newer one, nor over a deletion. `topic.table()` is the table now. Rules: docs/semantics.md#A.52 to docs/semantics.md#A.56.
+
+        Args:
+            source: A streaming DataFrame of changes.
+            keys: The columns that identify a row: names, or columns without a qualifier.
+            sequence_by: What orders the changes of a key: a SQL expression or a column; of several columns a struct.
+            apply_as_deletes: A condition (SQL or column): the change deletes its key.
+            apply_as_truncates: A condition: the change deletes every key whose row is older.
+            ignore_null_updates: A column that is null keeps the value of the key's last row.
+            column_list: The columns of a row; all without it.
+            except_column_list: Columns that are left out.
+            stored_as_scd_type: 1 or 2, of the Delta table at `table`: the newest row of each key, or every row with `_valid_from`,
+                `_valid_to` and `_is_current`.
+            name: The flow's identity in the topic, which its checkpoint belongs to; without it the topic's name.
+            table: The path or URI of a Delta table that is kept as `materialize` does, beside the topic; without it there is none.
+            trigger: Spark's, as for `append_stream`; of both queries.
+            on_invalid: `dead-letter`, or `fail`: what a change without a key or a sequence does.
+
+        Raises:
+            UserError: An argument is not allowed, or names a column that the source does not have.
+            QueryRefused: The checkpoint that belongs to `name` is gone.
+        """
+        named, subject = name or self.name, f"AUTO CDC flow {name or self.name}"
+        scd_type = scd_type_of(stored_as_scd_type)
+        if scd_type is not None and table is None:
+            message = f"{subject}: stored_as_scd_type = {stored_as_scd_type} is of a Delta table: give its path or URI as table"
+            raise UserError(message)
+        changes = flow_columns(
+            source,
+            keys,
+            sequence_by,
+            apply_as_deletes=apply_as_deletes,
+            apply_as_truncates=apply_as_truncates,
+            ignore_null_updates=ignore_null_updates,
+            column_list=column_list,
+            except_column_list=except_column_list,
+            subject=subject,
+        )
+        rows = change_rows(source, changes, subject=subject)
+        columns = table_columns(source, changes)
+        keep_columns(self._log.ledger, columns, now_ms=self._clock())
+        envelope = Envelope(unresolved="null") if ignore_null_updates else None
+        query = self.append_stream(rows, name=named, trigger=trigger, on_invalid=on_invalid, envelope=envelope)
+        if table is None:
+            return AutoCdcFlow(query)
+
+        def start_table() -> StreamingQuery:
+            shape = {"key_format": "utf8", "value_format": "json", "schema": ddl_of(columns.value)}
+            return self.materialize(table, trigger=trigger, history=scd_type == 2, **shape)  # type: ignore[arg-type]  # noqa: PLR2004
+
+        if (trigger or {}).get("availableNow"):
+            return AutoCdcFlow(query, start_table=start_table)
+        try:
+            return AutoCdcFlow(query, table_query=start_table())
+        except BaseException:
+            stop_append_query(query)
+            raise
+
     def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:
         """Return the rows of the log: partition, offset, timestamp, key, value, headers and the columns of their producer.
 
@@ -166,6 +251,24 @@ class SparkTopic(Topic):
         views = views_as_of(self._log, as_of, isolation)
         found = [latest_records(self._spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
         return decoded(reduce(DataFrame.unionByName, found), value_format, schema, mode=mode)
+
+    def table(
+        self,
+        *,
+        schema: str | None = None,
+        isolation: str = "read_committed",
+        as_of: AsOf | None = None,
+        partitions: Iterable[int] | None = None,
+        keys: Iterable[str | bytes] | None = None,
+        mode: str = "FAILFAST",
+    ) -> DataFrame:
+        """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.
+
+        Columns, arguments and errors as `ArrowTopic.table`; JSON is VARIANT, and a value that does not fit its column ends the read with
+        Spark's error, or is null with `mode="PERMISSIVE"`.
+        """
+        rows = self.latest(isolation=isolation, as_of=as_of, partitions=partitions, keys=keys)
+        return as_table(rows, self._table_columns(schema), mode=mode)
 
     def bootstrap(self, *, isolation: str = "read_committed") -> SparkBootstrap:
         """Return the last words at one table version, and the offset vector from which `tail` continues exactly there.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,8 @@ from lastword.compaction.config.topic_config import TopicConfig, describe_topic_
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, UserError, Violation
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
+from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.table_columns import TableColumns
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendResult, AppendStats, append_rows
 from lastword.storage.append.inputs import ArrowInput, arrow_rows
@@ -138,7 +141,7 @@ class Topic:
                 key and value (binary, or string as UTF-8; a null value is a tombstone), and if wanted headers (list<struct<key string,
                 value binary>>), timestamp (timestamp, or int64 ms; one without a time zone is UTC), partition (int32) and offset (int64,
                 ascending), and source_sequence (a number, text, time, or a struct of those), by which an event that comes late puts no
-                older state over a newer one: it is left out and counted as `late`. Rule: docs/semantics.md#A.30.
+                older state over a newer one: it is left out and counted as `late`. Rule: docs/semantics.md#A.52.
             envelope: The rows are change events of Debezium (key and value as JSON); partition and offset, if given, are those of the
                 source, and become headers. See `Envelope`.
             decoder: A `RegistryDecoder`, if keys and values of these events are framed for a schema registry.
@@ -183,6 +186,27 @@ class Topic:
         of a streaming query, whose micro-batches would be lost.
         """
         return Transaction(self._log, self._begun(transactional_id, timeout_ms), self._input, self._clock)
+
+    def _table_columns(self, schema: str | None = None) -> TableColumns:
+        """Return the columns of the table whose rows the topic holds: those that its sources say, or `schema` gives as SQL DDL.
+
+        Raises `UserError` when neither does, or `schema` is no DDL.
+        """
+        known = self._log.decisions().columns
+        found = TableColumns() if known is None else TableColumns.of_details(known)
+        if schema is not None:
+            try:
+                return replace(found, value=columns_of_ddl(schema))
+            except ValueError as error:
+                message = f"topic {self.name}: schema = {schema!r}: {error}"
+                raise UserError(message) from None
+        if known is None:
+            message = (
+                f"topic {self.name}: no source of the topic says which columns its rows have; give them as SQL DDL: "
+                'table(schema="id bigint, price decimal(10,2)")'
+            )
+            raise UserError(message)
+        return found
 
     def _chosen(self, partitions: Iterable[int] | None) -> list[int] | None:
         """Return the partitions that were asked for, None for all; raise `UserError` for one that the topic does not have."""

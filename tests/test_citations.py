@@ -248,6 +248,13 @@ def test_every_citation_leads_somewhere() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_page_has_an_anchor_twice() -> None:
+    """A citation of the second one would lead to the first."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        anchors = re.findall(r'<a id="([^"]+)"', page.read_text(encoding="utf-8"))
+        assert sorted(set(anchors)) == sorted(anchors), page.name
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """Return a small checkout: a page, a decision record, two modules, one of them behind a link."""

@@ -1,7 +1,7 @@
 """The reference pages of the documentation, from the code itself: nobody writes down a setting, a command or a metric twice.
 
 ```
- lastword.compaction.config.keys, lastword.streaming.append.sources, lastword.service.settings ─► settings_page()
+ lastword.compaction.config.keys, lastword.streaming.append.source_settings, lastword.service.settings ─► settings_page()
  lastword.cli.app                                                 ─► commands_page()
  lastword.status.metrics                                      ─► metrics_page()
  lastword.__all__                                             ─► api_page()
@@ -29,7 +29,7 @@ from lastword.cli.app import app
 from lastword.compaction.config import keys as config_keys
 from lastword.compaction.config.keys import Key, Kind
 from lastword.service.settings import Settings
-from lastword.streaming.append import sources
+from lastword.streaming.append import source_settings as sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -185,10 +185,11 @@ def ddl_of(columns: Sequence[Column]) -> str:
 
     Times of day, UUIDs, enums, intervals and decimals without a fixed scale are strings; JSON is variant.
     """
-    return ", ".join(f"{_quoted(column.name)} {_spark_type(column.data_type)}" for column in columns)
+    return ", ".join(f"{quoted(column.name)} {_spark_type(column.data_type)}" for column in columns)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a column's name as DDL has it: in backticks, unless it is a plain word."""
     return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
@@ -198,7 +199,7 @@ def _spark_type(data_type: DataType) -> str:
     if isinstance(data_type, MapType):
         return f"map<string,{_spark_type(data_type.value)}>"
     if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{_quoted(field.name)}: {_spark_type(field.data_type)}' for field in data_type.fields)}>"
+        return f"struct<{', '.join(f'{quoted(field.name)}: {_spark_type(field.data_type)}' for field in data_type.fields)}>"
     if isinstance(data_type, DecimalType):
         fixed = _fixed_decimal(data_type)
         return "string" if fixed is None else f"decimal({fixed[0]},{fixed[1]})"
@@ -308,7 +309,7 @@ def _annotation(data_type: DataType) -> Any:
         return dict[str, _annotation(data_type.value)] | None  # type: ignore[misc]
     if isinstance(data_type, StructType):
         return TypedDict("Row", {field.name: _annotation(field.data_type) for field in data_type.fields}, total=False) | None  # type: ignore[operator]
-    return str | None if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[0]
+    return msgspec.Raw if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[0]
 
 
 def _arrow_type(data_type: DataType) -> pa.DataType:
@@ -347,7 +348,7 @@ def _arrow_array(path: str, data_type: DataType, values: list[Any]) -> pa.Array:
         keys = pa.array(chain.from_iterable(present), pa.string())
         entries = [value for one in present for value in one.values()]
         return pa.MapArray.from_arrays(offsets, keys, _arrow_array(f"{path}[]", data_type.value, entries))
-    convert, raw_type = (None, pa.string()) if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[1:3]
+    convert, raw_type = (_text_of_string, pa.string()) if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[1:3]
     try:
         if convert:
             values = [None if value is None else convert(value) for value in values]
@@ -373,7 +374,12 @@ def _arrow_scalar(data_type: ScalarType) -> tuple[Any, Callable[[Any], Any] | No
         "timestamp": (str | None, lambda value: value[: 20 + digits].rstrip("Z") + "Z", text, pa.timestamp(unit, "UTC")),
         "timestamp_ntz": (str | None, lambda value: value[: 20 + digits], text, pa.timestamp(unit)),
     }
-    return codecs.get(data_type.kind, (str | None, None, text, text))
+    return codecs.get(data_type.kind, (str | int | float | bool | None, _as_text, text, text))
+
+
+def _as_text(value: Any) -> str:
+    """Return a text as it is, and a number or boolean, of a column that had another type, as JSON writes it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _text_of(raw: msgspec.Raw) -> str | None:

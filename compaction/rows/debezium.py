@@ -132,6 +132,8 @@ class _Reader(ABC):
         self._has_sign = re.compile(b"|".join(re.escape(sign) for sign in sorted(signs))).search
         self._given = self._converter(envelope.columns()) if envelope.schema else None
         self._learnt: dict[bytes, RowConverter] = {}
+        #: By which columns the last row was converted.
+        self._columns: tuple[Column, ...] = ()
 
     def read(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Events:
         for row, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -156,17 +158,23 @@ class _Reader(ABC):
 
     def typed(self, row: bytes, schema: bytes) -> bytes:
         """Return a row in canonical JSON, by the columns that are given or that the event's own schema names."""
-        converter = self._given
+        converter, self._columns = self._given, ()
         if converter is None:
             if not schema or schema == NULL:
                 return row
             converter = self._learnt.get(schema)
             if converter is None:
                 converter = self._learnt[schema] = self._converter(_columns(schema, self.part))
+            self._columns = converter.columns
         try:
             return converter.convert(row)
         except Misfit as error:
             raise NoEvent(str(error)) from None
+
+    def learn(self, row: int, sequence: str) -> None:
+        """Take note of the columns by which the row of an event was converted, if its own schema named them."""
+        if self._columns:
+            self.events.learn(self._columns, sequence, row)
 
     def _converter(self, columns: Sequence[Column]) -> RowConverter:
         on_misfit: Literal["error", "null"] = "null" if self.envelope.misfit == "null" else "error"
@@ -230,6 +238,7 @@ class _Raw(_Reader):
         schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
         after = self.typed(after, schema)
         sequence, new_key = self.sequence_of(event, value), self.key_of(key, after)
+        self.learn(row, sequence)
         if self.envelope.key and before != NULL:
             old_key = self.key_of(key, self.typed(before, schema))
             if old_key != new_key:
@@ -291,6 +300,7 @@ class _Flat(_Reader):
         if str(metadata.get("deleted", "false")).lower() == "true" or metadata.get("op") == "d":
             self.events.add(row, own, None, sequence)
         else:
+            self.learn(row, sequence)
             self.events.add(row, own, bare, sequence, self.unresolved(bare))
 
     def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:

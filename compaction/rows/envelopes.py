@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -93,6 +93,14 @@ class Envelope:
         )
 
 
+class Learnt(NamedTuple):
+    """The columns that the schema of an event names, the event's sequence, and its row number."""
+
+    columns: tuple[Column, ...]
+    sequence: str
+    row: int
+
+
 @dataclass(slots=True)
 class Events:
     """The events of one batch as rows of a log, in the order of the batch.
@@ -110,6 +118,13 @@ class Events:
     others: dict[int, str] = field(default_factory=dict)
     positions: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    #: The columns that the schema of the event with the highest sequence names, that sequence, and the row of the event.
+    learnt: Learnt | None = None
+
+    def learn(self, columns: tuple[Column, ...], sequence: str, row: int) -> None:
+        """Take note of the columns that an event's schema names."""
+        if self.learnt is None or sequence >= self.learnt.sequence:
+            self.learnt = Learnt(columns, sequence, row)
 
     def add(self, row: int, key: bytes | None, value: bytes | None, sequence: str, unresolved: tuple[str, ...] = ()) -> None:
         """Add a row of the log."""

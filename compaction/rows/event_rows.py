@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.rows.debezium import read_events
-from lastword.compaction.rows.input_columns import EVENT, HEADERS, REFUSAL, UNCHANGED
+from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, REFUSAL, UNCHANGED
 from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_key, fields_of
+from lastword.compaction.rows.table_columns import ddl_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,9 +64,9 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     """Return the events of a batch as input rows of an append, at least one for each event, in the order of the batch.
 
     `batch` has key and value (JSON; text or binary), and may have headers, timestamp, order columns, and the partition and offset of the
-    source. Columns of the result: key, value, source_sequence, what an envelope says beside the row (`EVENT`, `REFUSAL`, `UNCHANGED`), and
-    the others as they were; the source's partition and offset are headers (`source.partition`, `source.offset`). An event that becomes no
-    row keeps its own key and value. With a `decoder` key and value are framed for a schema registry.
+    source. Columns of the result: key, value, source_sequence, what an envelope says beside the row (`EVENT`, `REFUSAL`, `UNCHANGED`,
+    `COLUMNS`), and the others as they were; the source's partition and offset are headers (`source.partition`, `source.offset`). An event
+    that becomes no row keeps its own key and value. With a `decoder` key and value are framed for a schema registry.
     """
     columns_in = {name: batch.column(name).cast(pa.binary()) for name in ("key", "value")}
     raw = {name: column.to_pylist() for name, column in columns_in.items()}
@@ -81,6 +82,7 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
         EVENT: pa.array(kinds, pa.string()),
         REFUSAL: pa.array([None] * len(events.row) + [events.refused.get(row) for row in others], pa.string()),
         UNCHANGED: pa.array([*_notes(events, batch), *[None] * len(others)], pa.string()),
+        COLUMNS: _learnt(events, len(events.row) + len(others)),
     }
     at, sorted_at = pa.array(numbers[order]), pa.array(order)
     kept = {name: batch.column(name).take(at) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
@@ -98,6 +100,15 @@ def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder:
     events = read_events(keys.values.to_pylist(), texts, envelope, schemas)
     events.refused |= reasons
     return events
+
+
+def _learnt(events: Events, count: int) -> pa.Array:
+    """Return the columns that the newest schema of the events names, on the row of that event; null on all others."""
+    if events.learnt is None:
+        return pa.nulls(count, pa.string())
+    texts: list[str | None] = [None] * count
+    texts[events.row.index(events.learnt.row)] = ddl_text(events.learnt.columns)
+    return pa.array(texts, pa.string())
 
 
 def _notes(events: Events, batch: pa.RecordBatch) -> list[str | None]:

@@ -28,6 +28,7 @@ import pyarrow.types as pt
 from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.input_columns import (
     ALERT,
+    COLUMNS,
     EVENT,
     HEADERS,
     MALFORMED,
@@ -140,6 +141,8 @@ class _Validation:
 
     def run(self) -> Validated:
         raw = _cast(self._column(MALFORMED, pa.string()), pa.string())
+        if self.rules.source_offsets:
+            self._leave_out_known(self.rules.source_offsets)
         self._refuse(Reason.MALFORMED, _valid(raw), lambda _: "the row could not be parsed with the schema of its source")
         if self.shape.has_events:
             self._check_events()
@@ -161,23 +164,23 @@ class _Validation:
             "headers": self.headers,
             **producers,
             **({"source_sequence": self._sequence()} if self.shape.has_sequences else {}),
-            **({UNCHANGED: self._column(UNCHANGED, pa.string())} if self.shape.has_events else {}),
+            **({name: self._column(name, pa.string()) for name in (UNCHANGED, COLUMNS)} if self.shape.has_events else {}),
             **{name: self.batch.column(name) for name in self.shape.order},
             "raw": raw,
         }
         return Validated(pa.record_batch(columns), self.code, self.details)
 
+    def _leave_out_known(self, source_offsets: Mapping[int, int]) -> None:
+        """Take events out that are in the log."""
+        partition, offset = (self.batch.column(name).to_numpy(zero_copy_only=False) for name in (SOURCE_PARTITION, SOURCE_OFFSET))
+        last = np.full(len(self.batch), -1)
+        for number, committed in source_offsets.items():
+            last[partition == number] = committed
+        self._refuse(Reason.KNOWN_EVENT, offset <= last, lambda row: f"offset {offset[row]} of partition {partition[row]} is in the log")
+
     def _check_events(self) -> None:
         """Take events that are no rows out, and refuse those that an envelope could not read."""
         refusal, event = self._column(REFUSAL, pa.string()), self._column(EVENT, pa.string())
-        if self.rules.source_offsets:
-            partition, offset = (self.batch.column(name).to_numpy(zero_copy_only=False) for name in (SOURCE_PARTITION, SOURCE_OFFSET))
-            last = np.full(len(self.batch), -1)
-            for number, committed in self.rules.source_offsets.items():
-                last[partition == number] = committed
-            self._refuse(
-                Reason.KNOWN_EVENT, offset <= last, lambda row: f"offset {offset[row]} of partition {partition[row]} is in the log"
-            )
         self._refuse(Reason.NO_EVENT, _valid(refusal), lambda row: str(refusal[row].as_py()))
         alerts = pc.fill_null(pc.starts_with(event, ALERT), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
         self._refuse(Reason.TRUNCATE, alerts, lambda row: event[row].as_py().removeprefix(ALERT))

@@ -20,6 +20,7 @@ app.add_typer(transactions.transactions_app, name="transactions")
 app.add_typer(readers.readers_app, name="readers")
 for command in (
     readers.latest,
+    readers.table,
     readers.changes,
     readers.materialize,
     purge.purge,

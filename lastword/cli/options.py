@@ -20,7 +20,7 @@ from lastword.spark.object_store import storage_options
 from lastword.spark.session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lastword.arrow_topic import ArrowTopic
     from lastword.service.settings import Settings
@@ -135,7 +135,13 @@ def show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, l
     if decode not in {"utf8", "json"}:
         subject = "the command line"
         raise InvalidConfiguration(subject, [Violation(key="--decode", value=decode, allowed="utf8 or json")])
-    taken = (tables.plain(row, decode) for row in islice(rows, read_limit(limit, as_json=as_json)))
+    print_rows(
+        (tables.plain(row, decode) for row in islice(rows, read_limit(limit, as_json=as_json))), columns, title, limit, as_json=as_json
+    )
+
+
+def print_rows(taken: Iterable[dict[str, Any]], columns: Sequence[str], title: str, limit: int | None, *, as_json: bool) -> None:
+    """Print rows that JSON can represent, one more than `limit` of which says that there are more."""
     if as_json:
         for row in taken:
             sys.stdout.write(tables.json_line(row) + "\n")

@@ -23,6 +23,7 @@ from lastword.cli.options import (
     notes,
     open_log_dir,
     out,
+    print_rows,
     read_limit,
     show,
     tell,
@@ -60,6 +61,26 @@ def latest(
     else:
         rows = collected(pl.LazyFrame(one.latest(as_of=_as_of(as_of), partitions=partition, keys=key)))
     show(rows.iter_rows(named=True), RECORD_SHOWN, f"{topic}: latest", limit, decode, as_json=as_json)
+
+
+def table(
+    topic: Topic,
+    schema: Annotated[
+        str | None, typer.Option(help="Columns of a value as SQL DDL. Default: the columns that the topic's sources have named.")
+    ] = None,
+    as_of: Annotated[str | None, typer.Option(help="Table version, time (ISO 8601), or offsets as JSON: '{\"0\": 42}'.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Only this key. May be repeated.")] = None,
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition. May be repeated.")] = None,
+    mode: Annotated[str, typer.Option(help="FAILFAST: stop at a value that does not fit its column. PERMISSIVE: show null.")] = "FAILFAST",
+    limit: Limit = None,
+    as_json: Json = False,
+    log_dir: LogDirOption = "",
+) -> None:
+    """Show the latest row of every key with a typed column for each column. Example: lastword table shop.orders --limit 20."""
+    one = open_log_dir(log_dir).topic(topic)
+    found = one.table(schema=schema, as_of=_as_of(as_of), partitions=partition, keys=key, mode=mode)
+    rows = map(tables.typed, found.slice(0, read_limit(limit, as_json=as_json)).to_pylist())
+    print_rows(rows, found.schema.names, f"{topic}: table", limit, as_json=as_json)
 
 
 def changes(

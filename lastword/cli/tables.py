@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import datetime, timezone
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from rich import box
@@ -57,6 +58,19 @@ def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
         else:
             out[name] = value
     return out
+
+
+def typed(value: Any) -> Any:
+    """Return a typed value as one that JSON can represent: times as ISO text, decimals as text, bytes as base64."""
+    if isinstance(value, dict):
+        return {name: typed(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [typed(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def json_line(row: dict[str, Any]) -> str:

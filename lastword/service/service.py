@@ -27,7 +27,8 @@ from lastword.status.standing import QueryStanding
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
 from lastword.streaming.append.query import stop_append_query
-from lastword.streaming.append.sources import KafkaSource, matching_sources, open_source, trigger_of
+from lastword.streaming.append.source_settings import KafkaSource
+from lastword.streaming.append.sources import matching_sources, open_source, trigger_of
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from lastword.streaming.events import logger
 from lastword.streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from lastword.service.settings import Settings
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.append.sources import FileSource, RateSource
+    from lastword.streaming.append.source_settings import FileSource, RateSource
 
 _POLL_SECONDS: Final = 0.2
 _TIDY_SECONDS: Final = 10

@@ -39,7 +39,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
 from lastword.status.listen import parse_listen
-from lastword.streaming.append.sources import Source
+from lastword.streaming.append.source_settings import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,9 +20,11 @@ import pyarrow as pa
 
 from lastword.compaction.errors import CommitConflict, InvalidRecords, ProducerFenced, UserError
 from lastword.compaction.log.segments import ActiveSegment, next_append
+from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
 from lastword.compaction.rows.sequence_checks import SequenceBounds
+from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, refusal
 from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
@@ -35,6 +37,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
@@ -216,6 +219,7 @@ class Append:
             self._settle_moves(rows, written, plan, rows.envelope)
         if written.truncated:
             self._truncate(written)
+        self._keep_columns(written, rows.envelope)
         if written.refused:
             self._put_aside(written)
         elif self.micro_batch is not None:
@@ -228,6 +232,15 @@ class Append:
             self.identity |= {source.app_id(number): offset for number, offset in offsets.items()}
         result = self.commit(written.files, keeps_files=written.is_numbered_again)
         return replace(result, refused=written.refused, duplicates=written.duplicates, late=written.late, skipped=written.skipped)
+
+    def _keep_columns(self, written: Written, envelope: Envelope | None) -> None:
+        """Write into the ledger which columns the rows have, by the envelope's schema or the newest one of the events."""
+        given = envelope.columns() if envelope is not None else ()
+        if given:
+            keep_columns(self.log.ledger, TableColumns(value=given), now_ms=self.now_ms)
+        elif written.columns is not None:
+            sequence, ddl = written.columns
+            keep_columns(self.log.ledger, TableColumns(value=columns_of_ddl(ddl)), sequence=sequence, now_ms=self.now_ms)
 
     def plan(self, shape: Shape, envelope: Envelope | None = None) -> AppendPlan:
         """Return what the writing of this append needs to know."""

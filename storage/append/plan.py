@@ -95,6 +95,8 @@ class Written:
     source_offsets: Mapping[int, int] = field(default_factory=dict)
     #: Changes of keys, with the rows before them.
     moves: tuple[Move, ...] = ()
+    #: The columns that the newest schema of the events names, as DDL, after the source sequence of its event.
+    columns: tuple[str, str] | None = None
     #: Whether the input numbers these very files again when the commit is overtaken, and so needs them.
     is_numbered_again: bool = False
     #: Files of an attempt that was overtaken, which are not needed any more.
@@ -116,6 +118,7 @@ class Written:
             needed=frozenset(key for part in listed for key in part.needed),
             source_offsets=_highest(part.source_offsets for part in listed),
             moves=tuple(move for part in listed for move in part.moves),
+            columns=max((part.columns for part in listed if part.columns is not None), default=None),
         )
 
 

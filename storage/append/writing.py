@@ -17,6 +17,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from lastword.compaction.producers import SEQUENCES
 from lastword.compaction.rows.envelopes import TRUNCATED
 from lastword.compaction.rows.event_rows import event_rows
 from lastword.compaction.rows.input_columns import (
+    COLUMNS,
     EVENT,
     HEADERS,
     REFUSAL,
@@ -87,17 +89,28 @@ class Refusals:
         self.truncated = ""
         self.needed: set[bytes] = set()
         self.source_offsets: dict[int, int] = {}
+        #: The columns that the newest schema of the events names, as DDL, after its source sequence.
+        self.columns: tuple[str, str] | None = None
         self.moves: list[Move] = []
         self.rows: list[pa.Table] = []
 
     def see(self, rows: pa.RecordBatch) -> None:
-        """Take note of where validated rows, refused or not, stand in their source."""
+        """Take note of where validated rows, refused or not, stand in their source, and of the columns that their schemas name."""
+        if self._plan.rules.shape.has_events:
+            self._learn(rows.column(COLUMNS), rows)
         if self._plan.rules.source_offsets is None or not len(rows):
             return
         partitions, offsets = (rows.column(name).to_numpy(zero_copy_only=False) for name in (SOURCE_PARTITION, SOURCE_OFFSET))
         for partition in np.unique(partitions).tolist():
             last = int(offsets[partitions == partition].max())
             self.source_offsets[partition] = max(last, self.source_offsets.get(partition, -1))
+
+    def _learn(self, columns: pa.Array, rows: pa.RecordBatch) -> None:
+        if columns.null_count == len(columns):
+            return
+        known = pa.table({"columns": columns, "sequence": rows.column("source_sequence")}).filter(pc.is_valid(columns)).to_pylist()
+        found = [(row["sequence"] or "", row["columns"]) for row in known]
+        self.columns = max([*found, *([] if self.columns is None else [self.columns])], key=itemgetter(0))
 
     def add(self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str]) -> None:
         """Add the rows of a validated batch at `numbers`."""
@@ -136,6 +149,7 @@ class Refusals:
             needed=frozenset(self.needed),
             source_offsets=dict(self.source_offsets),
             moves=tuple(self.moves),
+            columns=self.columns,
         )
 
 

@@ -15,6 +15,7 @@ sequence  kind    partition  name             offset  table_version  time  detai
 11        looked  -          -                -       60             …     {}                       history is known up to there
 12        failure 0          -                -       61             …     {"failures":1,…}         its cleaning failed; 0 after a success
 13        truncate -         -                -       -              …     {"position":"…",…}       the source's table was truncated there
+14        columns -          -                -       -              …     {"value":"id int",…}     the columns of the rows
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
@@ -58,6 +59,7 @@ class Kind(str, Enum):
     FAILURE = "failure"
     CLAIM = "claim"
     TRUNCATE = "truncate"
+    COLUMNS = "columns"
 
 
 #: What a RESTORE of the log makes void.
@@ -132,6 +134,8 @@ class Decisions:
     failures: Mapping[int, Decision]
     claim: Claim | None
     truncation: Truncation
+    #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
+    columns: Mapping[str, Any] | None
     looked_at_version: int
     sequence: int
 
@@ -280,6 +284,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
         claim=claim,
         truncation=max((_truncation(row) for row in ordered if row.kind is Kind.TRUNCATE), default=Truncation()),
+        columns=next((row.details for row in reversed(ordered) if row.kind is Kind.COLUMNS), None),
         cleanings=_receipts(ordered),
         starts=_by_partition(ordered, Kind.START),
         pauses={

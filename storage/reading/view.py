@@ -12,7 +12,7 @@ DataFrames (`lastword.streaming.reading.dataframes`) and Arrow (`lastword.storag
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Kafka's isolation.level.
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+#: Spark's parse modes: a value that does not fit its column ends the read, or is null.
+DECODE_MODES: Final = ("FAILFAST", "PERMISSIVE")
 #: The columns of a last word.
 LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "offset")
 #: The columns of a change. `change_type` is insert, update_before, update_after or delete; a delete carries the value from before.
@@ -40,6 +42,14 @@ def check_isolation(isolation: str) -> None:
     if isolation not in ISOLATIONS:
         message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
         raise UserError(message)
+
+
+def misfit_policy(mode: str) -> Literal["error", "null"]:
+    """Return what becomes of a value that does not fit its column; raise `UserError` for another mode than `DECODE_MODES`."""
+    if mode not in DECODE_MODES:
+        message = f"mode = {mode!r}: allowed is {' or '.join(DECODE_MODES)}"
+        raise UserError(message)
+    return "error" if mode == "FAILFAST" else "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

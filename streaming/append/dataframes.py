@@ -28,6 +28,7 @@ from pyspark.sql import types as T
 from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.event_rows import event_rows
 from lastword.compaction.rows.input_columns import (
+    COLUMNS,
     EVENT,
     IGNORED_COLUMNS,
     ORDER_PREFIX,
@@ -174,7 +175,7 @@ class DataFrameRows:
         shape = plan.rules.shape
         columns = _VALIDATED_DDL | (_PRODUCER_DDL if shape.has_producers else {})
         columns |= {"source_sequence": "string"} if shape.has_sequences else {}
-        columns |= {UNCHANGED: "string"} if shape.has_events else {}
+        columns |= {UNCHANGED: "string", COLUMNS: "string"} if shape.has_events else {}
         columns |= {name: types[name] for name in shape.order}
         columns |= {"raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
@@ -205,8 +206,10 @@ def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | Non
     """Return a DataFrame of events, streaming or not, as the input rows of an append (`event_rows`), each task's in their order."""
     check_event_columns(dataframe_columns(rows.schema), topic=topic)
     kept = [field for field in rows.schema.fields if field.name not in {"key", "value", "headers", "partition", "offset", *IGNORED_COLUMNS}]
-    made = {"key": "binary", "value": "binary", "source_sequence": "string", EVENT: "string", REFUSAL: "string"}
-    made |= {UNCHANGED: "string", "headers": HEADERS_TYPE} | {field.name: field.dataType.simpleString() for field in kept}
+    made = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
+    made |= dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), "string") | {
+        field.name: field.dataType.simpleString() for field in kept
+    }
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

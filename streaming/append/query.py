@@ -28,7 +28,7 @@ from lastword.checkpoints.queries import (
 )
 from lastword.compaction.errors import Aborted, InvalidConfiguration, QueryRefused, UserError, Violation
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.input_columns import check_event_columns, shape_of
+from lastword.compaction.rows.input_columns import EVENT, check_event_columns, shape_of
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.files.paths import filesystem_of, local_path
@@ -171,7 +171,8 @@ def _checked_start(
         message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
         raise UserError(message)
     if envelope is not None:
-        check_event_columns(dataframe_columns(rows.schema), topic=log.name)
+        if EVENT not in rows.columns:
+            check_event_columns(dataframe_columns(rows.schema), topic=log.name)
         if grouping is not None or mirror is not None:
             message = f"query {name}: change events are no mirror and no transactions; leave the envelope or these arguments out"
             raise UserError(message)
@@ -335,8 +336,8 @@ class Appender:
             self._report(batch_id, result)
 
     def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
-        if self._envelope is None:
-            rows = DataFrameRows(batch, self._stats)
+        if self._envelope is None or EVENT in batch.columns:
+            rows = DataFrameRows(batch, self._stats, self._envelope)
         else:
             rows = DataFrameRows.of_events(batch, self._stats, self._envelope, self._log.name, self._decoder)
         if self._stamp is None:

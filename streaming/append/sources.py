@@ -1,181 +1,50 @@
-"""Sources: what people have, turned into input rows with a key, a value and an explicit order.
+"""Sources: what people have, turned into input rows of an append with a key, a value and an explicit order.
 
-| format              | key                      | value                          | order                                        |
-|---------------------|--------------------------|--------------------------------|----------------------------------------------|
-| json, csv, parquet  | one column, or several   | the rest as JSON, or a column  | modification time, path, block, line         |
-| kafka               | the record's             | the record's                   | partition and offset, which the topic keeps  |
-| … with an envelope  | the event's, canonical   | the row                        | partition and offset, in headers             |
-| rate                | a counter modulo `keys`  | JSON                           | the counter                                  |
-
-A key of one column is its text; of several, a JSON object of them. A row whose `tombstone` expression is true gets a null value.
-A line that does not fit the schema goes on as a malformed row, with its text, and ends among the dead letters.
-
-With `topics.pattern` a Kafka source is one for each topic that the pattern matches (`matching_sources`).
+What a source may say is in `lastword.streaming.append.source_settings`. A line that does not fit the schema goes on as a malformed row,
+with its text, and ends among the dead letters. With `topics.pattern` a Kafka source is one for each topic that the pattern matches
+(`matching_sources`).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
+import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.envelopes import PLACEHOLDER, Envelope, TimePrecision
+from lastword.compaction.rows.envelopes import Envelope
 from lastword.compaction.rows.event_rows import line_events
-from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, SOURCE_OFFSET, SOURCE_PARTITION
+from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL, SOURCE_OFFSET, SOURCE_PARTITION
 from lastword.storage.append.append import EventSource
 from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.table_columns import keep_columns
+from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
 from lastword.streaming.append.kafka_topics import KafkaTopics
 from lastword.streaming.append.query import Mirror
+from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
+    from lastword.compaction.rows.envelopes import Truncate
     from lastword.storage.log.topic_log import TopicLog
 
 _TIME: Final = f"{ORDER_PREFIX}1_modification_time"
 _PATH: Final = f"{ORDER_PREFIX}2_path"
 _BLOCK: Final = f"{ORDER_PREFIX}3_block_start"
-
-
-class _Source(BaseModel):
-    """What all sources have."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "."))
-
-    name: Annotated[str, Field(description="The query's name; its position in the source belongs to it")]
-    topic: Annotated[str, Field(description="The topic that it fills")]
-    trigger: Annotated[
-        str, Field(description="`available-now` (take what is there and stop) or an interval such as `5 seconds`; empty: at once, for ever")
-    ] = ""
-    on_invalid: Annotated[Literal["dead-letter", "fail"], Field(description="What a refused row does")] = "dead-letter"
-    options: Annotated[dict[str, str], Field(description="Further options of Spark's reader")] = {}
-
-
-class _Events(_Source):
-    """What sources of change events have; see `lastword.compaction.rows.envelopes.Envelope`."""
-
-    envelope: Annotated[
-        Literal["", "debezium", "debezium-flat"],
-        Field(description="The values are change events of Debezium, as they are sent, or flattened by ExtractNewRecordState"),
-    ] = ""
-    sequence: Annotated[
-        list[str], Field(description="Fields by which the events of a key are ordered; empty: the position that Debezium gives")
-    ] = []
-    truncate: Annotated[
-        Literal["delete-all", "alert", "ignore"], Field(description="What a TRUNCATE does: deletes all rows before it, or is a dead letter")
-    ] = "delete-all"
-    decimal_handling_mode: Annotated[Literal["precise", "double", "string"], Field(description="The connector's setting")] = "precise"
-    time_precision_mode: Annotated[TimePrecision, Field(description="The connector's setting")] = "adaptive"
-    binary_handling_mode: Annotated[Literal["bytes", "base64", "base64-url-safe", "hex"], Field(description="The connector's setting")] = (
-        "bytes"
-    )
-    unavailable_value_placeholder: Annotated[str, Field(description="The connector's setting")] = PLACEHOLDER
-    add_fields_prefix: Annotated[str, Field(description="ExtractNewRecordState's setting; for debezium-flat")] = "__"
-    on_unresolved: Annotated[
-        Literal["dead-letter", "null"], Field(description="What an event does that leaves out a column which no record of its key has")
-    ] = "dead-letter"
-    on_misfit: Annotated[
-        Literal["dead-letter", "null"], Field(description="What an event does of which a value does not fit its column's type")
-    ] = "dead-letter"
-
-
-class FileSource(_Events):
-    """A directory that files arrive in."""
-
-    format: Literal["json", "csv", "parquet"]
-    path: Annotated[str, Field(description="The directory, or a glob")]
-    key: Annotated[
-        list[str], Field(description="The key's columns; with an envelope empty for the event's own key", validate_default=True)
-    ] = []
-    value: Annotated[str, Field(description="The value's column; empty: all other columns as a JSON object")] = ""
-    drop: Annotated[list[str], Field(description="Columns that are left out of the JSON value")] = []
-    tombstone: Annotated[str, Field(description="A SQL condition; a row for which it is true is a tombstone")] = ""
-    timestamp: Annotated[str, Field(description="The record time's column; empty: the time of the append")] = ""
-    schema_ddl: Annotated[
-        str, Field(alias="schema", description="The columns as SQL DDL; empty: inferred once, from what is there at the first start")
-    ] = ""
-    max_files_per_trigger: Annotated[int, Field(description="Files a micro-batch takes at the most; 0: all", ge=0)] = 0
-
-    @field_validator("key")
-    @classmethod
-    def _has_key(cls, key: list[str], info: ValidationInfo) -> list[str]:
-        """Refuse rows without a key."""
-        if not key and not info.data.get("envelope"):
-            message = "name the key's columns, or give an envelope"
-            raise ValueError(message)
-        return key
-
-
-class KafkaSource(_Events):
-    """A Kafka topic, whose partitions and offsets the topic keeps (`mirror`), or hashes anew; or the change events of several."""
-
-    topic: Annotated[
-        str, Field(description="The topic that it fills; with `topics.pattern` none: each has the name of its Kafka topic")
-    ] = ""
-    format: Literal["kafka"]
-    bootstrap_servers: Annotated[str, Field(description="host:port[,host:port]")]
-    subscribe: Annotated[str, Field(description="The Kafka topic")] = ""
-    topics_pattern: Annotated[str, Field(description="A regular expression of Kafka topics, each of which fills a topic of its own")] = ""
-    schema_registry_url: Annotated[
-        str,
-        Field(description="With an envelope: keys and values are Avro, JSON Schema or Protobuf, framed for this registry; URLs by commas"),
-    ] = ""
-    schema_registry_basic_auth_user_info: Annotated[SecretStr, Field(description="user:password for the registry")] = SecretStr("")
-    schema_registry_ssl_ca_location: Annotated[str, Field(description="A PEM file with certificates to trust, on each executor")] = ""
-    partitions: Annotated[int, Field(description="Partitions of the topics that `topics.pattern` makes; 0: as many as in Kafka", ge=0)] = 0
-    key: Annotated[list[str], Field(description="With an envelope: columns of the row that are the key; empty: the event's own key")] = []
-    schema_ddl: Annotated[
-        str, Field(alias="schema", description="With an envelope: the columns as SQL DDL; empty: those that an event's schema names")
-    ] = ""
-    isolation_level: Annotated[Literal["read_committed", "read_uncommitted"], Field(description="Which transactions are taken")] = (
-        "read_committed"
-    )
-    starting_offsets: Annotated[str, Field(description="earliest, latest or Spark's JSON; for the first start only")] = "earliest"
-    max_offsets_per_trigger: Annotated[int, Field(description="Records a micro-batch takes at the most; 0: all", ge=0)] = 0
-    mirror: Annotated[bool, Field(description="Keep Kafka's partitions and offsets; not with an envelope")] = True
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> KafkaSource:
-        """Refuse settings that exclude each other."""
-        if bool(self.subscribe) == bool(self.topics_pattern):
-            message = "give subscribe (one Kafka topic) or topics.pattern (several)"
-            raise ValueError(message)
-        if bool(self.subscribe) != bool(self.topic):
-            message = "topic goes with subscribe; with topics.pattern each topic has the name of its Kafka topic"
-            raise ValueError(message)
-        if self.schema_registry_url and not self.envelope:
-            message = "schema.registry.url goes with an envelope: without one keys and values are kept as they are"
-            raise ValueError(message)
-        try:
-            re.compile(self.topics_pattern)
-        except re.error as error:
-            message = f"topics.pattern {self.topics_pattern!r} is no regular expression: {error}"
-            raise ValueError(message) from None
-        return self
-
-
-class RateSource(_Source):
-    """Made-up changes, for trials."""
-
-    format: Literal["rate"]
-    rows_per_second: Annotated[int, Field(description="Rows that are made in a second", ge=1)] = 10
-    keys: Annotated[int, Field(description="How many keys there are", ge=1)] = 1_000
-
-
-Source = Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="format")]
+#: The record of Kafka beside the columns of its value, for expressions: key, value, headers, timestamp, partition, offset.
+KAFKA_RECORD: Final = "_kafka"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +67,9 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
         case FileSource():
             if source.envelope:
                 return OpenSource(rows=_event_files(spark, source), envelope=_envelope(source))
-            return OpenSource(rows=_files(spark, source, log, now_ms))
+            return _files(spark, source, log, now_ms)
         case KafkaSource():
-            return _kafka(spark, source, log)
+            return _kafka(spark, source, log, now_ms)
         case RateSource():
             return OpenSource(rows=_rate(spark, source))
 
@@ -229,7 +98,7 @@ def _envelope(source: FileSource | KafkaSource) -> Envelope | None:
         kind=source.envelope,
         key=tuple(source.key),
         sequence=tuple(source.sequence),
-        truncate=source.truncate,
+        truncate=cast("Truncate", source.truncate or "delete-all"),
         prefix=source.add_fields_prefix,
         placeholder=source.unavailable_value_placeholder,
         unresolved=source.on_unresolved,
@@ -281,13 +150,8 @@ def _loaded(reader: DataStreamReader, source: FileSource) -> DataFrame:
         raise UserError(message) from error
 
 
-def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> DataFrame:
+def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
     schema = _schema(spark, source, log, now_ms)
-    wanted = [*source.key, *([source.value] if source.value else []), *([source.timestamp] if source.timestamp else []), *source.drop]
-    missing = [name for name in wanted if name not in schema.names]
-    if missing:
-        message = f"source {source.name}: no column {', '.join(missing)} in {source.path}; there are {', '.join(schema.names)}"
-        raise UserError(message)
     text = source.format in {"json", "csv"}
     reader = spark.readStream.format(source.format).schema(schema.add(MALFORMED, T.StringType()) if text else schema)
     if text:
@@ -295,29 +159,49 @@ def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) 
     if source.format == "csv":
         reader = reader.option("header", "true")
     rows = _loaded(reader, source)
-    columns = [
-        _key(source.key).alias("key"),
-        _value(source, [name for name in schema.names if name != MALFORMED]).alias("value"),
-        *([F.col(source.timestamp).alias("timestamp")] if source.timestamp else []),
-        *([F.col(MALFORMED)] if text else []),
-        *_file_order(),
-    ]
-    try:
-        return rows.select(*columns)
-    except (AnalysisException, ParseException) as error:
-        message = f"source {source.name}: {source.tombstone!r} is not a SQL condition over its columns: {error}"
-        raise UserError(message) from error
+    names = [name for name in schema.names if name != MALFORMED]
+    changes = _change_columns(source, names, [name for name in names if name not in source.key])
+    return _opened(rows, changes, source, log, now_ms, beside=[*([F.col(MALFORMED)] if text else []), *_file_order()])
+
+
+def _change_columns(source: FileSource | KafkaSource, names: Sequence[str], otherwise: Sequence[str]) -> ChangeColumns:
+    """Return what the columns of a source mean; `otherwise` are those of the value where no setting says it."""
+    unknown = [name for name in source.drop if name not in names]
+    if unknown:
+        message = f"source {source.name}: no column {', '.join(unknown)}; there are {', '.join(names)}"
+        raise UserError(message)
+    return ChangeColumns(
+        keys=source.key,
+        columns=() if source.value else tuple(source.columns or (name for name in otherwise if name not in source.drop)),
+        value=source.value,
+        sequence_by=source.sequence,
+        apply_as_deletes=source.tombstone or None,
+        apply_as_truncates=source.truncate or None,
+        keeps_nulls=source.on_null == "keep",
+        timestamp=source.timestamp,
+    )
+
+
+def _opened(
+    rows: DataFrame,
+    changes: ChangeColumns,
+    source: FileSource | KafkaSource,
+    log: TopicLog,
+    now_ms: int,
+    *,
+    beside: Sequence[Column],
+    events: EventSource | None = None,
+) -> OpenSource:
+    """Return rows with columns as an open source; the topic's ledger says from now on which columns they have."""
+    made = change_rows(rows, changes, subject=f"source {source.name}", beside=beside)
+    keep_columns(log.ledger, table_columns(rows, changes), now_ms=now_ms)
+    return OpenSource(rows=made, envelope=Envelope(unresolved="null") if changes.keeps_nulls else None, events=events)
 
 
 def _schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> T.StructType:
     """Return the given schema, or the one that was inferred at the first start, or infer it now and remember it in the ledger."""
     if source.schema_ddl:
-        try:
-            given = T.DataType.fromDDL(source.schema_ddl)
-        except ParseException as error:
-            message = f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {error}"
-            raise UserError(message) from error
-        return given if isinstance(given, T.StructType) else T.StructType([T.StructField("value", given)])
+        return _given_schema(source)
     known = log.decisions().schemas.get(source.name)
     if known is not None:
         return T.StructType.fromJson(dict(known))
@@ -337,22 +221,13 @@ def _schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int)
     return kept
 
 
-def _key(names: list[str]) -> Column:
-    if len(names) == 1:
-        return F.col(names[0]).cast("string")
-    complete = F.lit(True)
-    for name in names:
-        complete = complete & F.col(name).isNotNull()
-    return F.when(complete, F.to_json(F.struct(*names)))
-
-
-def _value(source: FileSource, columns: list[str]) -> Column:
-    if source.value:
-        value = F.col(source.value).cast("string")
-    else:
-        rest = [name for name in columns if name not in source.key and name not in source.drop]
-        value = F.to_json(F.struct(*rest), {"ignoreNullFields": "false"}) if rest else F.lit("{}")
-    return F.when(~F.coalesce(F.expr(source.tombstone), F.lit(False)), value) if source.tombstone else value
+def _given_schema(source: FileSource | KafkaSource) -> T.StructType:
+    try:
+        given = T.DataType.fromDDL(source.schema_ddl)
+    except ParseException as error:
+        message = f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {error}"
+        raise UserError(message) from error
+    return given if isinstance(given, T.StructType) else T.StructType([T.StructField("value", given)])
 
 
 def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
@@ -369,7 +244,7 @@ def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
     return RegistryDecoder(config, log.paths.root, log.storage_options)
 
 
-def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog) -> OpenSource:
+def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int) -> OpenSource:
     topics = _kafka_topics(spark, source)
     described = topics.describe(source.subscribe)
     reader = (
@@ -385,9 +260,11 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog) -> OpenSourc
     rows = reader.options(**source.options).load()
     # Kafka writes -1 for "no timestamp": such a record gets the time of its append.
     rows = rows.withColumn("timestamp", F.when(F.unix_millis("timestamp") != -1, F.col("timestamp")))
+    places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
+    events = EventSource(described.topic_id or source.subscribe, described.partitions)
+    if source.has_columns:
+        return _kafka_columns(rows.select("key", "value", "headers", "timestamp", "partition", "offset"), source, log, now_ms, events)
     if source.envelope:
-        places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
-        events = EventSource(described.topic_id or source.subscribe, described.partitions)
         rows = rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places)
         return OpenSource(rows=rows, envelope=_envelope(source), events=events, decoder=_registry(source, log))
     if not source.mirror:
@@ -399,6 +276,62 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog) -> OpenSourc
         partitions=_asked(topics, source.subscribe, lambda found: found.partitions),
     )
     return OpenSource(rows=rows.select("partition", "offset", "key", "value", "headers", "timestamp"), mirror=mirror)
+
+
+def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: int, events: EventSource) -> OpenSource:
+    """Open records whose values are JSON objects, or frames of a registry: their columns are key, value, sequence and conditions."""
+    schema, registry = _given_schema(source), _registry(source, log)
+    rows = rows.withColumn(REFUSAL, F.lit(None).cast("string"))
+    if registry is not None:
+        rows = rows.mapInArrow(_unframed(registry), rows.schema)
+    if KAFKA_RECORD in schema.names:
+        message = f"source {source.name}: the column {KAFKA_RECORD} of the schema has the name of what stands for the record itself"
+        raise UserError(message)
+    text = F.col("value").cast("string")
+    parsed = F.from_json(text, schema.add(MALFORMED, T.StringType()), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED})
+    record = F.struct("key", "value", "headers", "timestamp", "partition", "offset")
+    rows = rows.select(parsed.alias("row"), record.alias(KAFKA_RECORD), REFUSAL)
+    rows = rows.select("row.*", KAFKA_RECORD, REFUSAL)
+    names = [name for name in schema.names if name != MALFORMED]
+    changes = _change_columns(source, names, names)
+    is_tombstone = F.col(f"{KAFKA_RECORD}.value").isNull()
+    deletes = is_tombstone if changes.apply_as_deletes is None else is_tombstone | F.expr(source.tombstone)
+    place = [
+        F.struct(F.lit(f"source.{name}").alias("key"), F.col(f"{KAFKA_RECORD}.{name}").cast("string").cast("binary").alias("value"))
+        for name in ("partition", "offset")
+    ]
+    headers = F.concat(F.coalesce(F.col(f"{KAFKA_RECORD}.headers"), F.array().cast(HEADERS_TYPE)), F.array(*place))
+    return _opened(
+        rows,
+        replace(changes, apply_as_deletes=deletes, own_key=f"{KAFKA_RECORD}.key", is_event=True),
+        source,
+        log,
+        now_ms,
+        beside=[
+            F.col(MALFORMED),
+            F.col(REFUSAL),
+            headers.alias("headers"),
+            *([] if source.timestamp else [F.col(f"{KAFKA_RECORD}.timestamp")]),
+            F.col(f"{KAFKA_RECORD}.partition").alias(SOURCE_PARTITION),
+            F.col(f"{KAFKA_RECORD}.offset").alias(SOURCE_OFFSET),
+        ],
+        events=events,
+    )
+
+
+def _unframed(decoder: RegistryDecoder) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a task that decodes keys and values; a frame that cannot be decoded is refused with its reason."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = {name: decoder.decode_column(batch.column(name).cast(pa.binary())) for name in ("key", "value")}
+            reasons = {row: f"{name}: {reason}" for name, column in found.items() for row, reason in column.reasons.items()}
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            columns |= {name: column.values.cast(pa.binary()) for name, column in found.items()}
+            columns[REFUSAL] = pa.array([reasons.get(row) for row in range(len(batch))], pa.string())
+            yield pa.record_batch(columns)
+
+    return read
 
 
 def _kafka_topics(spark: SparkSession, source: KafkaSource) -> KafkaTopics:

@@ -10,14 +10,19 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
+from lastword.compaction.rows.column_types import ddl_of
+from lastword.storage.reading.view import misfit_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
+
+    from lastword.compaction.rows.column_types import Column as TableColumn
+    from lastword.compaction.rows.table_columns import TableColumns
 
 #: What a value can be read as.
 VALUE_FORMATS: Final = ("json", "avro", "utf8")
-#: Spark's parse modes: a malformed value ends the read, or becomes null.
-DECODE_MODES: Final = ("FAILFAST", "PERMISSIVE")
 
 
 def decoded(rows: DataFrame, value_format: str | None, schema: T.StructType | str | None, *, mode: str = "FAILFAST") -> DataFrame:
@@ -38,10 +43,34 @@ def decoded(rows: DataFrame, value_format: str | None, schema: T.StructType | st
     if value_format not in VALUE_FORMATS:
         message = f"value_format = {value_format!r}: allowed is {', '.join(VALUE_FORMATS)}"
         raise UserError(message)
-    if mode not in DECODE_MODES:
-        message = f"mode = {mode!r}: allowed is {' or '.join(DECODE_MODES)}"
-        raise UserError(message)
+    misfit_policy(mode)
     return rows.withColumn("value", _decoded(F.col("value"), value_format, schema, mode))
+
+
+def as_table(rows: DataFrame, columns: TableColumns, *, mode: str = "FAILFAST") -> DataFrame:
+    """Return records (key, value) as rows of the table that they are: the columns of the key alone, then those of the value.
+
+    A value that does not fit its column ends the read (`mode="FAILFAST"`), or is null (`"PERMISSIVE"`).
+    """
+    misfit_policy(mode)
+    found = list["Column"]()
+    if columns.of_key_alone:
+        name, key = columns.of_key_alone[0].name, F.col("key").cast("string")
+        objects = {
+            "object": key,
+            "text": F.to_json(F.struct(key.alias(name))),
+            "json": F.concat(F.lit(f"{{{json.dumps(name)}:"), key, F.lit("}")),
+        }
+        if columns.key_form == "bytes":
+            found.append(F.col("key").alias(name))
+        else:
+            found += _fields(objects[columns.key_form], columns.of_key_alone, mode)
+    return rows.select(*found, *(_fields(F.col("value").cast("string"), columns.value, mode) if columns.value else []))
+
+
+def _fields(text: Column, columns: Sequence[TableColumn], mode: str) -> list[Column]:
+    parsed = F.from_json(text, ddl_of(columns), {"mode": mode})
+    return [parsed.getField(column.name).alias(column.name) for column in columns]
 
 
 def _decoded(value: Column, value_format: str, schema: T.StructType | str | None, mode: str) -> Column:

@@ -18,7 +18,7 @@ from lastword.cli.app import app
 from lastword.compaction.config.keys import REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS
 from lastword.service.settings import Settings
 from lastword.status.metrics import METRICS
-from lastword.streaming.append.sources import FileSource, KafkaSource, RateSource
+from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 from tests.docs import blocks
 from tests.docs.blocks import PAGES, ROOT
 from tools import mkdocs_hooks, reference

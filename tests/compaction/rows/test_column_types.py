@@ -675,7 +675,8 @@ def test_nanoseconds_and_the_end_of_the_day_are_arrow_values() -> None:
 @pytest.mark.parametrize(
     ("ddl", "row", "message"),
     [
-        ("p decimal(20,10)", '{"p":5}', r"row 0 is not canonical: Expected `str \| null`, got `int` - at `\$.p`"),
+        ("p decimal(20,10)", '{"p":true}', "column p is not canonical"),
+        ("i int", '{"i":"5"}', r"row 0 is not canonical: Expected `int \| null`, got `str` - at `\$.i`"),
         ("p decimal(20,10)", '{"p":"AQ=="}', "column p is not canonical"),
         ("s struct<d: date>", '{"s":{"d":"infinity"}}', "column s.d is not canonical"),
         ("t time", '{"t":"__debezium_unavailable_value"}', "column t is not canonical"),
@@ -687,6 +688,14 @@ def test_rows_that_are_not_canonical_are_misfits(ddl: str, row: str, message: st
     """Such as rows that were appended before the topic had columns."""
     with pytest.raises(Misfit, match=message):
         decode_rows(pa.array([row]), columns_of_ddl(ddl))
+
+
+def test_rows_of_a_column_that_had_another_type_and_decimals_as_numbers_decode() -> None:
+    """A number where the column is text now; digits of a decimal that no floating-point number has."""
+    columns = columns_of_ddl("t string, u uuid, p decimal(38,20), l array<string>")
+    row = '{"t":5,"u":null,"p":123456789012345678.01234567890123456789,"l":[1.5,true,"x"]}'
+    (found,) = decode_rows(pa.array([row]), columns).to_pylist()
+    assert found == {"t": "5", "u": None, "p": Decimal("123456789012345678.01234567890123456789"), "l": ["1.5", "true", "x"]}
 
 
 @given(st.lists(st.tuples(st.integers(-(10**20) + 1, 10**20 - 1), st.datetimes(timezones=st.just(timezone.utc)), st.binary()), max_size=5))

@@ -13,7 +13,7 @@ from lastword.compaction.config.topic_config import parse_service_config, parse_
 from lastword.compaction.errors import InvalidConfiguration, UserError
 from lastword.service import settings
 from lastword.service.settings import load_settings
-from lastword.streaming.append.sources import FileSource, KafkaSource, RateSource
+from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from lastword import clock
 from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
-from lastword.streaming.append.sources import FileSource, RateSource, open_source, trigger_of
+from lastword.streaming.append.source_settings import FileSource, RateSource
+from lastword.streaming.append.sources import open_source, trigger_of
 from lastword.streaming.cleaning import partition_locks
 from tests.pictures import latest, log
 
@@ -147,7 +148,7 @@ def test_a_stream_with_a_wrong_column_is_refused_before_it_starts(spark: SparkSe
     stream = spark.readStream.format("rate").load().select(F.col("value").alias("key"), F.lit("x").alias("value"))
     with pytest.raises(UserError, match="column key is bigint"):
         topic.append_stream(stream, name="rate")
-    with pytest.raises(UserError, match="no column frut in"):
+    with pytest.raises(UserError, match=r"source files: no column frut; there are fruit, price, op$"):
         open_source(spark, _source(tmp_path / "incoming", key=["frut"]), topic.log, now_ms=0)
     with pytest.raises(UserError, match="not a SQL condition"):
         open_source(spark, _source(tmp_path / "incoming", tombstone="op = = 'd'"), topic.log, now_ms=0)

@@ -17,7 +17,8 @@ from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.storage.append.append import AppendStats
 from lastword.storage.files.schema import RECORD_COLUMNS
-from lastword.streaming.append.sources import FileSource, KafkaSource, open_source
+from lastword.streaming.append.source_settings import FileSource, KafkaSource
+from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import by_arrow
 from tests.test_event_histories import source_of

@@ -10,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 
 from lastword import clock
 from lastword.compaction.errors import QueryRefused, UserError
-from lastword.streaming.append.sources import KafkaSource, open_source
+from lastword.streaming.append.source_settings import KafkaSource
+from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import log, text
 

@@ -1,0 +1,194 @@
+"""Rows with columns of their own as records of a log: which columns are the key, what orders them, and which rows are deletions.
+
+```
+ id  name   op      updated_at                keys = id, sequence_by = updated_at, apply_as_deletes = op = 'D'
+ 1   plum   I       2026-03-01 06:30:00.5     1 = {"id":1,"name":"plum","op":"I","updated_at":"2026-03-01T06:30:00.500000Z"}
+ 1   plum   D       2026-03-01 07:00:00       1 = ∅
+ -   -      TRUNC   2026-03-02 00:00:00       a TRUNCATE: a tombstone for each key whose record is older
+```
+
+The arguments are those of Spark's AUTO CDC. The key of one column is its text; of several, a JSON object of them in the order of their
+names. The value is a JSON object. In both, times are in UTC with microseconds, whatever the session's settings say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.column import Column
+
+from lastword.compaction.errors import UserError
+from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.envelopes import TRUNCATED
+from lastword.compaction.rows.input_columns import ALERT, EVENT, UNCHANGED
+from lastword.compaction.rows.table_columns import TableColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from lastword.compaction.rows.column_types import Column as TableColumn
+
+#: A SQL expression over the columns of the rows, or a column of Spark.
+Expression: TypeAlias = str | Column
+#: How Spark writes JSON: null is written, and times are those that `from_json` reads back to the microsecond.
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+#: Types of a key whose text is the same in every session.
+_PLAIN: Final = (T.StringType, T.IntegralType, T.DecimalType, T.BooleanType, T.DateType)
+_NO_SEQUENCE: Final = "TRUNCATE without a sequence: which rows came before it cannot be told, so none was deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeColumns:
+    """What the columns of some rows mean.
+
+    `keys` are the key's columns; none: the key is the column `own_key`. `sequence_by` orders the rows of a key. A row for which
+    `apply_as_deletes` is true deletes its key, one for which `apply_as_truncates` is true every key before it. The value is the text of the
+    column `value`, or a JSON object of the columns `columns`. With `keeps_nulls` a column that is null keeps the value that the last record
+    of the key has. `timestamp` is the column of the record's time. `is_event`: the rows come from a source that knows each by its offset.
+    """
+
+    keys: Sequence[str]
+    columns: Sequence[str] = ()
+    value: str = ""
+    sequence_by: Sequence[Expression] = ()
+    apply_as_deletes: Expression | None = None
+    apply_as_truncates: Expression | None = None
+    keeps_nulls: bool = False
+    timestamp: str = ""
+    own_key: str = "key"
+    is_event: bool = False
+
+
+def quoted(name: str) -> Column:
+    """Return the column of a name, whatever characters it has."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside: Sequence[Column] = ()) -> DataFrame:
+    """Return rows as the input of an append, streaming or not.
+
+    Columns: key, value, and as far as they are asked for source_sequence, timestamp, and what an envelope says of its events
+    (`lastword.compaction.rows.input_columns`); and the columns `beside`. Raises `UserError` that names what is wrong: a column
+    that the rows do not have, or what is no SQL, or no condition. `subject` begins its text.
+    """
+    named = [*changes.keys, *changes.columns, *(one for one in (changes.value, changes.timestamp) if one)]
+    missing = [name for name in dict.fromkeys(named) if name not in rows.columns]
+    if missing:
+        message = f"{subject}: no column {', '.join(missing)}; there are {_shown(rows)}"
+        raise UserError(message)
+    sequence = _sequence(changes.sequence_by)
+    deletes = _condition(rows, changes.apply_as_deletes, subject)
+    truncates = _condition(rows, changes.apply_as_truncates, subject)
+    if changes.apply_as_truncates is not None and sequence is None:
+        message = f"{subject}: a TRUNCATE deletes what came before it, so it needs a sequence (sequence_by)"
+        raise UserError(message)
+    value = F.when(~deletes, _value(rows, changes)) if changes.apply_as_deletes is not None else _value(rows, changes)
+    made = {"key": _key(rows, changes.keys) if changes.keys else F.col(changes.own_key), "value": value}
+    if sequence is not None:
+        made["source_sequence"] = sequence
+    if changes.timestamp:
+        made["timestamp"] = quoted(changes.timestamp)
+    if changes.apply_as_truncates is not None or changes.keeps_nulls or changes.is_event:
+        alert = F.lit(f"{ALERT}{_NO_SEQUENCE}")
+        known = F.lit(TRUNCATED) if sequence is None else F.when(sequence.isNull(), alert).otherwise(F.lit(TRUNCATED))
+        made[EVENT] = F.when(truncates, known)
+    if changes.keeps_nulls:
+        made[UNCHANGED] = F.when(~deletes & ~truncates, _nulls(changes.columns))
+    return _selected(rows, [*(column.alias(name) for name, column in made.items()), *beside], subject)
+
+
+def table_columns(rows: DataFrame, changes: ChangeColumns) -> TableColumns:
+    """Return the columns of the table whose rows these are: those of the value, and those that the key alone has."""
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    of_value = () if changes.value else tuple(_table_column(name, types[name]) for name in changes.columns)
+    of_key = tuple(_table_column(name, types[name]) for name in changes.keys)
+    return TableColumns(key=of_key, is_key_text=len(of_key) == 1, value=of_value)
+
+
+def _table_column(name: str, data_type: T.DataType) -> TableColumn:
+    """Return a column of a type of Spark; what is written as JSON and has no type of ours is JSON."""
+    named = f"`{name.replace('`', '``')}`"
+    try:
+        (column,) = columns_of_ddl(f"{named} {data_type.simpleString()}")
+    except ValueError:
+        (column,) = columns_of_ddl(f"{named} json")
+    return column
+
+
+def _sequence(parts: Sequence[Expression]) -> Column | None:
+    found = [_expression(part) for part in parts]
+    if not found:
+        return None
+    return found[0] if len(found) == 1 else F.struct(*[part.alias(f"part_{number}") for number, part in enumerate(found)])
+
+
+def _expression(given: Expression) -> Column:
+    return F.expr(given) if isinstance(given, str) else given
+
+
+def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Column:
+    """Return a condition that is false where it is null, or where there is none."""
+    if given is None:
+        return F.lit(False)
+    condition = _expression(given)
+    try:
+        found = rows.select(condition.alias("condition")).schema["condition"].dataType
+    except (AnalysisException, ParseException) as error:
+        message = f"{subject}: {given!s} is not a SQL condition over the columns {_shown(rows)}: {error}"
+        raise UserError(message) from error
+    if not isinstance(found, T.BooleanType):
+        message = f"{subject}: {given!s} is not a SQL condition: it is {found.simpleString()}, and allowed is boolean"
+        raise UserError(message)
+    return F.coalesce(condition, F.lit(False))
+
+
+def _selected(rows: DataFrame, columns: Sequence[Column], subject: str) -> DataFrame:
+    try:
+        return rows.select(*columns)
+    except (AnalysisException, ParseException) as error:
+        message = f"{subject}: an expression cannot be read over the columns {_shown(rows)}: {error}"
+        raise UserError(message) from error
+
+
+def _shown(rows: DataFrame) -> str:
+    """Return the columns of rows, without those that a source adds."""
+    return ", ".join(name for name in rows.columns if not name.startswith("__"))
+
+
+def _key(rows: DataFrame, names: Sequence[str]) -> Column:
+    types: Mapping[str, T.DataType] = {field.name: field.dataType for field in rows.schema.fields}
+    if len(names) > 1:
+        is_there = reduce(or_, [quoted(name).isNotNull() for name in names])
+        return F.when(is_there, F.to_json(F.struct(*[quoted(name) for name in sorted(names)]), _JSON))
+    column, data_type = quoted(names[0]), types[names[0]]
+    if isinstance(data_type, T.BinaryType):
+        return column
+    if isinstance(data_type, _PLAIN):
+        return column.cast("string")
+    return F.get_json_object(F.to_json(F.struct(column.alias("key")), _JSON), "$.key")
+
+
+def _value(rows: DataFrame, changes: ChangeColumns) -> Column:
+    if changes.value:
+        column = quoted(changes.value)
+        return column if isinstance(rows.schema[changes.value].dataType, T.BinaryType) else column.cast("string")
+    return F.to_json(F.struct(*[quoted(name) for name in changes.columns]), _JSON) if changes.columns else F.lit("{}")
+
+
+def _nulls(names: Sequence[str]) -> Column:
+    """Return as `lastword.compaction.rows.unchanged_columns.Unchanged` the columns that are null; null if none is."""
+    found = F.filter(F.array(*[F.when(quoted(name).isNull(), F.lit(name)) for name in names]), lambda name: name.isNotNull())
+    return F.when(F.size(found) > 0, F.to_json(F.struct(found.alias("columns"))))
