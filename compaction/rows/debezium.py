@@ -103,13 +103,38 @@ _PLAIN: Final = msgspec.json.Encoder()
 
 
 def read_events(
-    key: Sequence[bytes | None], value: Sequence[bytes | None], envelope: Envelope, schemas: Mapping[int, bytes] | None = None
+    key: Sequence[bytes | None],
+    value: Sequence[bytes | None],
+    envelope: Envelope,
+    schemas: Mapping[int, bytes] | None = None,
+    partitions: Sequence[int | None] | None = None,
 ) -> Events:
     """Return the events of a batch as rows of a log; keys and values are JSON, as Connect's JsonConverter writes them.
 
-    `schemas` are Connect's schemas of values that do not carry them, by row number, as JSON.
+    `schemas` are Connect's schemas of values that do not carry them, by row number, as JSON. `partitions` are those of Kafka, in each of
+    which the events are in their order; without them the batch is one.
     """
-    return (_Raw if envelope.kind == "debezium" else _Flat)(envelope, schemas or {}).read(key, value)
+    events = (_Raw if envelope.kind == "debezium" else _Flat)(envelope, schemas or {}).read(key, value)
+    if envelope.kind == "debezium-flat":
+        _complete_sequences(events, partitions)
+    return events
+
+
+def _complete_sequences(events: Events, partitions: Sequence[int | None] | None) -> None:
+    """Give rows without a sequence, tombstones, that of the row before them in their partition, or else of the one behind them.
+
+    The events of a key are in one partition, in their order. So neither is below a record of the key that came before the deletion, and
+    neither is above one that came after it.
+    """
+    row = np.array(events.row, dtype=np.int64)
+    place = np.zeros(len(row), dtype=np.int64) if partitions is None else np.array([-1 if one is None else one for one in partitions])[row]
+    is_known = np.array([bool(sequence) for sequence in events.sequence], dtype=np.bool_)
+    for one in np.unique(place[~is_known]).tolist():
+        known, at = (np.flatnonzero((place == one) & which) for which in (is_known, ~is_known))
+        if len(known):
+            nearest = known[np.maximum(0, np.searchsorted(known, at) - 1)]
+            for to, given in zip(at.tolist(), nearest.tolist(), strict=True):
+                events.sequence[to] = events.sequence[given]
 
 
 class _Reader(ABC):
@@ -267,16 +292,6 @@ class _Raw(_Reader):
 
 class _Flat(_Reader):
     """Events that ExtractNewRecordState has flattened."""
-
-    def read(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Events:
-        events = super().read(keys, values)
-        known = [at for at, sequence in enumerate(events.sequence) if sequence]
-        if known and len(known) < len(events.sequence):
-            places = np.searchsorted(known, np.arange(len(events.sequence)), side="right") - 1
-            events.sequence = [
-                sequence or events.sequence[known[max(0, int(place))]] for sequence, place in zip(events.sequence, places, strict=True)
-            ]
-        return events
 
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
         text, schema = (NULL, b"") if value is None else unwrapped(value)

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.rows.debezium import read_events
-from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, REFUSAL, UNCHANGED
+from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, REFUSAL, SOURCE_PARTITION, UNCHANGED
 from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_key, fields_of
 from lastword.compaction.rows.table_columns import ddl_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lastword.compaction.rows.envelopes import Envelope, Events
 
@@ -70,7 +70,11 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     """
     columns_in = {name: batch.column(name).cast(pa.binary()) for name in ("key", "value")}
     raw = {name: column.to_pylist() for name, column in columns_in.items()}
-    events = read_events(raw["key"], raw["value"], envelope) if decoder is None else _framed_events(columns_in, envelope, decoder)
+    partitions = _partitions(batch)
+    if decoder is None:
+        events = read_events(raw["key"], raw["value"], envelope, partitions=partitions)
+    else:
+        events = _framed_events(columns_in, envelope, decoder, partitions)
     others = sorted([*events.refused, *events.others])
     numbers = np.array([*events.row, *others], dtype=np.int64)
     order = np.argsort(numbers, kind="stable")
@@ -90,14 +94,22 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     return pa.record_batch({**{name: column.take(sorted_at) for name, column in columns.items()}, "headers": headers, **kept})
 
 
-def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder) -> Events:
+def _partitions(batch: pa.RecordBatch) -> list[int | None] | None:
+    """Return the source's partition of each event, if the batch says it."""
+    names = [name for name in ("partition", SOURCE_PARTITION) if name in batch.schema.names]
+    return batch.column(names[0]).to_pylist() if names else None
+
+
+def _framed_events(
+    columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder, partitions: Sequence[int | None] | None
+) -> Events:
     """Return the events of framed keys and values; a frame that cannot be decoded is refused with its reason."""
     keys, values = (decoder.decode_column(columns[name]) for name in ("key", "value"))
     reasons = {**{row: f"key: {reason}" for row, reason in keys.reasons.items()}, **values.reasons}
     known = {one: msgspec.json.encode(decoder.connect_schema(*one)) for one in dict.fromkeys(values.schemas.values())}
     schemas = {row: known[one] for row, one in values.schemas.items()}
     texts = [b"" if row in reasons else value for row, value in enumerate(values.values.to_pylist())]
-    events = read_events(keys.values.to_pylist(), texts, envelope, schemas)
+    events = read_events(keys.values.to_pylist(), texts, envelope, schemas, partitions)
     events.refused |= reasons
     return events
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -112,6 +113,10 @@ class MovedRows:
     exact: Mapping[tuple[bytes, str], Moved] = field(default_factory=dict)
     last: Mapping[bytes, LastRecord] = field(default_factory=dict)
 
+    def row_of(self, old_key: bytes, new_key: str, position: str, *, is_flat: bool) -> Moved | None:
+        """Return the row that moved from one key to another at a position; of flat events, whose deletions have none, near it."""
+        return _moved(self.exact, old_key, new_key, position, is_flat=is_flat)
+
 
 @dataclass(slots=True)
 class Resolved:
@@ -168,7 +173,7 @@ class UnchangedColumns:
         headers = _with_headers(rows.column("headers"), records)
         done.rows = _with(_with(rows, "value", pa.array(values, pa.binary())), "headers", headers)
         taken = [row for row in range(len(rows)) if row not in done.refused]
-        kept = (done.rows.take(pa.array(taken)) if done.refused else done.rows).select(_KEPT)
+        kept = (done.rows.take(pa.array(taken, pa.int64())) if done.refused else done.rows).select(_KEPT)
         self._taken.append((kept, {at: records[row] for at, row in enumerate(taken) if row in records}))
         return done
 
@@ -194,9 +199,9 @@ class UnchangedColumns:
     def _from_old_key(self, key: bytes, record: LastRecord, still: tuple[str, ...], old: bytes, done: Resolved) -> LastRecord:
         """Return a record with the columns of the row under its old key: as it was, or as far as it is known, and then they are to come."""
         moved = MovedRows() if self._moved is None else self._moved
-        in_log, exact = self._elsewhere.get(old, LastRecord()), moved.exact.get((old, record.sequence))
+        in_log, exact = self._elsewhere.get(old, LastRecord()), moved.row_of(old, key.decode(), record.sequence, is_flat=self._is_flat)
         for one in (in_log, self._elsewhere.get(kept_key(old, key), LastRecord())):
-            is_same = one.sequence == record.sequence or (self._is_flat and one.sequence <= record.sequence)
+            is_same = self._is_flat or one.sequence == record.sequence
             if exact is None and one.moved is not None and is_same and one.moved.to.encode() == key:
                 exact = one.moved
         if exact is not None:
@@ -227,7 +232,9 @@ def moved_rows(
     """Return what the log and the events of an append (key, value, sequence, `UNCHANGED`) say of rows whose keys have changed."""
     placeholders, last = placeholders_of(envelope), dict[bytes, LastRecord]()
     exact = dict[tuple[bytes, str], Moved]()
-    for key, value, sequence, note in sorted(events, key=lambda event: (event[2], event[1] is not None)):
+    is_flat = envelope.kind == "debezium-flat"
+    # A flat deletion has the sequence of the event before it, whatever its key; any other that of the event behind it.
+    for key, value, sequence, note in sorted(events, key=lambda event: (event[2], not is_flat and event[1] is not None)):
         said, known = Unchanged() if note is None else _UNCHANGED.decode(note), in_log.get(key, LastRecord())
         # What the log has from after the event says nothing of the row before it.
         before = last.get(key, LastRecord())
@@ -237,7 +244,7 @@ def moved_rows(
         record, still = _filled(LastRecord(value, sequence), said.columns, own, placeholders)
         if still and said.old_key is not None:
             origin = said.old_key, sequence
-            old = exact.get((said.old_key.encode(), sequence))
+            old = _moved(exact, said.old_key.encode(), key.decode(), sequence, is_flat=is_flat)
             if old is None:
                 record = LastRecord(record.value, sequence, {**record.pending, **dict.fromkeys(still, origin)})
             else:
@@ -248,6 +255,15 @@ def moved_rows(
         last[key] = record
     newer = {key: one for key, one in in_log.items() if key not in last or last[key].sequence < one.sequence}
     return MovedRows(exact, {**last, **newer})
+
+
+def _moved(rows: Mapping[tuple[bytes, str], Moved], old_key: bytes, new_key: str, position: str, *, is_flat: bool) -> Moved | None:
+    """Return the row that moved to a key at a position, or, if `is_flat`, at the last one before it, or else the first one behind it."""
+    if (old_key, position) in rows or not is_flat:
+        return rows.get((old_key, position))
+    found = sorted(((at, one) for (key, at), one in rows.items() if key == old_key and one.to == new_key), key=itemgetter(0))
+    before = [one for at, one in found if at <= position]
+    return before[-1] if before else found[0][1] if found else None
 
 
 def settled_moves(
@@ -266,7 +282,8 @@ def settled_moves(
     for move, key in targets:
         old, left_at = move.old_key.decode(), kept_key(move.old_key, key)
         known = {**in_log, **settled}
-        if key not in known or known[key].sequence < move.position:
+        is_there = key in known and (known[key].sequence >= move.position or (is_flat and _waits_for(known[key], old)))
+        if not is_there:
             is_kept = left_at in known and known[left_at].sequence >= move.position
             if not is_kept and not any(one == key and sequence >= move.position for one, sequence in in_append):
                 settled[left_at] = LastRecord(None, move.position, {}, move.moved)
@@ -275,16 +292,16 @@ def settled_moves(
         if in_wait is None:
             in_wait = waiting([one.old_key for one in moves])
         for at, record in {**in_wait, **settled}.items():  # the row may have got other keys since
-            wait = tuple(
-                name
-                for name, (one, position) in record.pending.items()
-                if one == old and (position == move.position or (is_flat and move.position <= position))
-            )
+            wait = tuple(name for name, (one, position) in record.pending.items() if one == old and (is_flat or position == move.position))
             if wait and record.value is not None:
                 rest = {name: origin for name, origin in record.pending.items() if name not in wait}
                 found, missing = _filled(LastRecord(record.value, record.sequence, rest), wait, row, placeholders)
                 settled[at] = _without(found, missing)
     return settled
+
+
+def _waits_for(record: LastRecord, old_key: str) -> bool:
+    return any(one == old_key for one, _ in record.pending.values())
 
 
 def kept_key(old_key: bytes, new_key: bytes) -> bytes:

@@ -69,6 +69,17 @@ def test_a_flat_event_is_the_row_itself_without_its_metadata() -> None:
     assert [int(sequence[:20]) for sequence in events.sequence] == [7, 7, 7, 9, 10]
 
 
+def test_a_flat_tombstone_takes_the_position_of_its_own_kafka_partition() -> None:
+    """That of another partition may be far ahead; one that is alone in its partition has none."""
+    keys = [b'{"id":1}', b'{"id":2}', b'{"id":3}', b'{"id":4}', b'{"id":5}']
+    rows = [{"id": 1, "__source_lsn": 90}, None, {"id": 3, "__source_lsn": 20}, None, None]
+    values = [None if row is None else json.dumps(row).encode() for row in rows]
+    found = read_events(keys, values, _FLAT, partitions=[0, 1, 1, 1, None])
+    assert [sequence.split(" ")[0].lstrip("0") for sequence in found.sequence] == ["90", "20", "20", "20", ""]
+    together = read_events(keys, values, _FLAT)
+    assert [sequence.split(" ")[0].lstrip("0") for sequence in together.sequence] == ["90", "90", "20", "20", "20"]
+
+
 def test_a_flat_tombstone_that_comes_first_stands_where_the_next_event_does() -> None:
     """Where nothing is known, the order of arrival counts."""
     assert [text[:20] for text in _read(({"id": 1}, None), ({"id": 2}, {"id": 2, "__source_lsn": 5}), envelope=_FLAT).sequence] == [

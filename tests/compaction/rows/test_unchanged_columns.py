@@ -180,6 +180,37 @@ def test_rows_of_old_keys_in_an_append() -> None:
     assert (found.last[b"b"].sequence, found.last[b"z"].sequence, found.last[b"a"].value) == ("9", "1", None)
 
 
+def test_a_flat_deletion_stands_where_the_event_before_it_does() -> None:
+    """So the row under the new key takes the last one before it, or else the first behind it; and it may be there already."""
+    rows = {(b"old", at): Moved(_row(f"at {at}").decode(), to) for at, to in (("3", "new"), ("5", "new"), ("6", "other"), ("9", "new"))}
+    moved = MovedRows(rows)
+    found = [moved.row_of(b"old", "new", at, is_flat=True) for at in ("2", "4", "5", "8")]
+    assert [None if one is None else json.loads(one.row)["body"] for one in found] == ["at 3", "at 3", "at 5", "at 5"]
+    assert moved.row_of(b"old", "new", "4", is_flat=False) is None
+    assert moved.row_of(b"gone", "new", "4", is_flat=True) is None
+    events: list[tuple[bytes, bytes | None, str, str | None]] = [
+        (b"a", _row("last"), "5", None),
+        (b"a", None, "5", _note(new_key="b")),
+        (b"b", _row(_OUT), "7", _note(["body"], old_key="a")),
+        (b"b", None, "8", _note(new_key="c")),
+    ]
+    flat = moved_rows(events, {}, Envelope(kind="debezium-flat"))
+    assert [json.loads(one.row)["body"] for one in flat.exact.values()] == ["last", "last"]
+    waits = {b"new": LastRecord(_row("so far"), "4", {"body": ("old", "4")})}
+    log = _Log()
+    log.records = waits
+    move = Move(b"old", "5", Moved(_row("long").decode(), "new"))
+    settled = settled_moves([move], log, lambda _: waits, [], Envelope(kind="debezium-flat"))
+    assert {key: json.loads(record.value or b"")["body"] for key, record in settled.items()} == {b"new": "long"}
+
+
+def test_a_batch_of_which_every_event_is_refused_takes_nothing() -> None:
+    """And the next one goes on."""
+    columns = _columns(_Log())
+    assert columns.resolve(_batch(("k", _OUT, "1", _note(["body"])))).refused == {0: ("body",)}
+    assert _bodies(columns.resolve(_batch(("k", "new", "2", None), ("k", _OUT, "3", _note(["body"]))))) == ["new", "new"]
+
+
 def test_a_changed_key_is_settled_before_its_deletion_is_appended() -> None:
     """The row is kept for an event that has not come; one that came is given its columns; one that comes in the append needs neither."""
     move = Move(b'"old"', "5", Moved(_row("long").decode(), '"new"'))
