@@ -164,7 +164,7 @@ class _Reader(ABC):
         for row, (key, value) in enumerate(zip(keys, values, strict=True)):
             try:
                 self.take(row, key, value)
-            except NoEvent as error:
+            except (NoEvent, RecursionError) as error:  # JSON may be nested too deeply
                 self.events.refused[row] = str(error)
         return self.events
 
@@ -372,7 +372,10 @@ def _given_sequence(text: bytes, paths: Sequence[str]) -> str:
 def _source_sequence(source: _Source, op: Any) -> str:
     """Return the sequence of an event at the position of its source; a snapshot's row is before a change there."""
     position = _position(source)
-    return "" if position is None else sequence_text((*position, 0 if op == "r" else 1))
+    try:
+        return "" if position is None else sequence_text((*position, 0 if op == "r" else 1))
+    except ValueError:  # a number of more than 20 digits
+        return ""
 
 
 def _position(source: _Source) -> tuple[Any, ...] | None:

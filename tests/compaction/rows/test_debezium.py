@@ -173,7 +173,7 @@ def test_sql_server_has_texts_for_positions() -> None:
     assert found == f"00000027:00000ac0:0002 00000027:00000ac0:0001 {1:020} {1:020}"
 
 
-@pytest.mark.parametrize("source", [None, {}, {"connector": "vitess", "vgtid": "x"}, {"connector": "postgresql", "lsn": None}])
+@pytest.mark.parametrize("source", [None, {}, {"connector": "vitess", "vgtid": "x"}, _source(None), _source(10**20)])
 def test_an_unknown_position_is_the_order_of_arrival(source: Any) -> None:
     """Such an event is no error."""
     assert _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence == [""]
@@ -215,6 +215,7 @@ def test_events_that_are_no_rows_are_told_apart(value: Any, kind: str) -> None:
         ({"op": "x"}, "op 'x': allowed is r, c, u, d, t or m"),
         ({"op": "c", "after": None}, "op 'c' without a row in `after`"),
         ({"op": 7}, "op 7: allowed is"),
+        (b'{"op":"c","after":' + b"[" * 10_000, "maximum recursion depth exceeded"),
     ],
 )
 def test_what_is_no_event_is_refused_and_the_others_go_on(value: Any, said: str) -> None:
