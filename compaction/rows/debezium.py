@@ -38,6 +38,7 @@ from lastword.compaction.rows.envelopes import (
     Envelope,
     Events,
     placeholders_of,
+    signs_of,
 )
 from lastword.compaction.rows.input_columns import ALERT
 from lastword.compaction.rows.json_rows import (
@@ -137,6 +138,11 @@ def _complete_sequences(events: Events, partitions: Sequence[int | None] | None)
                 events.sequence[to] = events.sequence[given]
 
 
+def typed_rows(envelope: Envelope) -> Callable[[bytes, bytes], bytes]:
+    """Return what makes a row of a raw event canonical, by the schema that its event carries; it raises `NoEvent`."""
+    return _Raw(envelope, {}).typed
+
+
 class _Reader(ABC):
     """What both forms have in common."""
 
@@ -151,10 +157,7 @@ class _Reader(ABC):
         self.envelope, self.schemas, self.events = envelope, schemas, Events()
         self._keys: dict[bytes, bytes] = {}
         self._unchanged = placeholders_of(envelope)
-        #: What a row contains that has one of them.
-        signs = {placeholder.strip(b'[]{}"').split(b'"')[0] for placeholder in self._unchanged}
-        signs |= {sign.replace(b",", b", ") for sign in signs}
-        self._has_sign = re.compile(b"|".join(re.escape(sign) for sign in sorted(signs))).search
+        self._has_sign = re.compile(b"|".join(re.escape(sign) for sign in sorted(signs_of(envelope)))).search
         self._given = self._converter(envelope.columns()) if envelope.schema else None
         self._learnt: dict[bytes, RowConverter] = {}
         #: By which columns the last row was converted.

@@ -142,3 +142,9 @@ def placeholders_of(envelope: Envelope) -> frozenset[bytes]:
     placeholder = envelope.placeholder
     values = [placeholder, [placeholder], {placeholder: placeholder}, encoded, text.hex(), [encoded], list(text)]
     return frozenset(msgspec.json.encode(value) for value in values)
+
+
+def signs_of(envelope: Envelope) -> frozenset[bytes]:
+    """Return texts of which a row contains one wherever it has one of the envelope's placeholders."""
+    signs = {placeholder.strip(b'[]{}"').split(b'"')[0] for placeholder in placeholders_of(envelope)}
+    return frozenset(signs | {sign.replace(b",", b", ") for sign in signs})

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.rows.alike_events import NO_EVENTS, alike_events
 from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, REFUSAL, SOURCE_PARTITION, UNCHANGED
 from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_key, fields_of
@@ -26,7 +27,12 @@ from lastword.compaction.rows.table_columns import ddl_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from lastword.compaction.rows.envelopes import Envelope, Events
+
+    #: The keys that headers name, by header and row number.
+    _Moves = Mapping[str, Mapping[int, str]]
 
 #: Where an event stands in its source, which becomes headers of its rows.
 _PLACE: Final = ("partition", "offset")
@@ -69,35 +75,50 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     that becomes no row keeps its own key and value. With a `decoder` key and value are framed for a schema registry.
     """
     columns_in = {name: batch.column(name).cast(pa.binary()) for name in ("key", "value")}
-    raw = {name: column.to_pylist() for name, column in columns_in.items()}
-    partitions = _partitions(batch)
-    if decoder is None:
-        events = read_events(raw["key"], raw["value"], envelope, partitions=partitions)
-    else:
-        events = _framed_events(columns_in, envelope, decoder, partitions)
-    others = sorted([*events.refused, *events.others])
-    numbers = np.array([*events.row, *others], dtype=np.int64)
-    order = np.argsort(numbers, kind="stable")
-    kinds = [None] * len(events.row) + [events.others.get(row) for row in others]
+    moves, is_left = _changed_keys(batch), np.ones(len(batch), dtype=np.bool_)
+    alike = alike_events(columns_in["key"], columns_in["value"], envelope, list(moves[_NEW_KEY])) if decoder is None else NO_EVENTS
+    is_left[alike.row] = False
+    said = {name: pa.nulls(len(alike.row), pa.string()) for name in (EVENT, REFUSAL, UNCHANGED, COLUMNS)}
+    made = {"row": pa.array(alike.row), "key": alike.key, "value": alike.value, "source_sequence": alike.sequence, **said}
+    if len(alike.row) < len(batch):
+        texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
+        partitions = _partitions(batch, is_left)
+        if decoder is None:
+            events = read_events(texts["key"].to_pylist(), texts["value"].to_pylist(), envelope, partitions=partitions)
+        else:
+            events = _framed_events(texts, envelope, decoder, partitions)
+        others = _rows_of(events, texts, np.flatnonzero(is_left), moves)
+        made = {name: pa.concat_arrays([column, others[name]]) for name, column in made.items()}
+    kept = {name: batch.column(name) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
+    kept = {"headers": _headers(batch), **kept}
+    numbers = made.pop("row").to_numpy()
+    if not np.array_equal(numbers, np.arange(len(batch))):
+        order = np.argsort(numbers, kind="stable")
+        made = {name: column.take(pa.array(order)) for name, column in made.items()}
+        kept = {name: column.take(pa.array(numbers[order])) for name, column in kept.items()}
+    return pa.record_batch({**made, **kept})
+
+
+def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.int64], moves: _Moves) -> dict[str, pa.Array]:
+    """Return events that were read one by one: their rows, and behind them those that are none; `numbers` are theirs in the batch."""
+    rows, others = numbers[np.array(events.row, dtype=np.int64)], sorted([*events.refused, *events.others])
+    at, nothing = pa.array(others, pa.int64()), [None] * len(rows)
     columns = {
-        "key": pa.array([*events.key, *(raw["key"][row] for row in others)], pa.binary()),
-        "value": pa.array([*events.value, *(raw["value"][row] for row in others)], pa.binary()),
-        "source_sequence": pa.array([*events.sequence, *(events.positions.get(row, "") for row in others)], pa.string()),
-        EVENT: pa.array(kinds, pa.string()),
-        REFUSAL: pa.array([None] * len(events.row) + [events.refused.get(row) for row in others], pa.string()),
-        UNCHANGED: pa.array([*_notes(events, batch), *[None] * len(others)], pa.string()),
-        COLUMNS: _learnt(events, len(events.row) + len(others)),
+        "row": (pa.array(rows), pa.array(numbers).take(at)),
+        **{name: (pa.array(found, pa.binary()), texts[name].take(at)) for name, found in (("key", events.key), ("value", events.value))},
+        "source_sequence": (pa.array([*events.sequence, *(events.positions.get(row, "") for row in others)], pa.string()),),
+        EVENT: (pa.array([*nothing, *(events.others.get(row) for row in others)], pa.string()),),
+        REFUSAL: (pa.array([*nothing, *(events.refused.get(row) for row in others)], pa.string()),),
+        UNCHANGED: (pa.array([*_notes(events, rows.tolist(), moves), *[None] * len(others)], pa.string()),),
+        COLUMNS: (_learnt(events, len(rows) + len(others)),),
     }
-    at, sorted_at = pa.array(numbers[order]), pa.array(order)
-    kept = {name: batch.column(name).take(at) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
-    headers = _headers(batch).take(at)
-    return pa.record_batch({**{name: column.take(sorted_at) for name, column in columns.items()}, "headers": headers, **kept})
+    return {name: pa.concat_arrays(list(parts)) for name, parts in columns.items()}
 
 
-def _partitions(batch: pa.RecordBatch) -> list[int | None] | None:
-    """Return the source's partition of each event, if the batch says it."""
+def _partitions(batch: pa.RecordBatch, which: NDArray[np.bool_]) -> list[int | None] | None:
+    """Return the source's partition of some events, if the batch says it."""
     names = [name for name in ("partition", SOURCE_PARTITION) if name in batch.schema.names]
-    return batch.column(names[0]).to_pylist() if names else None
+    return batch.column(names[0]).filter(pa.array(which)).to_pylist() if names else None
 
 
 def _framed_events(
@@ -123,8 +144,8 @@ def _learnt(events: Events, count: int) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _notes(events: Events, batch: pa.RecordBatch) -> list[str | None]:
-    """Return what each row's event says of it beside the row: columns left out, and a change of its key, which is in its headers."""
+def _changed_keys(batch: pa.RecordBatch) -> _Moves:
+    """Return the old and the new keys that the headers of a batch name, in their canonical form."""
     keys: dict[str, dict[int, str]] = {_OLD_KEY: {}, _NEW_KEY: {}}
     headers = batch.column("headers") if "headers" in batch.schema.names else None
     if headers is not None and headers.null_count < len(headers):
@@ -134,10 +155,15 @@ def _notes(events: Events, batch: pa.RecordBatch) -> list[str | None]:
                 for header in listed or []:
                     if header["key"] in keys and header["value"] is not None:
                         keys[header["key"]][row] = canonical_key(bytes(header["value"])).decode()
+    return keys
+
+
+def _notes(events: Events, rows: Sequence[int], moves: _Moves) -> list[str | None]:
+    """Return what each row's event says of it beside the row: columns left out, and a change of its key, which is in its headers."""
     notes: list[str | None] = []
-    for row, value, columns in zip(events.row, events.value, events.unresolved, strict=True):
-        old_key = keys[_OLD_KEY].get(row) if columns else None
-        new_key = keys[_NEW_KEY].get(row) if value is None else None
+    for row, value, columns in zip(rows, events.value, events.unresolved, strict=True):
+        old_key = moves[_OLD_KEY].get(row) if columns else None
+        new_key = moves[_NEW_KEY].get(row) if value is None else None
         note = {"columns": columns, "old_key": old_key, "new_key": new_key}
         notes.append(msgspec.json.encode(note).decode() if columns or new_key else None)
     return notes

@@ -20,8 +20,9 @@ SHOWN_CHARACTERS: Final = 120
 NULL: Final = b"null"
 _RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
-#: The most common keys are canonical as they come: one column, a whole number.
-_IS_CANONICAL: Final = re.compile(rb'\{"[A-Za-z0-9_]+":(?:0|-?[1-9][0-9]{0,17})\}').fullmatch
+#: The most common keys are canonical as they come: one column, a whole number or a text of plain characters.
+CANONICAL: Final = r'\{"[A-Za-z0-9_]+":(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")\}'
+_IS_CANONICAL: Final = re.compile(CANONICAL.encode()).fullmatch
 _SORTED: Final = msgspec.json.Encoder(order="sorted")
 _PLAIN: Final = msgspec.json.Encoder()
 
