@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -71,7 +72,7 @@ _BATCH_ROWS: Final = 2**16
 _BATCH_BYTES: Final = 2**28
 #: So many rows with source sequences are compared with the log at a time, or `_BATCH_BYTES`.
 _JOINED_ROWS: Final = 2**20
-#: From so many bytes on, a table of many chunks is not copied into one.
+#: From so many bytes on, a table of many small chunks is not copied into one.
 _MAX_COMBINED_BYTES: Final = 2**30
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
 
@@ -339,7 +340,9 @@ class ArrowRows:
     def of_events(table: pa.Table, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> ArrowRows:
         """Take a table of events in an envelope; raises `InvalidRecords` for one without the columns key and value."""
         check_event_columns(columns_of(table.schema), topic=topic)
-        batches = [event_rows(decoded(batch), envelope, decoder) for batch in table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)]
+        given = table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+        read = partial(event_rows, envelope=envelope, decoder=decoder)
+        batches = list(map(read, map(decoded, given)) if decoder else _in_threads(read, [decoded(batch) for batch in given]))
         return ArrowRows(
             pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope, decoder)), envelope
         )
@@ -384,7 +387,8 @@ class ArrowRows:
     def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
         """Return the rows in the order in which they are appended."""
         table, shape = self._table, plan.rules.shape
-        if table.nbytes < _MAX_COMBINED_BYTES:
+        chunks = max((column.num_chunks for column in table.columns), default=0)
+        if chunks > len(table) // _BATCH_ROWS + 1 and table.nbytes < _MAX_COMBINED_BYTES:
             table = table.combine_chunks()
         order = ("offset",) if shape.has_offsets else shape.order
         if order and len(table):
