@@ -23,6 +23,7 @@ _CONFIG: Final = {"cleanup.policy": "compact"}
 _ROWS: Final = 200_000
 _KEYS: Final = 4_000_000
 _PARTITIONS: Final = 4
+_WARM_UP, _TURNS = 2, 7
 _SOURCE: Final = (
     '"source":{"version":"3.6.1.Final","connector":"postgresql","name":"shop","ts_ms":1700000000000,"snapshot":"false","db":"shop",'
     '"sequence":"[\\"27580800\\",\\"27582256\\"]","ts_us":1700000000000000,"ts_ns":1700000000000000000,"schema":"public",'
@@ -55,25 +56,29 @@ def _envelopes(folder: str) -> None:
     texts = [f'{{"before":null,"after":{value},{_SOURCE % (1000 + number)}}}' for number, value in enumerate(values)]
     events = pa.table({"key": keys, "value": texts})
     logs, spark = LogDir(f"{folder}/arrow"), spark_session()
-    topics = {name: logs.create_topic(name, partitions=_PARTITIONS, config=_CONFIG) for name in ("plain", "events")}
     by_spark = LogDir(spark, f"{folder}/spark")
-    spark_topics = {name: by_spark.create_topic(name, partitions=_PARTITIONS, config=_CONFIG) for name in ("plain", "events")}
+    # Each turn has a topic of its own: the same events once more would all be compared with the log, which is another matter.
+    names = {name: [f"{name}-{turn}" for turn in range(_WARM_UP + _TURNS)] for name in ("plain", "events")}
+    topics = {name: iter([logs.create_topic(one, partitions=_PARTITIONS, config=_CONFIG) for one in all_]) for name, all_ in names.items()}
+    spark_topics = {
+        name: iter([by_spark.create_topic(one, partitions=_PARTITIONS, config=_CONFIG) for one in all_]) for name, all_ in names.items()
+    }
     frames = {name: spark.createDataFrame(table).repartition(2).persist() for name, table in (("plain", plain), ("events", events))}
     for frame in frames.values():
         frame.count()
     things: dict[str, dict[str, Callable[[], object]]] = {
         "from Arrow": {
-            "plain": lambda: topics["plain"].append(plain),
-            "events": lambda: topics["events"].append(events, envelope=Envelope()),
+            "plain": lambda: next(topics["plain"]).append(plain),
+            "events": lambda: next(topics["events"]).append(events, envelope=Envelope()),
         },
         "by Spark": {
-            "plain": lambda: spark_topics["plain"].append(frames["plain"]),
-            "events": lambda: spark_topics["events"].append(frames["events"], envelope=Envelope()),
+            "plain": lambda: next(spark_topics["plain"]).append(frames["plain"]),
+            "events": lambda: next(spark_topics["events"]).append(frames["events"], envelope=Envelope()),
         },
     }
     lines = []
     for way, pair in things.items():
-        timings = in_turns(pair, warm_up=2, rounds=7)
+        timings = in_turns(pair, warm_up=_WARM_UP, rounds=_TURNS)
         named = f"append {_ROWS:,} events {way}"
         headline(named, "the same keys and values", timings["plain"].seconds, timings["events"].seconds, goal=1 / 1.5)
         one, other = timings["plain"].median, timings["events"].median
