@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -22,13 +23,15 @@ import pyarrow.compute as pc
 
 from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
 from lastword.storage.files.data_reader import row_groups
+from lastword.storage.files.paths import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from lastword.storage.delta.snapshot import Files
 
-_COLUMNS: Final = ("key", "source_sequence", "control")
+_COLUMNS: Final = ("key", "source_sequence")
 _SCHEMA: Final = {"key": pl.Binary, "newest": pl.String}
 
 
@@ -59,6 +62,10 @@ class KeyLookup:
         Raises `CorruptLog` naming a file that cannot be read.
         """
         paths = [path for path, highest in zip(self.paths, self.highest, strict=True) if highest and highest >= at_least]
+        folder = local_path(self.location)
+        if folder is not None and paths:
+            with suppress(pl.exceptions.PolarsError, OSError):
+                return _scanned([folder / path for path in paths], keys, at_least)
 
         def read(path: str) -> list[pl.DataFrame]:
             return self._read(path, keys, at_least)
@@ -131,6 +138,18 @@ class KeyLookup:
                 assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
                 frames.append(frame.rename({"source_sequence": "newest"}))
         return frames
+
+
+def _scanned(files: list[Path], keys: pa.Array, at_least: str) -> pl.DataFrame:
+    """Return the highest sequence of each key, from at least one on, in local files: Polars decodes sequences of these keys alone.
+
+    It may raise for a file that is damaged, or that another writer left in other types; read by row groups, either is told apart.
+    """
+    wanted = pl.Series(keys, dtype=pl.Binary).implode()
+    rows = pl.scan_parquet(files, glob=False, hive_partitioning=False).filter(
+        pl.col("key").is_in(wanted) & (pl.col("source_sequence") >= at_least)
+    )
+    return rows.group_by("key").agg(pl.col("source_sequence").max().alias("newest")).collect()
 
 
 def _data_of(rows: pa.Table, keys: pa.Array) -> pa.Table:
