@@ -266,7 +266,6 @@ class _Raw(_Reader):
         schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
         after = self.typed(after, schema)
         sequence, new_key = self.sequence_of(event, value), self.key_of(key, after)
-        self.learn(row, sequence)
         if self.envelope.key and before != NULL:
             old_key = self.key_of(key, self.typed(before, schema))
             if old_key != new_key:
@@ -274,6 +273,7 @@ class _Raw(_Reader):
         missing = self.unresolved(after)
         if missing and before != NULL:  # with REPLICA IDENTITY FULL the row before has what did not change
             after, missing = resolved(after, missing, self.typed(before, schema), self._unchanged)
+        self.learn(row, sequence)
         self.events.add(row, new_key, after, sequence, missing)
 
     def _no_change(self, row: int, event: _Event, value: bytes) -> None:

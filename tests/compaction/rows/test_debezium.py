@@ -334,6 +334,20 @@ def test_values_are_what_a_given_schema_says_and_what_does_not_fit_is_refused() 
     assert _read(({"id": 1}, {"schema": None, "payload": {"after": {"id": 1}, "op": "c"}})).value == [b'{"id": 1}']
 
 
+def test_the_columns_of_the_newest_event_that_is_a_row_are_noted() -> None:
+    """Whichever comes last; one whose row before does not fit its schema is refused."""
+    fields = [{"type": "int32", "field": "id"}]
+    schema = {"type": "struct", "fields": [{"type": "struct", "fields": fields, "field": one} for one in ("before", "after")]}
+
+    def event(lsn: int, before: object) -> tuple[None, dict[str, Any]]:
+        payload = {"before": before, "after": {"id": lsn}, "op": "u", "source": _source(lsn)}
+        return None, {"schema": schema, "payload": payload}
+
+    events = _read(event(1, None), event(5, {"id": 5}), event(3, None), event(9, {"id": "x"}), envelope=Envelope(key=("id",)))
+    assert events.learnt is not None
+    assert (events.learnt.row, list(events.refused)) == (1, [3])
+
+
 def test_a_flat_event_with_a_schema() -> None:
     """The types of its columns; a row whose columns are called schema and payload, and others, is a row."""
     schema = {"type": "struct", "fields": [{"type": "int32", "name": "io.debezium.time.Date", "field": "day"}]}
