@@ -40,7 +40,7 @@ class _Source:
     lsn: int = 1000
     moved: set[int] = field(default_factory=set)
     #: Whether the events are flattened: rows with their position under a prefix, and no TRUNCATE. Deletions are rows with a position, or
-    #: null or the text `null` without one; a connector that sends those again, one by one, cannot be followed (docs/limits.md).
+    #: null or the text `null` without one; then nothing is sent again, and no key changes (docs/limits.md).
     is_flat: bool = False
     has_positions: bool = True
 
@@ -56,7 +56,12 @@ class _Source:
             self._send(row_id, {"op": self.chance.choice("cr"), "after": self.table[row_id]})
         elif drawn < 0.2:
             self._delete(row_id)
-        elif drawn < 0.35 and row_id not in self.moved and (free := [one for one in range(14) if one not in self.table]):
+        elif (
+            drawn < 0.35
+            and self.has_positions
+            and row_id not in self.moved
+            and (free := [one for one in range(14) if one not in self.table])
+        ):
             self._move(row_id, self.chance.choice(free))
         else:
             row = self.table[row_id]

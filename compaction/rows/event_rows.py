@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -145,7 +146,7 @@ def _learnt(events: Events, count: int) -> pa.Array:
 
 
 def _changed_keys(batch: pa.RecordBatch) -> _Moves:
-    """Return the old and the new keys that the headers of a batch name, in their canonical form."""
+    """Return the old and the new keys that the headers of a batch name, in their canonical form; one that cannot be read is none."""
     keys: dict[str, dict[int, str]] = {_OLD_KEY: {}, _NEW_KEY: {}}
     headers = batch.column("headers") if "headers" in batch.schema.names else None
     if headers is not None and headers.null_count < len(headers):
@@ -154,7 +155,8 @@ def _changed_keys(batch: pa.RecordBatch) -> _Moves:
             for row, listed in enumerate(headers.to_pylist()):
                 for header in listed or []:
                     if header["key"] in keys and header["value"] is not None:
-                        keys[header["key"]][row] = canonical_key(bytes(header["value"])).decode()
+                        with suppress(NoEvent, RecursionError):
+                            keys[header["key"]][row] = canonical_key(bytes(header["value"])).decode()
     return keys
 
 

@@ -438,6 +438,10 @@ def test_a_changed_key_is_noted_with_its_old_and_new_one() -> None:
     ]
     others = batch.slice(3, 1).set_column(2, "headers", pa.array([[{"key": "h", "value": b"x"}]], text))
     assert event_rows(others, Envelope()).column("__unchanged").to_pylist() == [None]
+    for odd in (b"\xff", b"[" * 100_000):
+        unread = batch.slice(1, 1).set_column(2, "headers", pa.array([[{"key": "__debezium.oldkey", "value": odd}]], text))
+        (note,) = event_rows(unread, Envelope()).column("__unchanged").to_pylist()
+        assert json.loads(note) == {"columns": ["body"], "old_key": None, "new_key": None}
 
 
 class _Frames(NamedTuple):
