@@ -156,9 +156,11 @@ def _type_name(data_type: object) -> str:
     if isinstance(data_type, MapType):
         return f"map<string,{data_type.value}>"
     if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{field.name}: {field.data_type}' for field in data_type.fields)}>"
+        return f"struct<{', '.join(f'{quoted(field.name)}: {field.data_type}' for field in data_type.fields)}>"
     if isinstance(data_type, DecimalType):
         return "decimal(*)" if data_type.precision is None else f"decimal({data_type.precision},{data_type.scale})"
+    if isinstance(data_type, ScalarType) and data_type.encoding == "nanos":
+        return f"{data_type.kind}(9)"
     return str(getattr(data_type, "kind", ""))
 
 

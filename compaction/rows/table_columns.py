@@ -18,13 +18,10 @@ import msgspec
 import pyarrow as pa
 
 from lastword.compaction.rows.column_types import (
-    ArrayType,
     Column,
     DecimalType,
-    MapType,
     Misfit,
     ScalarType,
-    StructType,
     arrow_schema_of,
     decode_rows,
     quoted,
@@ -34,9 +31,7 @@ from lastword.compaction.rows.connect_schema import columns_of_ddl
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lastword.compaction.rows.column_types import DataType
 
-_NANOS_DIGITS: Final = 9
 #: Kinds whose text is not their JSON: as JSON they are a text.
 _TEXTS: Final = frozenset({"string", "enum", "uuid", "date", "time", "timestamp", "timestamp_ntz", "interval"})
 
@@ -78,19 +73,7 @@ class TableColumns:
 
 def ddl_text(columns: Sequence[Column]) -> str:
     """Return the DDL that `columns_of_ddl` reads as these columns, without the encodings of a source."""
-    return ", ".join(f"{quoted(column.name)} {_typed(column.data_type)}" for column in columns)
-
-
-def _typed(data_type: DataType) -> str:
-    if isinstance(data_type, ArrayType):
-        return f"array<{_typed(data_type.element)}>"
-    if isinstance(data_type, MapType):
-        return f"map<string,{_typed(data_type.value)}>"
-    if isinstance(data_type, StructType):
-        return f"struct<{ddl_text(data_type.fields)}>"
-    if isinstance(data_type, ScalarType) and data_type.encoding == "nanos":
-        return f"{data_type}({_NANOS_DIGITS})"
-    return str(data_type)
+    return ", ".join(f"{quoted(column.name)} {column.data_type}" for column in columns)
 
 
 class RowMisfit(Misfit):

@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_named_or_null() -> None:
     [
         "id bigint, `a b``c` string",
         "p decimal(20,10), n decimal(*), t timestamp, u timestamp_ntz(9), d date, c time(9)",
-        "l array<struct<`x y` int, z map<string,double>>>, j json, e enum, u uuid, b binary, i interval",
+        "l array<struct<`x y`: int, z: map<string,double>>>, j json, e enum, u uuid, b binary, i interval",
     ],
 )
 def test_columns_are_kept_as_text(ddl: str) -> None:
