@@ -40,6 +40,11 @@ def append(
     file_format: Annotated[str, typer.Option("--format", help="File format: json, csv or parquet.")] = "json",
     value: Annotated[str, typer.Option(help="Value column. Default: all other columns as JSON.")] = "",
     tombstone: Annotated[str, typer.Option(help="SQL condition for deletes, e.g. \"op = 'd'\".")] = "",
+    sequence: Annotated[
+        list[str] | None, typer.Option(help="SQL expression that orders the rows of a key: a late row changes nothing. May be repeated.")
+    ] = None,
+    truncate: Annotated[str, typer.Option(help="SQL condition for rows that delete every key before them; needs --sequence.")] = "",
+    envelope: Annotated[str, typer.Option(help="debezium or debezium-flat: the lines of JSON files are change events.")] = "",
     drop: Annotated[list[str] | None, typer.Option(help="Column to omit from the JSON value. May be repeated.")] = None,
     timestamp: Annotated[str, typer.Option(help="Column of the record timestamp.")] = "",
     schema: Annotated[str, typer.Option(help="Columns as SQL DDL. Default: inferred once.")] = "",
@@ -62,9 +67,9 @@ def append(
     if path and idempotency_key is not None:
         message = "--idempotency-key belongs to FILES: with --path a query appends each file once"
         raise UserError(message)
-    if path and not key:
+    if path and not (key or envelope):
         subject = "the command line"
-        allowed = "at least one column of the files, which are the key: --key COLUMN"
+        allowed = "at least one column of the files, which are the key: --key COLUMN; or --envelope"
         raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
     if files:
         grown = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key)
@@ -78,6 +83,9 @@ def append(
         "key": key or [],
         "value": value,
         "tombstone": tombstone,
+        "sequence": sequence or [],
+        "truncate": truncate,
+        "envelope": envelope,
         "drop": drop or [],
         "timestamp": timestamp,
         "schema": schema,
