@@ -247,9 +247,9 @@ def test_csv_parquet_and_rate_sources_and_a_schema_that_is_inferred_once(
     _arrive(folder, "1.csv", ["fruit,kind,price", "grape,red,5"], 1)
     settings = {"name": "csv", "format": "csv", "key": ["fruit", "kind"], "value": "price", "tombstone": "", "drop": [], "schema": ""}
     _run(spark, topic, _source(folder, **settings))
-    _arrive(folder, "2.csv", ["fruit,kind,price", "lime,,7", "fig,blue,cheap"], 2)
+    _arrive(folder, "2.csv", ["fruit,kind,price", "lime,,7", "fig,blue,cheap", ",,9"], 2)
     _run(spark, topic, _source(folder, **settings))
-    assert log(topic) == ['0 {"fruit":"grape","kind":"red"}=5']
+    assert log(topic) == ['0 {"fruit":"grape","kind":"red"}=5', '1 {"fruit":"lime","kind":null}=7']
     assert sorted(row["reason"] for row in topic.dead_letters().collect()) == ["keyless", "malformed"]
     columns = "struct<fruit:string,price:double,op:string>"
     spark.createDataFrame([("kiwi", 1.0, "u")], columns).write.parquet(str(tmp_path / "parquet"))
