@@ -254,7 +254,7 @@ def test_csv_parquet_and_rate_sources_and_a_schema_that_is_inferred_once(
     columns = "struct<fruit:string,price:double,op:string>"
     spark.createDataFrame([("kiwi", 1.0, "u")], columns).write.parquet(str(tmp_path / "parquet"))
     _run(spark, topic, _source(tmp_path / "parquet", name="parquet", format="parquet"))
-    assert log(topic)[1:] == ['1 kiwi={"price":1.0}']
+    assert log(topic)[2:] == ['2 kiwi={"price":1.0}']
     rate = RateSource.model_validate({"name": "rate", "topic": "fruit", "format": "rate", "rows.per.second": 50, "keys": 5})
     query = topic.append_stream(open_source(spark, rate, topic.log, now_ms=0).rows, name="rate")
     try:
