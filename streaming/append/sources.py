@@ -11,7 +11,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -45,6 +47,7 @@ _PATH: Final = f"{ORDER_PREFIX}2_path"
 _BLOCK: Final = f"{ORDER_PREFIX}3_block_start"
 #: The record of Kafka beside the columns of its value, for expressions: key, value, headers, timestamp, partition, offset.
 KAFKA_RECORD: Final = "_kafka"
+_RAW_VALUE: Final = "__raw_value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,11 +286,12 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
     schema, registry = _given_schema(source), _registry(source, log)
     rows = rows.withColumn(REFUSAL, F.lit(None).cast("string"))
     if registry is not None:
-        rows = rows.mapInArrow(_unframed(registry), rows.schema)
+        rows = rows.mapInArrow(_unframed(registry, has_own_key=not source.key), rows.schema)
     if KAFKA_RECORD in schema.names:
         message = f"source {source.name}: the column {KAFKA_RECORD} of the schema has the name of what stands for the record itself"
         raise UserError(message)
-    text = F.col("value").cast("string")
+    is_read = F.col(REFUSAL).isNull()
+    text = F.when(is_read, F.col("value").cast("string"))
     parsed = F.from_json(text, schema.add(MALFORMED, T.StringType()), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED})
     record = F.struct("key", "value", "headers", "timestamp", "partition", "offset")
     rows = rows.select(parsed.alias("row"), record.alias(KAFKA_RECORD), REFUSAL)
@@ -301,7 +305,7 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         for name in ("partition", "offset")
     ]
     headers = F.concat(F.coalesce(F.col(f"{KAFKA_RECORD}.headers"), F.array().cast(HEADERS_TYPE)), F.array(*place))
-    return _opened(
+    opened = _opened(
         rows,
         replace(changes, apply_as_deletes=deletes, own_key=f"{KAFKA_RECORD}.key", is_event=True),
         source,
@@ -310,6 +314,7 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         beside=[
             F.col(MALFORMED),
             F.col(REFUSAL),
+            F.col(f"{KAFKA_RECORD}.value").alias(_RAW_VALUE),
             headers.alias("headers"),
             *([] if source.timestamp else [F.col(f"{KAFKA_RECORD}.timestamp")]),
             F.col(f"{KAFKA_RECORD}.partition").alias(SOURCE_PARTITION),
@@ -317,17 +322,31 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         ],
         events=events,
     )
+    value = F.when(is_read, F.col("value").cast("binary")).otherwise(F.col(_RAW_VALUE))  # the dead letter of a frame has it as it came
+    return replace(opened, rows=opened.rows.withColumn("value", value).drop(_RAW_VALUE))
 
 
-def _unframed(decoder: RegistryDecoder) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task that decodes keys and values; a frame that cannot be decoded is refused with its reason."""
+def _unframed(decoder: RegistryDecoder, *, has_own_key: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a task that decodes values, and keys that are framed; a frame that cannot be decoded is refused with its reason, and stays."""
+
+    def decoded(name: str, column: pa.Array, reasons: dict[int, str]) -> pa.Array:
+        framed = np.ones(len(column), dtype=np.bool_)
+        if name == "key":
+            framed = pc.fill_null(pc.equal(pc.binary_slice(column, 0, 1), b"\0"), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+        at = np.flatnonzero(framed)
+        found = decoder.decode_column(column.take(pa.array(at)))
+        reasons.update({int(at[row]): f"{name}: {reason}" for row, reason in found.reasons.items()})
+        is_read = framed.copy()
+        is_read[list(reasons)] = False
+        texts = found.values.cast(pa.binary()).filter(pa.array(is_read[at]))
+        return pc.replace_with_mask(column, pa.array(is_read), texts)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = {name: decoder.decode_column(batch.column(name).cast(pa.binary())) for name in ("key", "value")}
-            reasons = {row: f"{name}: {reason}" for name, column in found.items() for row, reason in column.reasons.items()}
+            reasons = dict[int, str]()
             columns = {name: batch.column(name) for name in batch.schema.names}
-            columns |= {name: column.values.cast(pa.binary()) for name, column in found.items()}
+            for name in ("key", "value") if has_own_key else ("value",):
+                columns[name] = decoded(name, batch.column(name).cast(pa.binary()), reasons)
             columns[REFUSAL] = pa.array([reasons.get(row) for row in range(len(batch))], pa.string())
             yield pa.record_batch(columns)
 

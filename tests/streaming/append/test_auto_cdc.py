@@ -18,6 +18,7 @@ from lastword.streaming.append.source_settings import FileSource, KafkaSource
 from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import by_arrow
+from tests.storage.append.registries import Registry, avro_frame, running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -318,3 +319,42 @@ def test_json_values_of_kafka_by_their_columns(spark: SparkSession, logs: LogDir
                 assert letters == ["malformed"]
             headers = {header["key"] for row in by_arrow(topic).records().to_pylist() for header in row["headers"]}
             assert headers == {"source.partition", "source.offset"}
+
+
+@pytest.mark.kafka
+def test_framed_values_of_kafka_by_their_columns(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
+    """Keys may be plain; a frame of an unknown schema is a dead letter as it came, and costs no other record."""
+    schema = {
+        "type": "record",
+        "name": "User",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}, {"name": "seq", "type": "long"}],
+    }
+    registry = Registry()
+    with running(registry) as url, KafkaBroker() as broker:
+        known = registry.add(schema)
+        rows = [{"id": 1, "name": "a", "seq": 2}, {"id": 1, "name": "late", "seq": 1}, {"id": 2, "name": None, "seq": 1}]
+        unknown = b"\0" + (99).to_bytes(4, "big") + b"x"
+        frames = [avro_frame(known, schema, row) for row in rows] + [unknown]
+        broker.create_topic("users")
+        broker.produce("users", [Record(0, f"plain {number}".encode(), frame) for number, frame in enumerate(frames)])
+        topic = logs.create_topic("users", partitions=2, config=_CONFIG)
+        source = KafkaSource.model_validate(
+            {
+                "name": "users",
+                "topic": "users",
+                "format": "kafka",
+                "bootstrap.servers": broker.bootstrap_servers,
+                "subscribe": "users",
+                "schema.registry.url": url,
+                "schema": "id bigint, name string, seq bigint",
+                "key": ["id"],
+                "sequence": ["seq"],
+            }
+        )
+        opened = open_source(spark, source, topic.log, now_ms=0)
+        query = topic.append_stream(opened.rows, name="users", trigger=_NOW, events=opened.events)
+        assert query.awaitTermination(90)
+    assert _table(topic) == [(1, "a", 2), (2, None, 1)]
+    (letter,) = by_arrow(topic).dead_letters().to_pylist()
+    assert (letter["reason"], bytes(letter["value"])) == ("no_event", unknown)
+    assert "99" in letter["detail"]
