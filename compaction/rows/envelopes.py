@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -31,6 +34,8 @@ TOMBSTONE, HEARTBEAT, SCHEMA_CHANGE, TRANSACTION, MESSAGE, TRUNCATED = (
     "truncate",
 )
 PLACEHOLDER: Final = "__debezium_unavailable_value"
+#: What a placeholder begins with that is given as the hexadecimal text of its bytes.
+_HEX: Final = "hex:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,10 @@ class Envelope:
                 self.columns()
             except ValueError as error:
                 wrong = [Violation(key="schema", value=self.schema, allowed=str(error))]
+        try:
+            placeholders_of(self)
+        except ValueError:
+            wrong.append(Violation(key="placeholder", value=self.placeholder, allowed="text, or hex: and hexadecimal digits"))
         if wrong:
             subject = "the envelope"
             raise InvalidConfiguration(subject, wrong)
@@ -136,12 +145,20 @@ class Events:
 
 
 def placeholders_of(envelope: Envelope) -> frozenset[bytes]:
-    """Return the JSON texts that stand for a value that the source left out: text, bytes (base64 or hexadecimal), arrays, and maps."""
-    text = envelope.placeholder.encode()
-    encoded = base64.b64encode(text).decode()
-    placeholder = envelope.placeholder
-    values = [placeholder, [placeholder], {placeholder: placeholder}, encoded, text.hex(), [encoded], list(text)]
-    return frozenset(msgspec.json.encode(value) for value in values)
+    """Return the JSON texts that stand for a value that the source left out, in each encoding that Debezium has for it.
+
+    Text, bytes (base64, hexadecimal), a map; an array of those, of one UUID, or of the placeholder's bytes as numbers and decimals.
+    """
+    octets = envelope.placeholder.encode()
+    if envelope.placeholder.startswith(_HEX):
+        octets = bytes.fromhex(envelope.placeholder.removeprefix(_HEX))
+    text = octets.decode(errors="replace")
+    encoded = [base64.b64encode(octets).decode(), base64.urlsafe_b64encode(octets).decode(), octets.hex()]
+    digest = hashlib.md5(octets, usedforsecurity=False).digest()
+    decimals = [base64.b64encode(bytes([octet])).decode() for octet in octets]
+    lists: list[list[Any]] = [[one] for one in (text, *encoded, str(uuid.UUID(bytes=digest, version=3)))]
+    values = [text, {text: text}, *encoded, *lists, list(octets), [float(octet) for octet in octets], decimals]
+    return frozenset([*(msgspec.json.encode(value) for value in values), json.dumps(text).encode()])
 
 
 def signs_of(envelope: Envelope) -> frozenset[bytes]:
