@@ -42,10 +42,12 @@ from lastword.compaction.rows.envelopes import (
 )
 from lastword.compaction.rows.input_columns import ALERT
 from lastword.compaction.rows.json_rows import (
+    NESTED,
     NULL,
     NoEvent,
     canonical_key,
     canonical_text,
+    document,
     fields_of,
     is_one_of,
     resolved,
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.rows.column_types import Column
 
-_UPSERTS: Final = frozenset("rcu")
+_UPSERTS: Final = ("r", "c", "u")
 _TRAILING_NUMBER: Final = re.compile(r"(\d+)$")
 
 
@@ -166,9 +168,15 @@ class _Reader(ABC):
     def read(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Events:
         for row, (key, value) in enumerate(zip(keys, values, strict=True)):
             try:
+                if value is not None and not value.isascii():
+                    value.decode()  # msgspec does not look into texts that it skips
                 self.take(row, key, value)
             except (NoEvent, RecursionError) as error:  # JSON may be nested too deeply
                 self.events.refused[row] = str(error)
+            except RecursionError:
+                self.events.refused[row] = NESTED
+            except UnicodeDecodeError as error:
+                self.events.refused[row] = f"the value is no envelope of Debezium ({error}): {shown(value or b'')}"
         return self.events
 
     def truncate(self, row: int, sequence: str) -> None:
@@ -187,6 +195,8 @@ class _Reader(ABC):
     def typed(self, row: bytes, schema: bytes) -> bytes:
         """Return a row in canonical JSON, by the columns that are given or that the event's own schema names."""
         converter, self._columns = self._given, ()
+        if row[:1] != b"{":  # a text, as MongoDB's
+            row = document(row)
         if converter is None:
             if not schema or schema == NULL:
                 return row
@@ -277,7 +287,7 @@ class _Raw(_Reader):
         self.events.add(row, new_key, after, sequence, missing)
 
     def _no_change(self, row: int, event: _Event, value: bytes) -> None:
-        if event.status in {"BEGIN", "END"}:
+        if event.status in ("BEGIN", "END"):  # of any type
             self.events.others[row] = TRANSACTION
         elif event.ddl is not None or event.tableChanges is not None:
             self.events.others[row] = SCHEMA_CHANGE
@@ -334,10 +344,13 @@ def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
     try:
         found = _ANY.decode(schema)
         fields = found.get("fields", ()) if isinstance(found, dict) else ()
-        return columns_of_connect_schema(next((one for one in fields if one.get("field") == part), found))
-    except (ValueError, AttributeError, msgspec.DecodeError) as error:
+        row = next((one for one in fields if one.get("field") == part), found)
+        columns = () if row.get("type") == "string" else columns_of_connect_schema(row)
+        RowConverter(columns)  # each name is allowed once
+    except (ValueError, AttributeError, TypeError, msgspec.DecodeError) as error:
         message = f"the event's schema cannot be read: {error}"
         raise NoEvent(message) from None
+    return columns
 
 
 def _event(value: bytes) -> _Event | None:
@@ -377,7 +390,7 @@ def _source_sequence(source: _Source, op: Any) -> str:
     position = _position(source)
     try:
         return "" if position is None else sequence_text((*position, 0 if op == "r" else 1))
-    except ValueError:  # a number of more than 20 digits
+    except (TypeError, ValueError):  # a number without end, or no number
         return ""
 
 
@@ -392,7 +405,13 @@ def _position(source: _Source) -> tuple[Any, ...] | None:
 
 def _guessed(source: _Source) -> Callable[[_Source], tuple[Any, ...]] | None:
     """Return how to read the position of a source that does not name its connector, as a flat event may."""
-    for name, find in (("lsn", _postgresql), ("pos", _mysql), ("event_serial_no", _sqlserver), ("scn", _oracle), ("ord", _mongodb)):
+    for name, find in (
+        ("lsn", _postgresql),
+        ("pos", _mysql),
+        ("event_serial_no", _sqlserver),
+        ("scn", _oracle),
+        ("ord", _mongodb),
+    ):
         if getattr(source, name) is not None:
             return find
     return None

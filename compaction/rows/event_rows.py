@@ -198,18 +198,14 @@ def line_events(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     keys, values, headers = list[bytes | None](), list[bytes | None](), list[list[dict[str, Any]] | None]()
     for line in batch.column("value").cast(pa.binary()).to_pylist():
-        try:
+        record: tuple[bytes | None, bytes | None, list[dict[str, Any]] | None] = None, line, None
+        with suppress(NoEvent, TypeError, ValueError):
             fields = fields_of(line, "the line") if line.strip() else {}
-        except NoEvent:
-            fields = {}
-        if "value" in fields and "op" not in fields:
-            keys.append(_text(fields.get("key")))
-            values.append(_text(fields["value"]))
-            headers.append(_line_headers(fields.get("headers")))
-        else:
-            keys.append(None)
-            values.append(line)
-            headers.append(None)
+            if "value" in fields and "op" not in fields:
+                record = _text(fields.get("key")), _text(fields["value"]), _line_headers(fields.get("headers"))
+        keys.append(record[0])
+        values.append(record[1])
+        headers.append(record[2])
     columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), "headers": pa.array(headers, HEADERS)}
     return pa.record_batch({**columns, **{name: batch.column(name) for name in batch.schema.names if name != "value"}})
 

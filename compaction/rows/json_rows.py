@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS: Final = 120
 NULL: Final = b"null"
+#: Why an event is refused whose brackets no parser follows.
+NESTED: Final = "its JSON is nested too deeply"
 _RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 #: The most common keys are canonical as they come: one column, a whole number or a text of plain characters.
@@ -84,6 +86,15 @@ def fields_of(text: bytes, what: str) -> dict[str, msgspec.Raw]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         message = f"{what} is no JSON object ({error}): {shown(text)}"
         raise NoEvent(message) from None
+    except RecursionError:
+        raise NoEvent(NESTED) from None
+
+
+def document(text: bytes) -> bytes:
+    """Return a row that is a JSON object, or a JSON text that holds one, as a document store's is sent."""
+    found = _ANY.decode(text).encode() if text[:1] == b'"' else text
+    fields_of(found, "the row")
+    return bytes(found)
 
 
 def resolved(row: bytes, names: Sequence[str], known: bytes | None, placeholders: frozenset[bytes]) -> tuple[bytes, tuple[str, ...]]:
