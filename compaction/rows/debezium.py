@@ -408,6 +408,7 @@ def _guessed(source: _Source) -> Callable[[_Source], tuple[Any, ...]] | None:
     for name, find in (
         ("lsn", _postgresql),
         ("pos", _mysql),
+        ("commit_lsn", _sqlserver),
         ("event_serial_no", _sqlserver),
         ("scn", _oracle),
         ("ord", _mongodb),

@@ -116,6 +116,13 @@ def test_a_document_that_is_sent_as_text_is_a_row() -> None:
     assert list(zip(moved.key, moved.value, strict=True)) == [(b'{"_id":1}', None), (b'{"_id":2}', b'{"_id":2,"n":1.50}')]
 
 
+def test_a_flat_event_with_the_positions_of_sql_server() -> None:
+    """`add.fields=source.commit_lsn,source.change_lsn` order it, without the name of the connector; Db2 has no more than these."""
+    lsn = {"__source_commit_lsn": "00000027:00000ac0:0002", "__source_change_lsn": "00000027:00000ac0:0001"}
+    (sequence,) = _read({"id": 1, **lsn}, envelope=Envelope(kind="debezium-flat")).sequence
+    assert sequence.startswith("00000027:00000ac0:0002 00000027:00000ac0:0001 ")
+
+
 def test_the_schema_of_an_older_event_teaches_nothing() -> None:
     """The columns are those of the newest event, whichever comes last."""
     newer, older = (
