@@ -95,6 +95,8 @@ def test_a_column_that_no_record_has_is_refused_or_null() -> None:
     assert done.refused == {0: ("body",), 2: ("body",)}
     columns = _columns(gone, unresolved="null")
     assert _bodies(columns.resolve(batch)) == [None, "j", None]
+    alone = _columns(gone).resolve(_batch(("k", _OUT, "1", _note(["body"]))))
+    assert alone.refused == {0: ("body",)}
 
 
 def test_a_changed_key_takes_the_row_from_the_tombstone_of_the_old_one() -> None:
