@@ -202,7 +202,7 @@ class _Reader(ABC):
                 return row
             converter = self._learnt.get(schema)
             if converter is None:
-                converter = self._learnt[schema] = self._converter(_columns(schema, self.part))
+                converter = self._learnt[schema] = self._converter(_columns(schema, self.part, "" if self.part else self.envelope.prefix))
             self._columns = converter.columns
         try:
             return converter.convert(row)
@@ -339,8 +339,8 @@ class _Flat(_Reader):
         return _source_sequence(_Source(**known), metadata.get("op"))
 
 
-def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
-    """Return the columns that Connect's schema of an event, or one of its fields, names."""
+def _columns(schema: bytes, part: str, prefix: str) -> tuple[Column, ...]:
+    """Return the columns that Connect's schema of an event, or one of its fields, names; those under a prefix are metadata."""
     try:
         found = _ANY.decode(schema)
         fields = found.get("fields", ()) if isinstance(found, dict) else ()
@@ -350,7 +350,7 @@ def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError) as error:
         message = f"the event's schema cannot be read: {error}"
         raise NoEvent(message) from None
-    return columns
+    return tuple(column for column in columns if not (prefix and column.name.startswith(prefix)))
 
 
 def _event(value: bytes) -> _Event | None:
