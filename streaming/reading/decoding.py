@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.column_types import ddl_of
+from lastword.compaction.rows.column_types import ScalarType, ddl_of
 from lastword.storage.reading.view import misfit_policy
 
 if TYPE_CHECKING:
@@ -70,7 +70,13 @@ def as_table(rows: DataFrame, columns: TableColumns, *, mode: str = "FAILFAST") 
 
 def _fields(text: Column, columns: Sequence[TableColumn], mode: str) -> list[Column]:
     parsed = F.from_json(text, ddl_of(columns), {"mode": mode})
-    return [parsed.getField(column.name).alias(column.name) for column in columns]
+    return [_not_null_variant(parsed.getField(column.name), column).alias(column.name) for column in columns]
+
+
+def _not_null_variant(field: Column, column: TableColumn) -> Column:
+    """Return a field; JSON that says null, which a column has that is null in the source, is null and no VARIANT of null."""
+    is_json = isinstance(column.data_type, ScalarType) and column.data_type.kind == "json"
+    return F.when(~F.is_variant_null(field), field) if is_json else field
 
 
 def _decoded(value: Column, value_format: str, schema: T.StructType | str | None, mode: str) -> Column:

@@ -12,7 +12,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from lastword import Envelope
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
+from tests.change_events import change
 from tests.clocks import at
 from tests.pictures import HOUR_MS, T0, by_arrow, rows, text, vacuum
 
@@ -240,3 +242,12 @@ def _plan(table: DataFrame) -> str:
         table.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")  # type: ignore[union-attr]  # noqa: SLF001
     )
     return plan
+
+
+def test_a_json_column_that_is_null_in_the_source_is_null_in_the_table(logs: LogDir[SparkTopic]) -> None:
+    """And not a VARIANT that says null, which no `IS NULL` finds."""
+    topic = logs.create_topic("t", config={"cleanup.policy": "compact"})
+    events = [change("c", 1, 1, {"id": 1, "meta": None}), change("c", 2, 2, {"id": 2, "meta": '{"a":1}'}), change("c", 3, 3, {"id": 3})]
+    topic.append([{"key": key, "value": value} for key, value in events], envelope=Envelope(schema="id int, meta json"))
+    assert [row["id"] for row in topic.table().where("meta IS NULL").orderBy("id").collect()] == [1, 3]
+    assert [row["id"] for row in topic.table().where("variant_get(meta, '$.a', 'int') = 1").collect()] == [2]
