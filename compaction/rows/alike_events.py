@@ -328,8 +328,9 @@ def _are_objects(texts: pa.Array) -> Mask:
     ends = _ends(texts)
     data = memoryview(texts.buffers()[2])[ends[0] : ends[-1]]
     try:
+        texts.cast(pa.string())  # msgspec does not look whether texts that it skips are UTF-8
         found = _VALUES(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (pa.ArrowInvalid, msgspec.DecodeError, RecursionError):
         found = []
     # Objects of these lengths, one behind the other, begin and end where the texts do.
     lengths = np.fromiter(map(len, found), np.int32, len(found))

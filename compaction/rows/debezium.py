@@ -132,6 +132,7 @@ def _complete_sequences(events: Events, partitions: Sequence[int | None] | None)
     row = np.array(events.row, dtype=np.int64)
     place = np.zeros(len(row), dtype=np.int64) if partitions is None else np.array([-1 if one is None else one for one in partitions])[row]
     is_known = np.array([bool(sequence) for sequence in events.sequence], dtype=np.bool_)
+    events.guessed = set(np.flatnonzero(~is_known).tolist())
     for one in np.unique(place[~is_known]).tolist():
         known, at = (np.flatnonzero((place == one) & which) for which in (is_known, ~is_known))
         if len(known):
@@ -171,7 +172,7 @@ class _Reader(ABC):
                 if value is not None and not value.isascii():
                     value.decode()  # msgspec does not look into texts that it skips
                 self.take(row, key, value)
-            except (NoEvent, RecursionError) as error:  # JSON may be nested too deeply
+            except NoEvent as error:
                 self.events.refused[row] = str(error)
             except RecursionError:
                 self.events.refused[row] = NESTED

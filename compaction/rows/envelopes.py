@@ -127,6 +127,8 @@ class Events:
     others: dict[int, str] = field(default_factory=dict)
     positions: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    #: The places, in the lists above, of flat tombstones, whose sequence is that of another event.
+    guessed: set[int] = field(default_factory=set)
     #: The columns that the schema of the event with the highest sequence names, that sequence, and the row of the event.
     learnt: Learnt | None = None
 

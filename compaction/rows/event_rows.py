@@ -163,10 +163,10 @@ def _changed_keys(batch: pa.RecordBatch) -> _Moves:
 def _notes(events: Events, rows: Sequence[int], moves: _Moves) -> list[str | None]:
     """Return what each row's event says of it beside the row: columns left out, and a change of its key, which is in its headers."""
     notes: list[str | None] = []
-    for row, value, columns in zip(rows, events.value, events.unresolved, strict=True):
+    for at, (row, value, columns) in enumerate(zip(rows, events.value, events.unresolved, strict=True)):
         old_key = moves[_OLD_KEY].get(row) if columns else None
         new_key = moves[_NEW_KEY].get(row) if value is None else None
-        note = {"columns": columns, "old_key": old_key, "new_key": new_key}
+        note = {"columns": columns, "old_key": old_key, "new_key": new_key, **({"is_guessed": True} if at in events.guessed else {})}
         notes.append(msgspec.json.encode(note).decode() if columns or new_key else None)
     return notes
 

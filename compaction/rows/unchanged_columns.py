@@ -48,19 +48,24 @@ Pending = Mapping[str, tuple[str, str]]
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """What an event says beside the row: the columns left out, the key before, and, of a deletion, the key that the row has now."""
+    """What an event says beside the row: the columns left out, the key before, and, of a deletion, the key that the row has now.
+
+    `is_guessed`: the position is that of another event, as a flat tombstone has none.
+    """
 
     columns: tuple[str, ...] = ()
     old_key: str | None = None
     new_key: str | None = None
+    is_guessed: bool = False
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """A row whose key was changed to the key `to`, as JSON text, and those of its columns that are to come."""
+class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A row whose key was changed to the key `to`, as JSON text, those of its columns that are to come, and `Unchanged.is_guessed`."""
 
     row: str
     to: str
     pending: dict[str, tuple[str, str]] = {}
+    is_guessed: bool = False
 
 
 _KEPT: Final = ["key", "value", "source_sequence"]
@@ -113,9 +118,9 @@ class MovedRows:
     exact: Mapping[tuple[bytes, str], Moved] = field(default_factory=dict)
     last: Mapping[bytes, LastRecord] = field(default_factory=dict)
 
-    def row_of(self, old_key: bytes, new_key: str, position: str, *, is_flat: bool) -> Moved | None:
-        """Return the row that moved from one key to another at a position; of flat events, whose deletions have none, near it."""
-        return _moved(self.exact, old_key, new_key, position, is_flat=is_flat)
+    def row_of(self, old_key: bytes, new_key: str, position: str) -> Moved | None:
+        """Return the row that moved from one key to another at a position, or, if that is guessed, near it."""
+        return _moved(self.exact, old_key, new_key, position)
 
 
 @dataclass(slots=True)
@@ -137,7 +142,7 @@ class UnchangedColumns:
     def __init__(self, envelope: Envelope, own: Records, anywhere: Records, moved: MovedRows | None) -> None:
         """Begin with a way to the records of this partition, and to those of all; `moved` are old rows that the append brings itself."""
         self._own, self._anywhere, self._moved = own, anywhere, moved
-        self._is_null, self._is_flat = envelope.unresolved == "null", envelope.kind == "debezium-flat"
+        self._is_null = envelope.unresolved == "null"
         self._placeholders = placeholders_of(envelope)
         self._taken: list[tuple[pa.RecordBatch, Mapping[int, LastRecord]]] = []
         #: Of the old keys of a batch the last records in the log, and the rows that are kept of them.
@@ -184,7 +189,7 @@ class UnchangedColumns:
         if said.new_key is not None:
             if before.value is None:
                 return record, ()
-            moved = Moved(before.value.decode(), said.new_key, dict(before.pending))
+            moved = Moved(before.value.decode(), said.new_key, dict(before.pending), said.is_guessed)
             done.moves.append(Move(key, record.sequence, moved))
             return LastRecord(None, record.sequence, {}, moved), ()
         if said.old_key is not None and before.sequence != record.sequence:  # another row had the key before, unless it is this event again
@@ -199,9 +204,9 @@ class UnchangedColumns:
     def _from_old_key(self, key: bytes, record: LastRecord, still: tuple[str, ...], old: bytes, done: Resolved) -> LastRecord:
         """Return a record with the columns of the row under its old key: as it was, or as far as it is known, and then they are to come."""
         moved = MovedRows() if self._moved is None else self._moved
-        in_log, exact = self._elsewhere.get(old, LastRecord()), moved.row_of(old, key.decode(), record.sequence, is_flat=self._is_flat)
+        in_log, exact = self._elsewhere.get(old, LastRecord()), moved.row_of(old, key.decode(), record.sequence)
         for one in (in_log, self._elsewhere.get(kept_key(old, key), LastRecord())):
-            is_same = self._is_flat or one.sequence == record.sequence
+            is_same = one.moved is not None and (one.moved.is_guessed or one.sequence == record.sequence)
             if exact is None and one.moved is not None and is_same and one.moved.to.encode() == key:
                 exact = one.moved
         if exact is not None:
@@ -232,10 +237,10 @@ def moved_rows(
     """Return what the log and the events of an append (key, value, sequence, `UNCHANGED`) say of rows whose keys have changed."""
     placeholders, last = placeholders_of(envelope), dict[bytes, LastRecord]()
     exact = dict[tuple[bytes, str], Moved]()
-    is_flat = envelope.kind == "debezium-flat"
-    # A flat deletion has the sequence of the event before it, whatever its key; any other that of the event behind it.
-    for key, value, sequence, note in sorted(events, key=lambda event: (event[2], not is_flat and event[1] is not None)):
-        said, known = Unchanged() if note is None else _UNCHANGED.decode(note), in_log.get(key, LastRecord())
+    said_of = [(event, Unchanged() if event[3] is None else _UNCHANGED.decode(event[3])) for event in events]
+    # A guessed position is that of the event before the deletion, whatever its key; any other that of the row under the new key, too.
+    for (key, value, sequence, _), said in sorted(said_of, key=lambda one: (one[0][2], one[0][1] is not None or one[1].is_guessed)):
+        known = in_log.get(key, LastRecord())
         # What the log has from after the event says nothing of the row before it.
         before = last.get(key, LastRecord())
         if before.sequence <= known.sequence <= sequence:
@@ -244,24 +249,26 @@ def moved_rows(
         record, still = _filled(LastRecord(value, sequence), said.columns, own, placeholders)
         if still and said.old_key is not None:
             origin = said.old_key, sequence
-            old = _moved(exact, said.old_key.encode(), key.decode(), sequence, is_flat=is_flat)
+            old = _moved(exact, said.old_key.encode(), key.decode(), sequence)
             if old is None:
                 record = LastRecord(record.value, sequence, {**record.pending, **dict.fromkeys(still, origin)})
             else:
                 record, _ = _filled(record, still, LastRecord(old.row.encode(), sequence, old.pending), placeholders)
         if said.new_key is not None and before.value is not None:
-            exact[key, sequence] = moved = Moved(before.value.decode(), said.new_key, dict(before.pending))
+            exact[key, sequence] = moved = Moved(before.value.decode(), said.new_key, dict(before.pending), said.is_guessed)
             record = LastRecord(None, sequence, {}, moved)
         last[key] = record
     newer = {key: one for key, one in in_log.items() if key not in last or last[key].sequence < one.sequence}
     return MovedRows(exact, {**last, **newer})
 
 
-def _moved(rows: Mapping[tuple[bytes, str], Moved], old_key: bytes, new_key: str, position: str, *, is_flat: bool) -> Moved | None:
-    """Return the row that moved to a key at a position, or, if `is_flat`, at the last one before it, or else the first one behind it."""
-    if (old_key, position) in rows or not is_flat:
-        return rows.get((old_key, position))
-    found = sorted(((at, one) for (key, at), one in rows.items() if key == old_key and one.to == new_key), key=itemgetter(0))
+def _moved(rows: Mapping[tuple[bytes, str], Moved], old_key: bytes, new_key: str, position: str) -> Moved | None:
+    """Return the row that moved to a key at a position; of guessed ones, at the last one before it, or else the first one behind it."""
+    if (old_key, position) in rows:
+        return rows[old_key, position]
+    found = sorted(
+        ((at, one) for (key, at), one in rows.items() if key == old_key and one.to == new_key and one.is_guessed), key=itemgetter(0)
+    )
     before = [one for at, one in found if at <= position]
     return before[-1] if before else found[0][1] if found else None
 
@@ -275,14 +282,14 @@ def settled_moves(
     and sequence of the events of the append under the new keys.
     """
     placeholders, settled = placeholders_of(envelope), dict[bytes, LastRecord]()
-    is_flat, moves = envelope.kind == "debezium-flat", list(moves)
+    moves = list(moves)
     targets = [(move, move.moved.to.encode()) for move in moves]
     in_log = records([key for move, new_key in targets for key in (new_key, kept_key(move.old_key, new_key))])
     in_wait: Mapping[bytes, LastRecord] | None = None  # looked for once, and only if a new key is there already
     for move, key in targets:
         old, left_at = move.old_key.decode(), kept_key(move.old_key, key)
         known = {**in_log, **settled}
-        is_there = key in known and (known[key].sequence >= move.position or (is_flat and _waits_for(known[key], old)))
+        is_there = key in known and (known[key].sequence >= move.position or (move.moved.is_guessed and _waits_for(known[key], old)))
         if not is_there:
             is_kept = left_at in known and known[left_at].sequence >= move.position
             if not is_kept and not any(one == key and sequence >= move.position for one, sequence in in_append):
@@ -292,7 +299,11 @@ def settled_moves(
         if in_wait is None:
             in_wait = waiting([one.old_key for one in moves])
         for at, record in {**in_wait, **settled}.items():  # the row may have got other keys since
-            wait = tuple(name for name, (one, position) in record.pending.items() if one == old and (is_flat or position == move.position))
+            wait = tuple(
+                name
+                for name, (one, position) in record.pending.items()
+                if one == old and (move.moved.is_guessed or position == move.position)
+            )
             if wait and record.value is not None:
                 rest = {name: origin for name, origin in record.pending.items() if name not in wait}
                 found, missing = _filled(LastRecord(record.value, record.sequence, rest), wait, row, placeholders)

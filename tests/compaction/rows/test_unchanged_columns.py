@@ -46,8 +46,8 @@ def _row(body: str | None) -> bytes:
     return json.dumps({"body": body, "n": 1}, separators=(",", ":")).encode()
 
 
-def _note(columns: Collection[str] = (), old_key: str | None = None, new_key: str | None = None) -> str:
-    return json.dumps({"columns": list(columns), "old_key": old_key, "new_key": new_key})
+def _note(columns: Collection[str] = (), old_key: str | None = None, new_key: str | None = None, *, is_guessed: bool = False) -> str:
+    return json.dumps({"columns": list(columns), "old_key": old_key, "new_key": new_key, "is_guessed": is_guessed})
 
 
 def _batch(*events: tuple[str, str | None, str, str | None]) -> pa.RecordBatch:
@@ -106,7 +106,8 @@ def test_a_changed_key_takes_the_row_from_the_tombstone_of_the_old_one() -> None
     assert (_bodies(done), done.needed, _headers(done)) == (["long"], set(), [[]])
     other = _columns(_Log(), left).resolve(_batch(("new", _OUT, "6", _note(["body"], old_key="old"))))
     assert (_bodies(other), other.needed, _headers(other)) == ([None], {b"old"}, [[PENDING]])
-    flat = _columns(_Log(), left, kind="debezium-flat").resolve(_batch(("new", _OUT, "6", _note(["body"], old_key="old"))))
+    guessed = _Log(old=LastRecord(None, "5", {}, Moved(_row("long").decode(), "new", is_guessed=True)))
+    flat = _columns(_Log(), guessed).resolve(_batch(("new", _OUT, "6", _note(["body"], old_key="old"))))
     assert (_bodies(flat), _headers(flat)) == (["long"], [[]])
 
 
@@ -184,25 +185,28 @@ def test_rows_of_old_keys_in_an_append() -> None:
 
 def test_a_flat_deletion_stands_where_the_event_before_it_does() -> None:
     """So the row under the new key takes the last one before it, or else the first behind it; and it may be there already."""
-    rows = {(b"old", at): Moved(_row(f"at {at}").decode(), to) for at, to in (("3", "new"), ("5", "new"), ("6", "other"), ("9", "new"))}
+    rows = {
+        (b"old", at): Moved(_row(f"at {at}").decode(), to, is_guessed=True)
+        for at, to in (("3", "new"), ("5", "new"), ("6", "other"), ("9", "new"))
+    }
     moved = MovedRows(rows)
-    found = [moved.row_of(b"old", "new", at, is_flat=True) for at in ("2", "4", "5", "8")]
+    found = [moved.row_of(b"old", "new", at) for at in ("2", "4", "5", "8")]
     assert [None if one is None else json.loads(one.row)["body"] for one in found] == ["at 3", "at 3", "at 5", "at 5"]
-    assert moved.row_of(b"old", "new", "4", is_flat=False) is None
-    assert moved.row_of(b"gone", "new", "4", is_flat=True) is None
+    assert MovedRows({(b"old", "3"): Moved("{}", "new")}).row_of(b"old", "new", "4") is None
+    assert moved.row_of(b"gone", "new", "4") is None
     events: list[tuple[bytes, bytes | None, str, str | None]] = [
         (b"a", _row("last"), "5", None),
-        (b"a", None, "5", _note(new_key="b")),
+        (b"a", None, "5", _note(new_key="b", is_guessed=True)),
         (b"b", _row(_OUT), "7", _note(["body"], old_key="a")),
         (b"b", None, "8", _note(new_key="c")),
     ]
-    flat = moved_rows(events, {}, Envelope(kind="debezium-flat"))
+    flat = moved_rows(events, {}, Envelope())
     assert [json.loads(one.row)["body"] for one in flat.exact.values()] == ["last", "last"]
     waits = {b"new": LastRecord(_row("so far"), "4", {"body": ("old", "4")})}
     log = _Log()
     log.records = waits
-    move = Move(b"old", "5", Moved(_row("long").decode(), "new"))
-    settled = settled_moves([move], log, lambda _: waits, [], Envelope(kind="debezium-flat"))
+    move = Move(b"old", "5", Moved(_row("long").decode(), "new", is_guessed=True))
+    settled = settled_moves([move], log, lambda _: waits, [], Envelope())
     assert {key: json.loads(record.value or b"")["body"] for key, record in settled.items()} == {b"new": "long"}
 
 
@@ -234,7 +238,6 @@ def test_a_changed_key_is_settled_before_its_deletion_is_appended() -> None:
     found = settled({b'"new"': waits})
     assert found == {b'"new"': LastRecord(_row("long"), "6", {"n": ("other", "1")})}
     assert settled({b'"new"': LastRecord(_row("so far"), "6", {"body": ('"old"', "9")})}) == {}
-    assert settled({b'"new"': LastRecord(_row("so far"), "6", {"body": ('"old"', "9")})}, kind="debezium-flat") != {}
     gone = LastRecord(_row("so far"), "6", {"extra": ('"old"', "5")})
     assert json.loads(settled({b'"new"': gone})[b'"new"'].value or b"")["extra"] is None
     deleted = LastRecord(None, "6", {"body": ('"old"', "5")})
