@@ -190,12 +190,13 @@ class Service:
     def _stop_orphans(self) -> None:
         """Stop the queries of topics that somebody has deleted since the last look, between two micro-batches."""
         for log, query in list(self._queries.values()) if self.watcher.standing.loaded else ():
-            if log.name not in self._known and query.isActive:
+            # A topic that was made since the last look is not known yet.
+            if log.name not in self._known and query.isActive and self._lost_its_topic(query):
                 _LOG.info("source stopped", topic=log.name, why="the topic was deleted")
                 stop_append_query(query)
 
     def _lost_its_topic(self, query: StreamingQuery) -> bool:
-        """Tell whether a query died because somebody had deleted its topic, and its checkpoint with it."""
+        """Tell whether somebody has deleted the topic of a query, and its checkpoint with it."""
         for log in [log for log, one in self._queries.values() if one is query]:
             try:
                 log.decisions()

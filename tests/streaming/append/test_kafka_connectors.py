@@ -17,10 +17,12 @@ from pyspark.sql.types import VariantVal
 from lastword import LogDir
 from lastword.service.service import Service
 from lastword.service.settings import load_settings
+from lastword.status.watcher import Watcher
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import by_arrow
 from tests.storage.append.registries import Registry, header, running
 from tests.streaming.append.connectors import NUMBER, TEXT, Table, as_avro, as_json, connector, flattened
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,6 +157,31 @@ def test_flattened_rows(spark: SparkSession, tmp_path: Path, broker: KafkaBroker
     ((value, detail),) = _letters(logs.topic(f"{deletions}.notes"))
     assert value == _NO_EVENT
     assert "no JSON object" in detail
+
+
+def test_a_topic_that_the_service_makes_itself_is_not_taken_for_a_deleted_one(
+    spark: SparkSession, tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the watcher had looked for topics before it was there: its source goes on.
+
+    ```
+     watcher: no topics │ a pattern finds shop.first │ the topic is made, its query runs │ is it known? not yet
+    ```
+    """
+    table = Table("made.first", ("id",), {"id": NUMBER, "body": TEXT})
+    for number in range(30):
+        table.put("c", number, "x")
+    _produce(broker, {table.name: as_json(table)})
+    start = Watcher.start
+
+    def start_and_look(watcher: Watcher) -> None:
+        start(watcher)
+        until(lambda: watcher.standing.loaded)
+
+    (tmp_path / "logs").mkdir()  # of a folder that is not there yet nothing is known
+    monkeypatch.setattr(Watcher, "start", start_and_look)
+    logs = LogDir(spark, _take(tmp_path, broker, "made", 'envelope = "debezium"', "max.offsets.per.trigger = 8"))
+    _check(logs.topic(table.name), table)
 
 
 def test_events_that_cannot_be_filled_in_are_dead_letters_alone(spark: SparkSession, tmp_path: Path, broker: KafkaBroker) -> None:
