@@ -30,13 +30,20 @@ if TYPE_CHECKING:
 TOPIC = "fruit"
 PARTITIONS = 3
 CALM = {"cleanup.policy": "compact", "segment.bytes": "16KiB", "min.cleanable.dirty.ratio": 1}
+#: Settings of Spark for a process of its own.
+SESSION = {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"}
 EAGER = CALM | {"segment.bytes": "1KiB", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": "1000d"}
 
 
 def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleaning: bool, trigger: str) -> None:
     """Run until the end or the kill."""
+    kill_when_reached(kill_at, nth, whom, Path(log_dir, TOPIC, "log"))
+    service(log_dir, folder, cleaning=cleaning, session=SESSION, trigger=trigger).run_until_signal()
+
+
+def kill_when_reached(kill_at: str, nth: int, whom: str, log: Path) -> None:
+    """Let this process, or its group, be killed when a point is reached for the nth time; `log` is the topic's folder of data files."""
     seen = 0
-    log = Path(log_dir, TOPIC, "log")
     writing = {"WRITING": CrashPoint.APPEND_PLANNED, "SWAPPING": CrashPoint.CLEANING_PLANNED}
 
     def kill() -> None:
@@ -62,8 +69,6 @@ def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleani
                 kill()
 
     crash_points.reached = reached
-    session = {"spark.master": "local[2]", "spark.log.level": "OFF", "spark.driver.memory": "1g"}
-    service(log_dir, folder, cleaning=cleaning, session=session, trigger=trigger).run_until_signal()
 
 
 def service(
