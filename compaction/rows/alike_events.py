@@ -356,8 +356,5 @@ def _typed(rows: pa.Array, schema: bytes, typed: Typed) -> pa.Array:
 
 def _have_sign(texts: pa.Array, signs: frozenset[bytes]) -> Mask:
     """Tell which texts may contain one of some signs."""
-    try:
-        found = pl.Series(texts.cast(pa.string())).str.contains("|".join(re.escape(sign.decode()) for sign in signs))
-    except pa.ArrowInvalid:  # one of them is no UTF-8
-        return np.ones(len(texts), dtype=np.bool_)
+    found = pl.Series(texts.cast(pa.string())).str.contains("|".join(re.escape(sign.decode()) for sign in signs))
     return found.fill_null(value=True).to_numpy()
