@@ -106,16 +106,21 @@ class Ledger:
         return self.decide(lambda _today: decisions)
 
     def decide(self, choose: Callable[[Decisions], list[Decision]]) -> Decisions:
-        """Add what `choose` makes of today's decisions in one commit; asked anew while other writers come between."""
+        """Add what `choose` makes of today's decisions in one commit; asked anew while other writers come between.
+
+        What `choose` raises is raised: a `CommitConflict` of its own says that there is nothing to decide, not that another came first.
+        """
         for attempt in Retrying(
             retry=retry_if_exception_type(CommitConflict),
             stop=stop_after_delay(_PATIENCE_SECONDS),
             wait=wait_random(0.01, 0.1),
             reraise=True,
         ):
-            with attempt, self._lock, turn_at(local_path(self._uri), patience_seconds=_TURN_SECONDS):
+            with self._lock, turn_at(local_path(self._uri), patience_seconds=_TURN_SECONDS):
                 today, expected = self.read(), self._app_version
-                self._append_once(choose(today), today, expected)
+                chosen = choose(today)
+                with attempt:
+                    self._append_once(chosen, today, expected)
         return self.read()
 
     def is_long(self, least_files: int) -> bool:

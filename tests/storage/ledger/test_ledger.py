@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword.compaction.config.keys import DAY_MS
-from lastword.compaction.errors import CorruptLog, LedgerUnreadable
+from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
@@ -315,4 +315,18 @@ def test_a_slow_process_decides_between_quick_ones(ledger: Ledger) -> None:
     finally:
         ended.set()
         thread.join()
+    assert len(asked) == 1
+
+
+def test_a_choice_that_there_is_nothing_to_decide_is_not_asked_for_again(ledger: Ledger) -> None:
+    """As that of a cleaner which finds the claim of another one."""
+    asked = list[Decisions]()
+
+    def choose(today: Decisions) -> list[Decision]:
+        asked.append(today)
+        message = "another cleaner works on it"
+        raise CommitConflict(message)
+
+    with pytest.raises(CommitConflict, match="another cleaner works on it"):
+        ledger.decide(choose)
     assert len(asked) == 1

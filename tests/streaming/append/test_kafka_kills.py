@@ -107,14 +107,20 @@ def _places(rows: list[dict[str, Any]]) -> Counter[tuple[int, int]]:
     return Counter((int(one["source.partition"]), int(one["source.offset"])) for one in headers)
 
 
-def _check(topic: ArrowTopic, sent: _Sent) -> None:
-    """Each event that is a row stands in the log once and nowhere else; the newest rows are the table; each dead letter is there once."""
+def _check(topic: ArrowTopic, sent: _Sent, *, letters: int = 1) -> None:
+    """Each event that is a row stands in the log once and nowhere else; the newest rows are the table.
+
+    Each dead letter is there, at most `letters` times: a checkpoint that is deleted between the dead letters of a micro-batch and its commit
+    makes another micro-batch of them (docs/limits.md).
+    """
     logged = _places(topic.records().to_pylist())
     assert set(logged.values()) == {1}
     assert set(logged) >= sent.rows, "no event is lost"
     assert not set(logged) & sent.letters
     assert {json.loads(row["key"])["id"]: json.loads(row["value"]) for row in topic.latest().to_pylist()} == sent.table
-    assert _places(topic.dead_letters().to_pylist()) == Counter(sent.letters)
+    found = _places(topic.dead_letters().to_pylist())
+    assert set(found) == sent.letters
+    assert max(found.values()) <= letters
     assert topic.verify().ok, topic.verify().problems
 
 
@@ -164,7 +170,7 @@ def test_killed_twenty_times_while_more_events_come(spark: SparkSession, tmp_pat
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     chance = random.Random(seed)
-    sent, killed = _Sent(chance), 0
+    sent, killed, deleted = _Sent(chance), 0, 0
     broker.create_topic(TOPIC, _PARTITIONS)
     try:
         for _ in range(20):
@@ -174,8 +180,9 @@ def test_killed_twenty_times_while_more_events_come(spark: SparkSession, tmp_pat
             checkpoint = tmp_path / TOPIC / "queries" / NAME
             if chance.random() < 0.3 and checkpoint.is_dir():
                 shutil.rmtree(checkpoint)
+                deleted += 1
         assert killed >= 8
         _last_life(tmp_path, broker)
     finally:
         broker.delete_topic(TOPIC)
-    _check(by_arrow(LogDir(spark, str(tmp_path)).topic(TOPIC)), sent)
+    _check(by_arrow(LogDir(spark, str(tmp_path)).topic(TOPIC)), sent, letters=1 + deleted)
