@@ -438,6 +438,7 @@ def test_the_table_never_goes_back_when_a_connector_begins_again(tmp_path: Path,
     assert rows_of(topic) == _AT_THE_END
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("connector", _POSITIONS)
 def test_events_that_come_in_any_order_are_the_same_table(tmp_path: Path, connector: str) -> None:
     """Each event of a key finds its place, in one call or over several."""

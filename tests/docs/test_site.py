@@ -83,6 +83,7 @@ def _page(site: Path, name: str) -> Page:
     return Page((site / name).read_text(encoding="utf-8"))
 
 
+@pytest.mark.long
 def test_every_page_is_in_the_site_and_its_code_is_code(site: Path) -> None:
     """Those that somebody wrote, those that are made, and the decision records; a block that is not closed would show its fence."""
     written = {page.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for page in (ROOT / "docs").rglob("*.md")}

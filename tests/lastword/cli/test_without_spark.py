@@ -75,6 +75,7 @@ def _json(tmp_path: Path, *words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_records_are_read_in_order_and_no_further_than_the_limit(topic: Topic, tmp_path: Path) -> None:
     """By partition and offset; from an offset on; of one partition."""
     found = _json(tmp_path, "records", "fruit")
@@ -93,6 +94,7 @@ def test_records_are_read_in_order_and_no_further_than_the_limit(topic: Topic, t
     assert "more rows exist" in shown.stdout
 
 
+@pytest.mark.long
 def test_the_latest_record_of_each_key(topic: Topic, tmp_path: Path) -> None:
     """By partition and key; of some keys; no tombstones."""
     assert [(row["key"], row["value"]) for row in _json(tmp_path, "latest", "fruit")] == [("grape", "2"), ("kiwi", "3")]
@@ -100,6 +102,7 @@ def test_the_latest_record_of_each_key(topic: Topic, tmp_path: Path) -> None:
     assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--key", "kiwi", "--key", "lime")] == ["kiwi"]
 
 
+@pytest.mark.long
 def test_the_past_and_what_changed_since(topic: Topic, tmp_path: Path) -> None:
     """As of a table version; from one offset vector to another."""
     assert [row["key"] for row in _json(tmp_path, "latest", "fruit", "--as-of", "1")] == ["grape"]
@@ -124,6 +127,7 @@ def test_verify_and_dead_letters(topic: Topic, tmp_path: Path) -> None:
     assert "4 records at table version 2: all invariants hold" in _run(tmp_path, "verify", "fruit").stdout
 
 
+@pytest.mark.long
 def test_files_are_appended_and_one_that_cannot_be_read_appends_nothing(topic: Topic, tmp_path: Path) -> None:
     """Parquet and Arrow, told by what is in them; with an idempotency key each once."""
     table = rows("plum=1 fig=2", partition=1)

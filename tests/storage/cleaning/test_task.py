@@ -170,6 +170,7 @@ class History:
         assert sorted(set(files.segment.tolist())) == sorted({label for _, label in left})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seed",
     [pytest.param(seed, marks=[pytest.mark.torture] if seed >= _HISTORIES else []) for seed in range(_MANY_HISTORIES)],

@@ -72,6 +72,7 @@ def _moto() -> tuple[str, subprocess.Popen[bytes]]:
     return endpoint, server
 
 
+@pytest.mark.long
 def test_topics_are_made_described_altered_and_deleted_on_an_object_store(options: dict[str, str]) -> None:
     """Ledger, explain, standing and arrow too; two at once are one, by a conditional put."""
     logs = LogDir("s3a://bucket/topics", storage_options=options)
@@ -92,6 +93,7 @@ def test_topics_are_made_described_altered_and_deleted_on_an_object_store(option
         again.topic("fruit")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told_by", ["options", "configuration"])
 def test_the_commands_work_on_an_object_store_without_a_jvm(told_by: str, options: dict[str, str], tmp_path: Path) -> None:
     """The store is told by options before the command, or by the configuration of the service, with its log.dir."""

@@ -110,8 +110,8 @@ def _places(rows: list[dict[str, Any]]) -> Counter[tuple[int, int]]:
 def _check(topic: ArrowTopic, sent: _Sent, *, letters: int = 1) -> None:
     """Each event that is a row stands in the log once and nowhere else; the newest rows are the table.
 
-    Each dead letter is there, at most `letters` times: a checkpoint that is deleted between the dead letters of a micro-batch and its commit
-    makes another micro-batch of them (docs/limits.md).
+    Each dead letter is there, at most `letters` times: a checkpoint that is deleted between the dead letters of a micro-batch and its
+    commit makes another micro-batch of them (docs/limits.md).
     """
     logged = _places(topic.records().to_pylist())
     assert set(logged.values()) == {1}
