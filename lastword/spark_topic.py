@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
 from lastword.compaction.rows.column_types import ddl_of
-from lastword.compaction.rows.envelopes import Envelope
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.storage.reading.view import view_of
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lastword.compaction.read_positions import Position
+    from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
     from lastword.storage.append.append import AppendResult, EventSource, Rows
@@ -198,8 +198,7 @@ class SparkTopic(Topic):
         rows = change_rows(source, changes, subject=subject)
         columns = table_columns(source, changes)
         keep_columns(self._log.ledger, columns, now_ms=self._clock())
-        envelope = Envelope(unresolved="null") if ignore_null_updates else None
-        query = self.append_stream(rows, name=named, trigger=trigger, on_invalid=on_invalid, envelope=envelope)
+        query = self.append_stream(rows, name=named, trigger=trigger, on_invalid=on_invalid, envelope=changes.envelope)
         if table is None:
             return AutoCdcFlow(query)
 

@@ -288,10 +288,9 @@ def settled_moves(
     in_wait: Mapping[bytes, LastRecord] | None = None  # looked for once, and only if a new key is there already
     for move, key in targets:
         old, left_at = move.old_key.decode(), kept_key(move.old_key, key)
-        known = {**in_log, **settled}
-        is_there = key in known and (known[key].sequence >= move.position or (move.moved.is_guessed and _waits_for(known[key], old)))
-        if not is_there:
-            is_kept = left_at in known and known[left_at].sequence >= move.position
+        new, kept = (settled.get(one, in_log.get(one)) for one in (key, left_at))
+        if new is None or (new.sequence < move.position and not (move.moved.is_guessed and _waits_for(new, old))):
+            is_kept = kept is not None and kept.sequence >= move.position
             if not is_kept and not any(one == key and sequence >= move.position for one, sequence in in_append):
                 settled[left_at] = LastRecord(None, move.position, {}, move.moved)
             continue

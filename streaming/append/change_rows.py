@@ -24,8 +24,9 @@ from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
 from lastword.compaction.errors import UserError
+from lastword.compaction.rows.column_types import quoted
 from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.envelopes import TRUNCATED
+from lastword.compaction.rows.envelopes import TRUNCATED, Envelope
 from lastword.compaction.rows.input_columns import ALERT, EVENT, UNCHANGED
 from lastword.compaction.rows.table_columns import TableColumns
 
@@ -71,10 +72,15 @@ class ChangeColumns:
     own_key: str = "key"
     is_event: bool = False
 
+    @property
+    def envelope(self) -> Envelope | None:
+        """How columns that are left out are filled in: one that no record of the key has is null."""
+        return Envelope(unresolved="null") if self.keeps_nulls else None
 
-def quoted(name: str) -> Column:
+
+def _column(name: str) -> Column:
     """Return the column of a name, whatever characters it has."""
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quoted(name))
 
 
 def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside: Sequence[Column] = ()) -> DataFrame:
@@ -100,7 +106,7 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
     if sequence is not None:
         made["source_sequence"] = sequence
     if changes.timestamp:
-        made["timestamp"] = quoted(changes.timestamp)
+        made["timestamp"] = _column(changes.timestamp)
     if changes.apply_as_truncates is not None or changes.keeps_nulls or changes.is_event:
         alert = F.lit(f"{ALERT}{_NO_SEQUENCE}")
         known = F.lit(TRUNCATED) if sequence is None else F.when(sequence.isNull(), alert).otherwise(F.lit(TRUNCATED))
@@ -120,11 +126,10 @@ def table_columns(rows: DataFrame, changes: ChangeColumns) -> TableColumns:
 
 def _table_column(name: str, data_type: T.DataType) -> TableColumn:
     """Return a column of a type of Spark; what is written as JSON and has no type of ours is JSON."""
-    named = f"`{name.replace('`', '``')}`"
     try:
-        (column,) = columns_of_ddl(f"{named} {data_type.simpleString()}")
+        (column,) = columns_of_ddl(f"{quoted(name)} {data_type.simpleString()}")
     except ValueError:
-        (column,) = columns_of_ddl(f"{named} json")
+        (column,) = columns_of_ddl(f"{quoted(name)} json")
     return column
 
 
@@ -171,9 +176,9 @@ def _shown(rows: DataFrame) -> str:
 def _key(rows: DataFrame, names: Sequence[str]) -> Column:
     types: Mapping[str, T.DataType] = {field.name: field.dataType for field in rows.schema.fields}
     if len(names) > 1:
-        is_there = reduce(or_, [quoted(name).isNotNull() for name in names])
-        return F.when(is_there, F.to_json(F.struct(*[quoted(name) for name in sorted(names)]), _JSON))
-    column, data_type = quoted(names[0]), types[names[0]]
+        is_there = reduce(or_, [_column(name).isNotNull() for name in names])
+        return F.when(is_there, F.to_json(F.struct(*[_column(name) for name in sorted(names)]), _JSON))
+    column, data_type = _column(names[0]), types[names[0]]
     if isinstance(data_type, T.BinaryType):
         return column
     if isinstance(data_type, _PLAIN):
@@ -183,12 +188,12 @@ def _key(rows: DataFrame, names: Sequence[str]) -> Column:
 
 def _value(rows: DataFrame, changes: ChangeColumns) -> Column:
     if changes.value:
-        column = quoted(changes.value)
+        column = _column(changes.value)
         return column if isinstance(rows.schema[changes.value].dataType, T.BinaryType) else column.cast("string")
-    return F.to_json(F.struct(*[quoted(name) for name in changes.columns]), _JSON) if changes.columns else F.lit("{}")
+    return F.to_json(F.struct(*[_column(name) for name in changes.columns]), _JSON) if changes.columns else F.lit("{}")
 
 
 def _nulls(names: Sequence[str]) -> Column:
     """Return as `lastword.compaction.rows.unchanged_columns.Unchanged` the columns that are null; null if none is."""
-    found = F.filter(F.array(*[F.when(quoted(name).isNull(), F.lit(name)) for name in names]), lambda name: name.isNotNull())
+    found = F.filter(F.array(*[F.when(_column(name).isNull(), F.lit(name)) for name in names]), lambda name: name.isNotNull())
     return F.when(F.size(found) > 0, F.to_json(F.struct(found.alias("columns"))))

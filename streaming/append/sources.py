@@ -198,7 +198,7 @@ def _opened(
     """Return rows with columns as an open source; the topic's ledger says from now on which columns they have."""
     made = change_rows(rows, changes, subject=f"source {source.name}", beside=beside)
     keep_columns(log.ledger, table_columns(rows, changes), now_ms=now_ms)
-    return OpenSource(rows=made, envelope=Envelope(unresolved="null") if changes.keeps_nulls else None, events=events)
+    return OpenSource(rows=made, envelope=changes.envelope, events=events)
 
 
 def _schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> T.StructType:
@@ -271,8 +271,7 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
         rows = rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places)
         return OpenSource(rows=rows, envelope=_envelope(source), events=events, decoder=_registry(source, log))
     if not source.mirror:
-        order = [F.col("partition").alias(f"{ORDER_PREFIX}1_partition"), F.col("offset").alias(f"{ORDER_PREFIX}2_offset")]
-        return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *order))
+        return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *places))
     mirror = Mirror(
         source=f"Kafka topic {source.subscribe}",
         identity=_asked(topics, source.subscribe, lambda found: found.topic_id),
