@@ -189,13 +189,14 @@ class Lives(ABC):
             self.model.apply_retention(partition, self.now_ms)
 
     def purge(self) -> None:
-        """Delete the records of one partition below a random offset."""
+        """Delete the records of one partition below a random offset; a log start that rises brings a pass of retention with it."""
         partition = self.chance.randrange(self.model.partitions)
         end = self.topic.log.log_end_offsets()[partition]
         offset = self.chance.randint(0, end)
         at(self.now_ms, self.topic).delete_records({partition: offset})
+        rises = offset > self.model.log_start_offsets[partition]
         self.model.delete_records(partition, offset)
-        for one in range(self.model.partitions):
+        for one in range(self.model.partitions) if rises else ():
             self.model.apply_retention(one, self.now_ms)
 
     def reconfigure(self) -> None:

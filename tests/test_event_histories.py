@@ -140,10 +140,12 @@ def test_a_log_of_change_events_is_the_table_of_the_source(number: int, tmp_path
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(14_400)
 def test_thousands_of_tables(tmp_path: Path) -> None:
     """The same, many times."""
+    first = seed_of_this_run()
     for number in range(3000):
-        live(seed_of_this_run() + 100 + number, tmp_path / str(number), is_flat=number % 2 == 1)
+        live(first + 100 + number, tmp_path / str(number), is_flat=number % 2 == 1)
 
 
 def live(seed: int, folder: Path, *, is_flat: bool) -> None:
