@@ -21,9 +21,9 @@ from lastword.streaming.reading.changes import changes as every_change
 from lastword.streaming.reading.changes import net_changes
 from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
 from lastword.streaming.reading.decoding import as_table, decoded
-from lastword.streaming.reading.jvm_source import streaming_frame
 from lastword.streaming.reading.materialize import Shape
 from lastword.streaming.reading.tail import Tail, TailOptions
+from lastword.streaming.reading.tail_source import streaming_frame
 from lastword.topic import AsOf, Offsets, StartingOffsets, Topic
 from lastword.topics.materializing import start_materialization
 from lastword.topics.positions import starting_position

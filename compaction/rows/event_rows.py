@@ -92,6 +92,8 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
         made = {name: pa.concat_arrays([column, others[name]]) for name, column in made.items()}
     kept = {name: batch.column(name) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
     kept = {"headers": _headers(batch), **kept}
+    if REFUSAL in kept:  # a source says of its own what is wrong
+        made[REFUSAL] = pc.coalesce(kept.pop(REFUSAL).take(made["row"]), made[REFUSAL])
     numbers = made.pop("row").to_numpy()
     if not np.array_equal(numbers, np.arange(len(batch))):
         order = np.argsort(numbers, kind="stable")

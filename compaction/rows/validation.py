@@ -81,6 +81,12 @@ class Reason(str, Enum):
     TIMESTAMP_OUT_OF_RANGE = "timestamp_out_of_range"
     NO_SEQUENCE = "no_sequence"
     NO_EVENT = "no_event"
+    #: A whole file that a source could not read; none of its rows is in the log.
+    CORRUPT_FILE = "corrupt_file"
+    #: The same, of a source that wants the query to end then (`on.corrupt.file = fail`): no dead letter.
+    STOPPING_FILE = "stopping_file"
+    #: A condition or another expression of a source that cannot be computed for the row.
+    FAILED_EXPRESSION = "failed_expression"
     #: Not refused: an event of the source that is in the log. It is counted.
     KNOWN_EVENT = "known_event"
     TRUNCATE = "truncate"
@@ -143,6 +149,7 @@ class _Validation:
         raw = _cast(self._column(MALFORMED, pa.string()), pa.string())
         if self.rules.source_offsets:
             self._leave_out_known(self.rules.source_offsets)
+        self._refuse_by_source()
         self._refuse(Reason.MALFORMED, _valid(raw), lambda _: "the row could not be parsed with the schema of its source")
         if self.shape.has_events:
             self._check_events()
@@ -178,10 +185,21 @@ class _Validation:
             last[partition == number] = committed
         self._refuse(Reason.KNOWN_EVENT, offset <= last, lambda row: f"offset {offset[row]} of partition {partition[row]} is in the log")
 
-    def _check_events(self) -> None:
-        """Take events that are no rows out, and refuse those that an envelope could not read."""
-        refusal, event = self._column(REFUSAL, pa.string()), self._column(EVENT, pa.string())
+    def _refuse_by_source(self) -> None:
+        """Refuse rows of which their source says what is wrong: a reason and a detail, or what an envelope could not read."""
+        refusal = self._column(REFUSAL, pa.string())
+        known = {
+            f"{reason.value}: ": reason
+            for reason in (Reason.CORRUPT_FILE, Reason.STOPPING_FILE, Reason.MALFORMED, Reason.FAILED_EXPRESSION)
+        }
+        for prefix, reason in known.items():
+            which = pc.fill_null(pc.starts_with(refusal, prefix), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+            self._refuse(reason, which, lambda row, prefix=prefix: refusal[row].as_py().removeprefix(prefix))  # type: ignore[misc]
         self._refuse(Reason.NO_EVENT, _valid(refusal), lambda row: str(refusal[row].as_py()))
+
+    def _check_events(self) -> None:
+        """Take events that are no rows out."""
+        event = self._column(EVENT, pa.string())
         alerts = pc.fill_null(pc.starts_with(event, ALERT), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
         self._refuse(Reason.TRUNCATE, alerts, lambda row: event[row].as_py().removeprefix(ALERT))
         self._refuse(Reason.SKIPPED, _valid(event), lambda row: str(event[row].as_py()))

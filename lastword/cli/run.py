@@ -15,6 +15,7 @@ from lastword.cli.options import (
     Json,
     LogDirOption,
     Topic,
+    config_pairs,
     configuration_file,
     notes,
     open_log_dir,
@@ -22,10 +23,12 @@ from lastword.cli.options import (
     tell,
 )
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.storage.append.dead_letters import read_dead_letters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lastword.storage.log.topic_log import TopicLog
     from lastword.topic import Topic as LogTopic
 
 _PARQUET_MAGIC: Final = b"PAR1"
@@ -35,7 +38,7 @@ _ARROW_MAGIC: Final = b"ARROW1"
 def append(
     topic: Topic,
     files: Annotated[list[Path] | None, typer.Argument(help="Parquet or Arrow files with the columns key and value.")] = None,
-    path: Annotated[str, typer.Option(help="Directory or glob of the files of a streaming query.")] = "",
+    path: Annotated[str, typer.Option(help="Directory, file or glob of the files of a streaming query.")] = "",
     key: Annotated[list[str] | None, typer.Option(help="Key column. May be repeated.")] = None,
     file_format: Annotated[str, typer.Option("--format", help="File format: json, csv or parquet.")] = "json",
     value: Annotated[str, typer.Option(help="Value column. Default: all other columns as JSON.")] = "",
@@ -47,7 +50,13 @@ def append(
     envelope: Annotated[str, typer.Option(help="debezium or debezium-flat: the lines of JSON files are change events.")] = "",
     drop: Annotated[list[str] | None, typer.Option(help="Column to omit from the JSON value. May be repeated.")] = None,
     timestamp: Annotated[str, typer.Option(help="Column of the record timestamp.")] = "",
-    schema: Annotated[str, typer.Option(help="Columns as SQL DDL. Default: inferred once.")] = "",
+    schema: Annotated[str, typer.Option(help="Columns as SQL DDL. Default: keys and values as they stand in the file.")] = "",
+    option: Annotated[
+        list[str] | None, typer.Option(help="Option of the file format, e.g. encoding=ISO-8859-1, multiLine=true, sep=;. May be repeated.")
+    ] = None,
+    on_corrupt_file: Annotated[
+        str, typer.Option(help="skip: a file that cannot be read becomes a dead letter that names it. fail: it ends the command.")
+    ] = "skip",
     name: Annotated[str, typer.Option(help="Name of the query; a query with the same name resumes where it stopped.")] = "append",
     follow: Annotated[bool, typer.Option("--follow", help="Keep running, and append new files as they arrive.")] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="Append each of FILES once under this key and the file's name.")] = None,
@@ -56,7 +65,8 @@ def append(
 ) -> None:
     """Append Parquet or Arrow files that hold key and value (append fruit-prices monday.parquet), or new files by a query with --path.
 
-    FILES are appended one commit each, without a JVM. With --path each file is appended exactly once, also after a crash.
+    FILES are appended one commit each, without a JVM. With --path each file is appended exactly once, also after a crash. Refused rows and
+    files become dead letters, which the result counts; exit code 1 if there were some and nothing was appended.
 
     Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
     """
@@ -89,6 +99,8 @@ def append(
         "drop": drop or [],
         "timestamp": timestamp,
         "schema": schema,
+        "options": config_pairs(option),
+        "on.corrupt.file": on_corrupt_file,
         "trigger": "" if follow else "available-now",
     }
     settings = {**service_settings(log_dir), "sources": [source], "http": {"listen": ""}}
@@ -97,10 +109,17 @@ def append(
 
     service = Service(checked_settings(settings, subject="the command line"), cleaning=False)
     log = service.logs.topic(topic).log
-    before = sum(log.log_end_offsets())
+    before, refused = sum(log.log_end_offsets()), _refused(log)
     service.run_until_signal()
-    grown = sum(log.log_end_offsets()) - before
-    tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
+    grown, refused = sum(log.log_end_offsets()) - before, _refused(log) - refused
+    letters = f"; {sum(refused.values()):,} refused ({', '.join(refused)}): lastword dead-letters {topic}" if refused else ""
+    tell(f"appended {grown:,} records to {topic}{letters}", {"topic": topic, "records": grown, "refused": dict(refused)}, as_json=as_json)
+    raise typer.Exit(1 if refused and not grown else 0)
+
+
+def _refused(log: TopicLog) -> Counter[str]:
+    """Return the number of dead letters of a topic by reason."""
+    return Counter(str(one["reason"]) for one in read_dead_letters(log.paths.dead_letters, log.storage_options))
 
 
 def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None) -> int:

@@ -26,7 +26,7 @@ from lastword.compaction.rows.numbering import SegmentLimits
 from lastword.compaction.rows.sequence_checks import SequenceBounds
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
-from lastword.compaction.rows.validation import InputRules, refusal
+from lastword.compaction.rows.validation import InputRules, Reason, refusal
 from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
 from lastword.storage.append.key_lookup import KeyLookup
 from lastword.storage.append.plan import AppendPlan, Stamped
@@ -414,7 +414,7 @@ class Append:
     def _put_aside(self, written: Written) -> None:
         """Commit the dead letters that were written, in the place of those that an earlier attempt of the micro-batch wrote."""
         batch = self.micro_batch
-        if batch is None or batch.fail_on_invalid:
+        if batch is None or batch.fail_on_invalid or Reason.STOPPING_FILE.value in written.refused:
             self.log.discard(written.files)
             raise refusal(self.log.name, written.refused, written.examples)
         self._check_not_committed(batch)

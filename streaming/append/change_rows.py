@@ -13,6 +13,7 @@ names. The value is a JSON object. In both, times are in UTC with microseconds, 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -27,13 +28,14 @@ from lastword.compaction.errors import UserError
 from lastword.compaction.rows.column_types import quoted
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.envelopes import TRUNCATED, Envelope
-from lastword.compaction.rows.input_columns import ALERT, EVENT, UNCHANGED
+from lastword.compaction.rows.input_columns import ALERT, EVENT, REFUSAL, UNCHANGED
 from lastword.compaction.rows.table_columns import TableColumns
+from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from lastword.compaction.rows.column_types import Column as TableColumn
 
@@ -95,9 +97,18 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
     if missing:
         message = f"{subject}: no column {', '.join(missing)}; there are {_shown(rows)}"
         raise UserError(message)
-    sequence = _sequence(changes.sequence_by)
-    deletes = _condition(rows, changes.apply_as_deletes, subject)
-    truncates = _condition(rows, changes.apply_as_truncates, subject)
+    with _ansi(rows.sparkSession):
+        return _change_rows(rows, changes, subject, beside)
+
+
+def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: Sequence[Column]) -> DataFrame:
+    refusal = _refusal(rows, changes, subject)
+    is_read = F.lit(True) if refusal is None else refusal.isNull()
+    sequence = _sequence([_expression(part, subject) for part in changes.sequence_by])
+    deletes = is_read & _condition(rows, changes.apply_as_deletes, subject)
+    truncates = is_read & _condition(rows, changes.apply_as_truncates, subject)
+    if sequence is not None and refusal is not None:
+        sequence = F.when(is_read, sequence)
     if changes.apply_as_truncates is not None and sequence is None:
         message = f"{subject}: a TRUNCATE deletes what came before it, so it needs a sequence (sequence_by)"
         raise UserError(message)
@@ -113,6 +124,8 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
         made[EVENT] = F.when(truncates, known)
     if changes.keeps_nulls:
         made[UNCHANGED] = F.when(~deletes & ~truncates, _nulls(changes.columns))
+    if refusal is not None:
+        made[REFUSAL] = refusal
     return _selected(rows, [*(column.alias(name) for name, column in made.items()), *beside], subject)
 
 
@@ -133,22 +146,63 @@ def _table_column(name: str, data_type: T.DataType) -> TableColumn:
     return column
 
 
-def _sequence(parts: Sequence[Expression]) -> Column | None:
-    found = [_expression(part) for part in parts]
+@contextmanager
+def _ansi(spark: SparkSession) -> Iterator[None]:
+    """Let expressions be read as ANSI SQL, whatever the session says: a cast that fails is an error then, and not a null.
+
+    Spark takes the setting when it reads an expression, not when it computes it.
+    """
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    if before == "true":
+        yield
+        return
+    spark.conf.set("spark.sql.ansi.enabled", "true")
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", str(before))
+
+
+def _refusal(rows: DataFrame, changes: ChangeColumns, subject: str) -> Column | None:
+    """Return why a row is refused: what its source says, or that an expression cannot be computed; None where no row can be.
+
+    `try_to_binary` is null where anything in it fails.
+    """
+    given: list[tuple[str, Expression | None]] = [("sequence", one) for one in changes.sequence_by]
+    given += [("tombstone", changes.apply_as_deletes), ("truncate", changes.apply_as_truncates)]
+    found = [F.col(REFUSAL)] if REFUSAL in rows.columns else []
+    for name, one in given:
+        if one is None or (isinstance(one, str) and one in rows.columns):
+            continue
+        text = F.to_json(F.struct(_expression(one, subject).cast("string").alias("found")))
+        reason = f"{Reason.FAILED_EXPRESSION.value}: {name} {one} cannot be computed for this row"
+        found.append(F.when(F.try_to_binary(text, F.lit("utf-8")).isNull(), F.lit(reason)))
+    return F.coalesce(*found) if found else None
+
+
+def _sequence(found: Sequence[Column]) -> Column | None:
     if not found:
         return None
     return found[0] if len(found) == 1 else F.struct(*[part.alias(f"part_{number}") for number, part in enumerate(found)])
 
 
-def _expression(given: Expression) -> Column:
-    return F.expr(given) if isinstance(given, str) else given
+def _expression(given: Expression, subject: str) -> Column:
+    """Return an expression of the user's, in a branch that is always taken, which Spark does not know.
+
+    What an expression needs twice, Spark computes before all else, and fails there, where nothing catches it; but not out of a branch.
+    """
+    try:
+        return F.when(F.spark_partition_id() >= 0, F.expr(given) if isinstance(given, str) else given)
+    except ParseException as error:
+        message = f"{subject}: {given} is not a SQL expression: {str(error).splitlines()[0]}"
+        raise UserError(message) from error
 
 
 def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Column:
     """Return a condition that is false where it is null, or where there is none."""
     if given is None:
         return F.lit(False)
-    condition = _expression(given)
+    condition = _expression(given, subject)
     try:
         found = rows.select(condition.alias("condition")).schema["condition"].dataType
     except (AnalysisException, ParseException) as error:

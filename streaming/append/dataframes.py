@@ -205,7 +205,8 @@ class DataFrameRows:
 def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> DataFrame:
     """Return a DataFrame of events, streaming or not, as the input rows of an append (`event_rows`), each task's in their order."""
     check_event_columns(dataframe_columns(rows.schema), topic=topic)
-    kept = [field for field in rows.schema.fields if field.name not in {"key", "value", "headers", "partition", "offset", *IGNORED_COLUMNS}]
+    own = {"key", "value", "headers", "partition", "offset", REFUSAL, *IGNORED_COLUMNS}
+    kept = [field for field in rows.schema.fields if field.name not in own]
     made = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
     made |= dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), "string") | {
         field.name: field.dataType.simpleString() for field in kept

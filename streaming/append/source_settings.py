@@ -13,6 +13,7 @@ Keys and values of columns: `lastword.streaming.append.change_rows`; of envelope
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Annotated, Final, Literal
 
@@ -22,6 +23,12 @@ from lastword.compaction.rows.envelopes import PLACEHOLDER, TimePrecision
 
 #: What a TRUNCATE of an envelope does.
 _TRUNCATE_POLICIES: Final = ("delete-all", "alert", "ignore")
+#: The options of Spark's readers that file sources have.
+_FILE_OPTIONS: Final = {
+    "json": ("encoding", "charset", "multiLine", "pathGlobFilter"),
+    "csv": ("sep", "delimiter", "quote", "escape", "header", "encoding", "charset", "pathGlobFilter"),
+    "parquet": ("pathGlobFilter",),
+}
 #: Settings of rows whose columns are the key and the value; an envelope says these things itself.
 _OF_ROWS: Final = ("value", "columns", "drop", "tombstone", "timestamp")
 
@@ -76,7 +83,7 @@ class _Rows(_Source):
         str,
         Field(
             alias="schema",
-            description="The columns as SQL DDL; empty: those that an event's schema names; of files inferred once, at the first start",
+            description="The columns as SQL DDL; empty: those that an event's schema names, and of files what stands in them",
         ),
     ] = ""
     decimal_handling_mode: Annotated[Literal["precise", "double", "string"], Field(description="The connector's setting")] = "precise"
@@ -117,11 +124,15 @@ class _Rows(_Source):
 
 
 class FileSource(_Rows):
-    """A directory that files arrive in."""
+    """Files, or a directory that they arrive in."""
 
     format: Literal["json", "csv", "parquet"]
-    path: Annotated[str, Field(description="The directory, or a glob")]
+    path: Annotated[str, Field(description="A directory, a file, or a glob: *, ?, [ab], {x,y}, **")]
     max_files_per_trigger: Annotated[int, Field(description="Files a micro-batch takes at the most; 0: all", ge=0)] = 0
+    on_corrupt_file: Annotated[
+        Literal["skip", "fail"],
+        Field(description="What a file does that cannot be read: none of its rows is taken, and a dead letter names it; or the query ends"),
+    ] = "skip"
 
     @field_validator("key")
     @classmethod
@@ -131,6 +142,32 @@ class FileSource(_Rows):
             message = "name the key's columns, or give an envelope"
             raise ValueError(message)
         return key
+
+    @model_validator(mode="after")
+    def _has_options_that_do_something(self) -> FileSource:
+        """Refuse options that would do nothing, or say nothing that can be done."""
+        options, allowed = self.options, _FILE_OPTIONS[self.format]
+        unknown = [name for name in options if name.lower() not in {one.lower() for one in allowed}]
+        if unknown:
+            message = f"options {', '.join(unknown)}: of {self.format} files allowed are {', '.join(allowed)}"
+            raise ValueError(message)
+        given = {name.lower(): value for name, value in options.items()}
+        for name in ("encoding", "charset"):
+            try:
+                codecs.lookup(given.get(name, "UTF-8"))
+            except LookupError:
+                message = f"{name} = {given[name]!r}: no such encoding; allowed is a name of Python's codecs, e.g. ISO-8859-1"
+                raise ValueError(message) from None
+        for name in ("multiline", "header"):
+            if given.get(name, "true").lower() not in {"true", "false"}:
+                message = f"{name} = {given[name]!r}: allowed are true and false"
+                raise ValueError(message)
+        for name, least in (("sep", 1), ("delimiter", 1), ("quote", 0), ("escape", 0)):
+            text = given.get(name, ",").replace("\\t", "\t")
+            if not least <= len(text) <= 1 or not text.isascii():
+                message = f"{name} = {given[name]!r}: allowed is one ASCII character{'' if least else ', or none'}"
+                raise ValueError(message)
+        return self
 
 
 class KafkaSource(_Rows):

@@ -8,57 +8,38 @@ with its text, and ends among the dead letters. With `topics.pattern` a Kafka so
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.envelopes import Envelope
-from lastword.compaction.rows.event_rows import line_events
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL, SOURCE_OFFSET, SOURCE_PARTITION
 from lastword.storage.append.append import EventSource
 from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.schema import HEADERS_TYPE
-from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.ledger.table_columns import keep_columns
-from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
+from lastword.streaming.append.file_source import open_files
 from lastword.streaming.append.kafka_topics import KafkaTopics
 from lastword.streaming.append.query import Mirror
+from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql import DataFrame, SparkSession
 
     from lastword.compaction.rows.envelopes import Truncate
     from lastword.storage.log.topic_log import TopicLog
 
-_TIME: Final = f"{ORDER_PREFIX}1_modification_time"
-_PATH: Final = f"{ORDER_PREFIX}2_path"
-_BLOCK: Final = f"{ORDER_PREFIX}3_block_start"
 #: The record of Kafka beside the columns of its value, for expressions: key, value, headers, timestamp, partition, offset.
 KAFKA_RECORD: Final = "_kafka"
 _RAW_VALUE: Final = "__raw_value"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenSource:
-    """A streaming DataFrame of input rows, and the mirror that it is, if it is one; or of change events, and how they are read."""
-
-    rows: DataFrame
-    mirror: Mirror | None = None
-    envelope: Envelope | None = None
-    events: EventSource | None = None
-    decoder: RegistryDecoder | None = None
 
 
 def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSource, log: TopicLog, *, now_ms: int) -> OpenSource:
@@ -68,9 +49,8 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
     """
     match source:
         case FileSource():
-            if source.envelope:
-                return OpenSource(rows=_event_files(spark, source), envelope=_envelope(source))
-            return _files(spark, source, log, now_ms)
+            found = open_files(spark, source, log, now_ms=now_ms)
+            return replace(found, envelope=_envelope(source)) if source.envelope else found
         case KafkaSource():
             return _kafka(spark, source, log, now_ms)
         case RateSource():
@@ -118,119 +98,6 @@ def trigger_of(text: str) -> dict[str, Any]:
     if not text:
         return {}
     return {"availableNow": True} if text == "available-now" else {"processingTime": text}
-
-
-def _event_files(spark: SparkSession, source: FileSource) -> DataFrame:
-    """Return the lines of JSON files as change events with key and value (`line_events`)."""
-    if source.format != "json":
-        message = f"source {source.name}: envelope {source.envelope} reads JSON files, an event a line; allowed is format = json"
-        raise UserError(message)
-    lines = _loaded(spark.readStream.format("text"), source)
-    rows = lines.select("value", *_file_order())
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield line_events(batch)
-
-    places = ", ".join(f"`{name}` {rows.schema[name].dataType.simpleString()}" for name in (_TIME, _PATH, _BLOCK))
-    return rows.mapInArrow(read, f"key binary, value binary, headers {HEADERS_TYPE}, {places}")
-
-
-def _file_order() -> list[Column]:
-    """Return the order columns of files: modification time, path, and block; lines follow in their order."""
-    names = {_TIME: "file_modification_time", _PATH: "file_path", _BLOCK: "file_block_start"}
-    return [F.col(f"_metadata.{column}").alias(name) for name, column in names.items()]
-
-
-def _loaded(reader: DataStreamReader, source: FileSource) -> DataFrame:
-    """Return the rows of a source's files; raise `UserError` for a path that cannot be read."""
-    if source.max_files_per_trigger:
-        reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
-    try:
-        return reader.options(**source.options).load(source.path)
-    except AnalysisException as error:
-        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
-        raise UserError(message) from error
-
-
-def _files(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
-    schema = _schema(spark, source, log, now_ms)
-    text = source.format in {"json", "csv"}
-    reader = spark.readStream.format(source.format).schema(schema.add(MALFORMED, T.StringType()) if text else schema)
-    if text:
-        reader = reader.option("columnNameOfCorruptRecord", MALFORMED).option("mode", "PERMISSIVE")
-    if source.format == "csv":
-        reader = reader.option("header", "true")
-    rows = _loaded(reader, source)
-    names = [name for name in schema.names if name != MALFORMED]
-    changes = _change_columns(source, names, [name for name in names if name not in source.key])
-    return _opened(rows, changes, source, log, now_ms, beside=[*([F.col(MALFORMED)] if text else []), *_file_order()])
-
-
-def _change_columns(source: FileSource | KafkaSource, names: Sequence[str], otherwise: Sequence[str]) -> ChangeColumns:
-    """Return what the columns of a source mean; `otherwise` are those of the value where no setting says it."""
-    unknown = [name for name in source.drop if name not in names]
-    if unknown:
-        message = f"source {source.name}: no column {', '.join(unknown)}; there are {', '.join(names)}"
-        raise UserError(message)
-    return ChangeColumns(
-        keys=source.key,
-        columns=() if source.value else tuple(source.columns or (name for name in otherwise if name not in source.drop)),
-        value=source.value,
-        sequence_by=source.sequence,
-        apply_as_deletes=source.tombstone or None,
-        apply_as_truncates=source.truncate or None,
-        keeps_nulls=source.on_null == "keep",
-        timestamp=source.timestamp,
-    )
-
-
-def _opened(
-    rows: DataFrame,
-    changes: ChangeColumns,
-    source: FileSource | KafkaSource,
-    log: TopicLog,
-    now_ms: int,
-    *,
-    beside: Sequence[Column],
-    events: EventSource | None = None,
-) -> OpenSource:
-    """Return rows with columns as an open source; the topic's ledger says from now on which columns they have."""
-    made = change_rows(rows, changes, subject=f"source {source.name}", beside=beside)
-    keep_columns(log.ledger, table_columns(rows, changes), now_ms=now_ms)
-    return OpenSource(rows=made, envelope=changes.envelope, events=events)
-
-
-def _schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> T.StructType:
-    """Return the given schema, or the one that was inferred at the first start, or infer it now and remember it in the ledger."""
-    if source.schema_ddl:
-        return _given_schema(source)
-    known = log.decisions().schemas.get(source.name)
-    if known is not None:
-        return T.StructType.fromJson(dict(known))
-    reader = spark.read.format(source.format).options(**source.options)
-    if source.format == "csv":
-        reader = reader.option("header", "true").option("inferSchema", "true")
-    try:
-        schema = reader.load(source.path).schema
-    except AnalysisException as error:
-        message = f"source {source.name}: the schema of {source.path} cannot be inferred ({error}); put files there first, or give `schema`"
-        raise UserError(message) from error
-    if not schema.fields:
-        message = f"source {source.name}: there is nothing in {source.path} to infer a schema from; put files there first, or give `schema`"
-        raise UserError(message)
-    kept = T.StructType([field for field in schema.fields if field.name != "_corrupt_record"])
-    log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=kept.jsonValue())])
-    return kept
-
-
-def _given_schema(source: FileSource | KafkaSource) -> T.StructType:
-    try:
-        given = T.DataType.fromDDL(source.schema_ddl)
-    except ParseException as error:
-        message = f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {error}"
-        raise UserError(message) from error
-    return given if isinstance(given, T.StructType) else T.StructType([T.StructField("value", given)])
 
 
 def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
@@ -282,7 +149,7 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
 
 def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: int, events: EventSource) -> OpenSource:
     """Open records whose values are JSON objects, or frames of a registry: their columns are key, value, sequence and conditions."""
-    schema, registry = _given_schema(source), _registry(source, log)
+    schema, registry = given_schema(source), _registry(source, log)
     rows = rows.withColumn(REFUSAL, F.lit(None).cast("string"))
     if registry is not None:
         rows = rows.mapInArrow(_unframed(registry, has_own_key=not source.key), rows.schema)
@@ -291,20 +158,16 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         raise UserError(message)
     is_read = F.col(REFUSAL).isNull()
     text = F.when(is_read, F.col("value").cast("string"))
-    parsed = F.from_json(text, schema.add(MALFORMED, T.StringType()), {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED})
-    record = F.struct("key", "value", "headers", "timestamp", "partition", "offset")
-    rows = rows.select(parsed.alias("row"), record.alias(KAFKA_RECORD), REFUSAL)
-    rows = rows.select("row.*", KAFKA_RECORD, REFUSAL)
-    names = [name for name in schema.names if name != MALFORMED]
-    changes = _change_columns(source, names, names)
-    is_tombstone = F.col(f"{KAFKA_RECORD}.value").isNull()
-    deletes = is_tombstone if changes.apply_as_deletes is None else is_tombstone | F.expr(source.tombstone)
+    record = F.struct("key", "value", "headers", "timestamp", "partition", "offset").alias(KAFKA_RECORD)
+    rows = parsed_json(rows, text, schema, [record, F.col(REFUSAL)], subject=f"source {source.name}")
+    changes = change_columns(source, schema.names, schema.names)
+    deletes = f"{KAFKA_RECORD}.value IS NULL" + (f" OR ({source.tombstone})" if source.tombstone else "")
     place = [
         F.struct(F.lit(f"source.{name}").alias("key"), F.col(f"{KAFKA_RECORD}.{name}").cast("string").cast("binary").alias("value"))
         for name in ("partition", "offset")
     ]
     headers = F.concat(F.coalesce(F.col(f"{KAFKA_RECORD}.headers"), F.array().cast(HEADERS_TYPE)), F.array(*place))
-    opened = _opened(
+    found = opened(
         rows,
         replace(changes, apply_as_deletes=deletes, own_key=f"{KAFKA_RECORD}.key", is_event=True),
         source,
@@ -312,7 +175,6 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         now_ms,
         beside=[
             F.col(MALFORMED),
-            F.col(REFUSAL),
             F.col(f"{KAFKA_RECORD}.value").alias(_RAW_VALUE),
             headers.alias("headers"),
             *([] if source.timestamp else [F.col(f"{KAFKA_RECORD}.timestamp")]),
@@ -322,7 +184,7 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         events=events,
     )
     value = F.when(is_read, F.col("value").cast("binary")).otherwise(F.col(_RAW_VALUE))  # the dead letter of a frame has it as it came
-    return replace(opened, rows=opened.rows.withColumn("value", value).drop(_RAW_VALUE))
+    return replace(found, rows=found.rows.withColumn("value", value).drop(_RAW_VALUE))
 
 
 def _unframed(decoder: RegistryDecoder, *, has_own_key: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -2,6 +2,6 @@
 
 ```
  dataframes   records and last words     changes   what changed     decoding   values with a schema
- tail         a streaming DataFrame      jvm_source   its source    materialize, target   tables that follow a topic
+ tail         a streaming DataFrame      tail_source  its source    materialize, target   tables that follow a topic
 ```
 """

@@ -27,8 +27,8 @@ from lastword.storage.reading.view import view_of
 from lastword.streaming.events import logger
 from lastword.streaming.reading.dataframes import latest_records
 from lastword.streaming.reading.decoding import decoded
-from lastword.streaming.reading.jvm_source import streaming_frame
 from lastword.streaming.reading.tail import Tail
+from lastword.streaming.reading.tail_source import streaming_frame
 from lastword.streaming.reading.target import Standing, register
 
 if TYPE_CHECKING:

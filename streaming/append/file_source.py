@@ -1,0 +1,450 @@
+"""The file source: every file of a path, once, in the order of arrival, whatever its name and its age.
+
+```
+ listing (driver)     which files are new: an entry of the query's `FileListing`, and one micro-batch
+ tasks                a few files each: read whole, then given row by row
+ without a schema     key and value as they stand in the file; types alone for what an expression uses
+ with a schema        columns with types, as of any other source (`lastword.streaming.append.change_rows`)
+```
+
+A file that cannot be read is a dead letter that names it, or ends the query (`on.corrupt.file`). One that changes after it was read is
+reported, and not read again. A folder that is gone for a while is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from lastword.compaction.errors import UserError
+from lastword.compaction.rows.column_types import quoted
+from lastword.compaction.rows.event_rows import line_events
+from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, fields_of_row, inferred_types
+from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL
+from lastword.compaction.rows.validation import Reason
+from lastword.storage.files.file_listing import FileListing
+from lastword.storage.files.paths import local_path
+from lastword.storage.files.schema import HEADERS_TYPE
+from lastword.storage.files.source_files import (
+    FileFormat,
+    FoundFile,
+    find_files,
+    parquet_schema,
+    read_columns_of,
+    read_lines,
+    read_texts,
+)
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.streaming.append.change_rows import ChangeColumns, change_rows
+from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
+from lastword.streaming.events import logger
+from lastword.streaming.planned_source import Planner, planned_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.source_settings import FileSource
+
+    #: Gives the rows of one file.
+    _Read = Callable[[str], Iterator[pa.RecordBatch]]
+
+_FILE, _ROW = f"{ORDER_PREFIX}1_file", f"{ORDER_PREFIX}2_row"
+_KEY, _VALUE, _TEXT, _UNREAD = "__key", "__value", "__text", "__unread"
+_PLACE: Final = {MALFORMED: "string", REFUSAL: "string", _FILE: "int", _ROW: "bigint"}
+_SAMPLED_ROWS, _SAMPLED_FILES = 1_000, 10
+#: A folder of an object store is listed so often at the most.
+_LISTING_SECONDS: Final = 1.0
+#: A folder that cannot be listed is reported so often.
+_REPORT_SECONDS: Final = 60.0
+_LOG: Final = logger("files")
+
+
+def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms: int) -> OpenSource:
+    """Open the files of a source; raise `UserError` that names what is wrong. Nothing is kept of a start that fails."""
+    options = log.storage_options
+    try:
+        files = find_files(source.path, options, name_filter=source.options.get("pathGlobFilter", ""))
+    except OSError as error:
+        message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
+        raise UserError(message) from error
+    if source.envelope:
+        types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
+        return OpenSource(rows=_stream(spark, source, log, partial(_event_lines, options), types))
+    if source.format == "parquet":
+        return _parquet(spark, source, log, files, now_ms)
+    if source.schema_ddl:
+        return _with_schema(spark, source, log, now_ms)
+    return _as_they_stand(spark, source, log, files, now_ms)
+
+
+def file_format_of(source: FileSource) -> FileFormat:
+    """Return how the files of a source are read, from its options under Spark's names."""
+    known = {name.lower(): value for name, value in source.options.items()}
+    return FileFormat(
+        name=source.format,
+        encoding=known.get("encoding", known.get("charset", "UTF-8")),
+        multi_line=known.get("multiline", "false").lower() == "true",
+        separator=known.get("sep", known.get("delimiter", ",")).replace("\\t", "\t"),
+        quote=known.get("quote", '"'),
+        escape=known.get("escape", ""),
+        header=known.get("header", "true").lower() == "true",
+    )
+
+
+def _stream(spark: SparkSession, source: FileSource, log: TopicLog, read: _Read, types: Mapping[str, str]) -> DataFrame:
+    """Return the rows of the files that arrive: `read` gives those of one file, in columns of `types`; `_PLACE` stands beside them."""
+    columns = spark.createDataFrame([], ", ".join(f"{quoted(name)} {one}" for name, one in {**types, **_PLACE}.items()))
+    return planned_stream(FilePlanner(spark, source, log, read, columns.schema), columns)
+
+
+class FilePlanner(Planner):
+    """Lists the files of a source, and says which of them make the next micro-batch."""
+
+    def __init__(self, spark: SparkSession, source: FileSource, log: TopicLog, read: _Read, schema: T.StructType) -> None:
+        """Plan for a source whose files `read` reads into the columns of `schema`; nothing is listed yet."""
+        self.name = f"files[{source.path}]"
+        self._spark, self._source, self._log, self._read = spark, source, log, read
+        self._schema = schema
+        self._listing: FileListing | None = None
+        self._until: set[str] | None = None
+        self._reported_at = -_REPORT_SECONDS
+        self._free_at = 0.0
+        self._changed: set[FoundFile] = set()
+
+    def first(self) -> str:
+        """Return the source offset before the first entry."""
+        return json.dumps({"files": 0})
+
+    def bound(self, query: str) -> None:
+        """Read no file that is not there now."""
+        del query
+        self._until = {file.path for file in self._found()}
+
+    def latest(self, after: str, query: str) -> str:
+        """Return the entry with the next files, which is written here; or the one that a query has not ended."""
+        del query
+        listing, number = self._taken(), self._number(after)
+        if listing.last > number:  # a micro-batch that was begun, and not ended
+            return json.dumps({"files": number + 1})
+        new = self._new(listing)
+        limit = self._source.max_files_per_trigger or len(new)
+        return json.dumps({"files": listing.add(new[:limit])}) if new else after
+
+    def rows(self, after: str, end: str) -> DataFrame | None:
+        """Return the rows of the files between two entries."""
+        task = self.task(after, end, parts=self._spark.sparkContext.defaultParallelism)
+        if not task.parts:
+            return None
+        # A range has a row, a part, for each of its partitions.
+        return self._spark.range(0, len(task.parts), 1, len(task.parts)).mapInArrow(task, self._schema)
+
+    def task(self, after: str, end: str, *, parts: int) -> FileTask:
+        """Return what reads the files between two source offsets, in up to so many parts."""
+        listing = self._taken()
+        files = [file for number in range(self._number(after) + 1, self._number(end) + 1) for file in listing.files(number)]
+        return FileTask(
+            parts=_parts(files, parts),
+            read=self._read,
+            root=self._source.path,
+            schema=to_arrow_schema(self._schema),
+            stops=self._source.on_corrupt_file == "fail",
+        )
+
+    def stop(self, query: str) -> None:
+        """Forget what was listed: another process may run the query next."""
+        del query
+        self._listing, self._until = None, None
+
+    def _number(self, offset: str) -> int:
+        found = json.loads(offset)
+        if "files" not in found:
+            message = (
+                f"source {self._source.name}: its checkpoint is of an earlier version of lastword, which listed files by Spark's file "
+                f"source (source offset {offset}). Start it under a new name with the files that are not in the topic yet"
+            )
+            raise UserError(message)
+        return int(found["files"])
+
+    def _taken(self) -> FileListing:
+        if self._listing is None:
+            self._listing = FileListing(self._log.paths.query(self._source.name), self._log.storage_options)
+        return self._listing
+
+    def _new(self, listing: FileListing) -> list[FoundFile]:
+        """Return the files that are not taken yet; report those that changed since."""
+        try:
+            found = self._found()
+        except OSError as error:
+            if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
+                self._reported_at = time.monotonic()
+                _LOG.warning("files cannot be listed", source=self._source.name, topic=self._log.name, error=str(error))
+            return []
+        for file in found:
+            taken = listing.known.get(file.path)
+            if taken not in {None, file} and file not in self._changed:
+                self._changed.add(file)
+                _LOG.warning(
+                    "file changed after it was read; its rows are not read again, put them into a new file",
+                    source=self._source.name,
+                    topic=self._log.name,
+                    file=file.path,
+                )
+        return [file for file in found if file.path not in listing.known and (self._until is None or file.path in self._until)]
+
+    def _found(self) -> list[FoundFile]:
+        """List the files; half of the time at the most, and a store once a second.
+
+        Whoever asks earlier waits: that there is nothing new must be true.
+        """
+        time.sleep(max(0.0, self._free_at - time.monotonic()))
+        began = time.monotonic()
+        name_filter = self._source.options.get("pathGlobFilter", "")
+        try:
+            return find_files(self._source.path, self._log.storage_options, name_filter=name_filter)
+        finally:
+            took = time.monotonic() - began
+            self._free_at = time.monotonic() + (took if local_path(self._source.path) is not None else max(took, _LISTING_SECONDS))
+
+
+def _parts(files: Sequence[FoundFile], count: int) -> list[list[tuple[int, str]]]:
+    """Return files, numbered in their order, in up to `count` parts of about the same size."""
+    share = max(1, sum(file.size_bytes + 1 for file in files) // count)
+    parts, size = list[list[tuple[int, str]]](), share
+    for number, file in enumerate(files):
+        if size >= share:
+            parts.append([])
+            size = 0
+        parts[-1].append((number, file.path))
+        size += file.size_bytes + 1
+    return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTask:
+    """Reads the files of some parts; one that cannot be read is a row that says so, and with `stops` ends the query."""
+
+    parts: Sequence[Sequence[tuple[int, str]]]
+    read: _Read
+    root: str
+    schema: pa.Schema
+    stops: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the parts whose numbers are the column `id`, in the columns of `schema`."""
+        for batch in batches:
+            for part in batch.column("id").to_pylist():
+                for number, path in self.parts[part]:
+                    yield from self._file(number, path)
+
+    def _file(self, number: int, path: str) -> Iterator[pa.RecordBatch]:
+        count = 0
+        try:
+            for rows in self.read(path):
+                yield _placed(rows, number, count, self.schema)
+                count += len(rows)
+        except CorruptFile as error:
+            yield _placed(_corrupt(path, str(error), stops=self.stops), number, count, self.schema)
+        except FileNotFoundError:
+            folder = local_path(self.root)
+            if folder is not None and not (folder if folder.is_dir() else folder.parent).is_dir():
+                raise  # not the file is gone, but all of them
+            yield _placed(_corrupt(path, "it is gone since it was listed", stops=self.stops), number, count, self.schema)
+
+
+def _placed(rows: pa.RecordBatch, number: int, first: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a file in the columns of a schema: with their place, and null in those that they lack."""
+    place = {_FILE: pa.array(np.full(len(rows), number, dtype=np.int32)), _ROW: pa.array(np.arange(first, first + len(rows)))}
+    there = {**{name: rows.column(name) for name in rows.schema.names}, **place}
+    columns = [there[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type) for field in schema]
+    return pa.record_batch(columns, schema=schema)
+
+
+def _corrupt(path: str, why: str, *, stops: bool) -> pa.RecordBatch:
+    """Return the row that stands for a file of which no row is taken."""
+    ways = (
+        "mend it, or set on.corrupt.file = skip, which leaves it out"
+        if stops
+        else "none of its rows is in the log; mend it, and give it to the source under another name"
+    )
+    reason = Reason.STOPPING_FILE if stops else Reason.CORRUPT_FILE
+    return pa.record_batch({MALFORMED: pa.array([path]), REFUSAL: pa.array([f"{reason.value}: file {path} cannot be read: {why}; {ways}"])})
+
+
+def _event_lines(options: Mapping[str, str], path: str) -> Iterator[pa.RecordBatch]:
+    for lines in read_lines(path, options):
+        yield line_events(pa.record_batch({"value": pa.array(lines, pa.binary())}))
+
+
+def read_as_they_stand(source: FileSource, options: Mapping[str, str], columns: FileColumns | None, path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file as texts of JSON, and with `columns` as keys and values."""
+    for rows in read_texts(path, file_format_of(source), options):
+        made: dict[str, list[Any]] = {name: [None] * len(rows) for name in (_KEY, _VALUE, _TEXT, MALFORMED, REFUSAL)}
+        for at, row in enumerate(rows):
+            if row.malformed is not None:
+                made[MALFORMED][at], made[REFUSAL][at] = row.malformed, f"{Reason.MALFORMED.value}: {row.detail}"
+                continue
+            made[_TEXT][at] = row.text.decode()
+            if columns is not None:
+                fields = fields_of_row(row.text)
+                made[_KEY][at], made[_VALUE][at] = columns.key_of(fields), columns.value_of(fields)
+        types = {_KEY: pa.binary(), _VALUE: pa.binary()}
+        yield pa.record_batch({name: pa.array(column, types.get(name, pa.string())) for name, column in made.items()})
+
+
+def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
+    """Open files without a schema: keys and values have the texts of the file, and expressions the types of the first files."""
+    if source.on_null == "keep":
+        message = f"source {source.name}: on.null = keep needs a schema, which says which columns a row may leave out"
+        raise UserError(message)
+    types = _expression_types(source, log, files)
+    own = FileColumns(key=source.key, value=source.value, columns=source.columns, drop=source.drop)
+    read = partial(read_as_they_stand, source, log.storage_options, own)
+    rows = _stream(spark, source, log, read, {_KEY: "binary", _VALUE: "binary", _TEXT: "string"})
+    changes = ChangeColumns(
+        keys=(),
+        own_key=_KEY,
+        value=_VALUE,
+        sequence_by=source.sequence,
+        apply_as_deletes=source.tombstone or None,
+        apply_as_truncates=source.truncate or None,
+        timestamp=source.timestamp,
+    )
+    typed = _typed(rows, types, source, [_KEY, _VALUE])
+    made = change_rows(typed, changes, subject=f"source {source.name}", beside=[F.col(name) for name in (MALFORMED, _FILE, _ROW)])
+    if types.names:
+        log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=types.jsonValue())])
+    return OpenSource(rows=made)
+
+
+def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
+    """Open files whose columns have the types of a schema."""
+    schema = given_schema(source)
+    read = partial(read_as_they_stand, source, log.storage_options, None)
+    rows = _typed(_stream(spark, source, log, read, {_TEXT: "string"}), schema, source, [])
+    changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
+    return opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, _FILE, _ROW)])
+
+
+def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Sequence[str]) -> DataFrame:
+    """Return rows with the columns of a schema, from their text; what does not fit it is malformed."""
+    if not schema.names:
+        return rows
+    subject, is_csv = f"source {source.name}", source.format == "csv"
+    parsed = T.StructType([T.StructField(name, T.StringType()) for name in schema.names]) if is_csv else schema
+    kept = [F.col(name) for name in (_TEXT, *beside, REFUSAL, _FILE, _ROW)]
+    made = parsed_json(rows, F.col(_TEXT), parsed, [*kept, F.col(MALFORMED).alias(_UNREAD)], subject=subject)
+    misfit = F.col(MALFORMED)
+    if is_csv:
+        cast = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
+        wrong = [F.col(quoted(name)).isNotNull() & column.isNull() for name, column in cast.items()]
+        misfit = F.when(reduce(or_, wrong), F.col(_TEXT))
+        made = made.select(*[column.alias(name) for name, column in cast.items()], misfit.alias(MALFORMED), *kept, _UNREAD)
+    return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, _TEXT)
+
+
+def _expression_types(source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> T.StructType:
+    """Return the columns that expressions of a source use, with their types: those of its first start, or of the first rows.
+
+    Raises `UserError` for a column that the first rows do not have, and where there are no rows and a type is needed.
+    """
+    expressions = [*source.sequence, *(one for one in (source.tombstone, source.truncate) if one)]
+    decisions = log.decisions()
+    known = decisions.schemas.get(source.name) if source.name in decisions.queries else None
+    found = {} if known is None else {one.name: one.dataType.simpleString() for one in T.StructType.fromJson(dict(known)).fields}
+    used = _used(expressions, source.timestamp, found)
+    if known is None or not (used or not expressions):
+        found, wrong = _sampled(source, files, log.storage_options)
+        if not found and (expressions or source.timestamp or wrong):
+            message = (
+                f"source {source.name}: there is no row in {source.path} that could be read{wrong}; put files there first, or give `schema`"
+            )
+            raise UserError(message)
+        named = [*source.key, *source.columns, *source.drop, *(one for one in (source.value, source.timestamp) if one)]
+        missing = [name for name in dict.fromkeys(named) if name not in found] if found else []
+        if missing:
+            message = f"source {source.name}: no column {', '.join(missing)}; there are {', '.join(found)}"
+            raise UserError(message)
+        used = _used(expressions, source.timestamp, found)
+        if expressions and not used:
+            used = found  # what they name is said by the error
+    if used.get(source.timestamp) == "string":
+        used[source.timestamp] = "timestamp"
+    return T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in used.items()])
+
+
+def _used(expressions: Sequence[str], timestamp: str, types: Mapping[str, str]) -> dict[str, str]:
+    """Return those of some columns whose names stand in an expression."""
+
+    def stands(name: str, flags: int) -> bool:
+        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", one, flags) for one in expressions)
+
+    exact = {name for name in types if stands(name, 0)}
+    alike = exact or {name for name in types if stands(name, re.IGNORECASE)}
+    return {name: kind for name, kind in types.items() if name in alike or name == timestamp}
+
+
+def _sampled(source: FileSource, files: Sequence[FoundFile], options: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Return the columns of the first rows, with the SQL type that each has; and what was wrong where there are none."""
+    rows, wrong = list[bytes](), ""
+    for file in files[:_SAMPLED_FILES]:
+        try:
+            for texts in read_texts(file.path, file_format_of(source), options):
+                rows += [row.text for row in texts if row.malformed is None]
+                wrong = wrong or next((f" ({file.path}: {row.detail})" for row in texts if row.malformed is not None), "")
+        except CorruptFile as error:
+            wrong = wrong or f" ({file.path}: {error})"
+        if len(rows) >= _SAMPLED_ROWS:
+            break
+    return inferred_types(rows[:_SAMPLED_ROWS], is_text=source.format == "csv"), wrong
+
+
+def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
+    """Open Parquet files: with the columns of a schema, or those that the first file had at the first start."""
+    decisions, decision = log.decisions(), None
+    known = decisions.schemas.get(source.name) if source.name in decisions.queries else None
+    if source.schema_ddl:
+        schema = given_schema(source)
+    elif known is not None:
+        schema = T.StructType.fromJson(dict(known))
+    else:
+        schema = _first_schema(source, files, log.storage_options)
+        decision = Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=schema.jsonValue())
+    read = partial(
+        read_columns_of,
+        schema=to_arrow_schema(schema),
+        storage_options=log.storage_options,
+        may_have_more=bool(source.schema_ddl),
+    )
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    rows = _stream(spark, source, log, read, types)
+    changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
+    made = opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, _FILE, _ROW)])
+    if decision is not None:
+        log.ledger.append([decision])
+    return made
+
+
+def _first_schema(source: FileSource, files: Sequence[FoundFile], options: Mapping[str, str]) -> T.StructType:
+    wrong = "there is no file yet"
+    for file in files[:_SAMPLED_FILES]:
+        try:
+            return from_arrow_schema(parquet_schema(file.path, options))
+        except (CorruptFile, PySparkException) as error:
+            wrong = f"{file.path}: {error}"
+    message = f"source {source.name}: {source.path} does not say its columns ({wrong}); put files there first, or give `schema`"
+    raise UserError(message)

@@ -1,0 +1,191 @@
+"""File sources by Spark: conditions that fail, columns of any name, schemas, and starts that fail and leave nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from pydantic import ValidationError
+
+from lastword.compaction.errors import UserError
+from lastword.streaming.append.source_settings import FileSource
+from lastword.streaming.append.sources import open_source
+from tests.pictures import log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from lastword import LogDir, SparkTopic
+
+_NOW: Final = {"availableNow": True}
+_COMPACT: Final = {"cleanup.policy": "compact"}
+
+
+def _source(folder: Path, **settings: Any) -> FileSource:
+    given = {"name": "files", "topic": "t", "format": "json", "path": str(folder), "key": ["k"], **settings}
+    return FileSource.model_validate(given)
+
+
+def _run(spark: SparkSession, topic: SparkTopic, source: FileSource) -> None:
+    opened = open_source(spark, source, topic.log, now_ms=0)
+    query = topic.append_stream(opened.rows, name=source.name, trigger=_NOW, envelope=opened.envelope)
+    assert query.awaitTermination(120)
+
+
+def _letters(topic: SparkTopic) -> list[tuple[str, str]]:
+    return sorted((row["reason"], row["detail"]) for row in topic.dead_letters().collect())
+
+
+def _write(folder: Path, name: str, *lines: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_a_condition_that_fails_is_the_dead_letter_of_its_row(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """A cast, a division, an overflow, an index that is not there (null is none for Spark), in each expression; whatever ANSI says."""
+    rows = [
+        {"k": "a", "deleted": "1", "n": 1, "v": 1},
+        {"k": "b", "deleted": "false", "n": 2, "v": 2},
+        {"k": "c", "deleted": "0", "n": 0, "v": 3},
+        {"k": "d", "deleted": None, "n": 3, "v": 4},
+        {"k": "e", "deleted": "0", "n": 9_223_372_036_854_775_807, "v": 5},
+        {"k": "f", "deleted": "9", "n": 4, "v": 6},
+    ]
+    _write(tmp_path / "in", "1.json", *[json.dumps(row) for row in rows])
+    schema = "k string, deleted string, n bigint, v int"
+    cases: list[tuple[dict[str, Any], dict[str, int]]] = [
+        ({"tombstone": "deleted = 1 OR deleted = 2 OR n < 0"}, {"b": 1}),
+        ({"tombstone": "10 / n > 100 OR n + 1 = 3"}, {"c": 1, "e": 1}),
+        ({"sequence": ["CAST(deleted AS INT)"], "tombstone": "CAST(deleted AS INT) = 1"}, {"b": 1, "d": 1}),
+        ({"sequence": ["n * 2"], "truncate": "array(1, 2)[CAST(deleted AS INT)] = 7"}, {"b": 1, "d": 1, "e": 1, "f": 1}),
+    ]
+    for ansi in ("true", "false"):
+        session = spark.newSession()
+        session.conf.set("spark.sql.ansi.enabled", ansi)
+        for number, (settings, refused) in enumerate(cases[:1] if ansi == "false" else cases):
+            topic = logs.create_topic(f"t{number}-{ansi}", config=_COMPACT)
+            opened = open_source(session, _source(tmp_path / "in", schema=schema, **settings), topic.log, now_ms=0)
+            assert topic.append_stream(opened.rows, name="files", trigger=_NOW).awaitTermination(120)
+            found = {bytes(row["key"]).decode(): 1 for row in topic.dead_letters().collect()}
+            assert found == refused, settings
+            assert topic.describe().record_count == len(rows) - len(refused), settings
+            assert session.conf.get("spark.sql.ansi.enabled") == ansi
+            reasons = {reason for reason, _ in _letters(topic)}
+            assert reasons <= {"failed_expression", "no_sequence"}
+    detail = "tombstone deleted = 1 OR deleted = 2 OR n < 0 cannot be computed for this row"
+    assert _letters(logs.topic("t0-false")) == [("failed_expression", detail)]
+
+
+def test_without_a_schema_types_are_those_that_expressions_need(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """Numbers are compared as numbers; a key with leading zeros stays; columns have any name; a later misfit is a dead letter."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    _write(tmp_path / "in", "1.csv", "k,version,op,geo.lat,*,`,_metadata", "007,9,u,1,2,3,4", "7,1,u,,,,")
+    settings = {"format": "csv", "tombstone": "op = 'd'", "sequence": ["version"], "drop": ["op"]}
+    _run(spark, topic, _source(tmp_path / "in", **settings))
+    _write(tmp_path / "in", "2.csv", "op,k,version,new", "u,007,10,x", "d,7,11,", "u,7,two,y")
+    _run(spark, topic, _source(tmp_path / "in", **settings))
+    assert log(topic) == [
+        '0 007={"version":"9","geo.lat":"1","*":"2","`":"3","_metadata":"4"}',
+        '1 7={"version":"1","geo.lat":null,"*":null,"`":null,"_metadata":null}',
+        '2 007={"version":"10","new":"x"}',
+        "3 7=∅",
+    ]
+    assert [reason for reason, _ in _letters(topic)] == ["malformed"]
+
+
+def test_with_a_schema_csv_and_json_have_its_types(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """By header, to the microsecond; what does not fit is malformed. A document of several lines, and one that is cut."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    schema = "k string, price decimal(9,2), at timestamp, `Unit Price` double, `a.b` int"
+    _write(tmp_path / "csv", "1.csv", "at,k,price,Unit Price,a.b", "2026-01-01T00:00:00.123456Z,a,1.5,2,3", ",b,,,", ",c,x,,")
+    _run(spark, topic, _source(tmp_path / "csv", name="csv", format="csv", schema=schema))
+    folder = tmp_path / "json"
+    _write(folder, "1.json", '[{"k":"d","price":2.25,', '"at":"2026-01-01T00:00:00.123456Z"},', '{"k":"e","a.b":7}, {"k":"f","price":[]}]')
+    (folder / "2.json.gz").write_bytes(gzip.compress(b'{"k":"g"}')[:-5])
+    _run(spark, topic, _source(folder, name="json", schema=schema, options={"multiLine": "true"}))
+    rest = '"Unit Price":null,"a.b":null}'
+    assert log(topic) == [
+        '0 a={"price":1.50,"at":"2026-01-01T00:00:00.123456Z","Unit Price":2.0,"a.b":3}',
+        '1 b={"price":null,"at":null,' + rest,
+        '2 d={"price":2.25,"at":"2026-01-01T00:00:00.123456Z",' + rest,
+        '3 e={"price":null,"at":null,"Unit Price":null,"a.b":7}',
+    ]
+    assert [reason for reason, _ in _letters(topic)] == ["corrupt_file", "malformed", "malformed"]
+
+
+def test_events_and_parquet_files_that_cannot_be_read_are_named(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """The others are taken."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    folder = tmp_path / "events"
+    _write(
+        folder,
+        "[1].json",
+        json.dumps({"key": {"id": 1}, "value": {"op": "c", "before": None, "after": {"id": 1}}}, separators=(",", ":")),
+        "no event",
+    )
+    (folder / "2:00.json.gz").write_bytes(gzip.compress(b"{}\n" * 99)[:-5])
+    _run(spark, topic, _source(folder, name="events", envelope="debezium", key=[]))
+    parquet = tmp_path / "parquet"
+    spark.createDataFrame([("b", 1)], "k string, n int").coalesce(1).write.parquet(str(parquet))
+    _run(spark, topic, _source(parquet, name="parquet", format="parquet"))
+    (parquet / "z cut.parquet").write_bytes(b"PAR1")
+    spark.createDataFrame([("c", "x")], "k string, n string").coalesce(1).write.mode("append").parquet(str(parquet))
+    spark.createDataFrame([("d", 2, 3)], "k string, n bigint, more int").coalesce(1).write.mode("append").parquet(str(parquet))
+    spark.createDataFrame([(4, "e")], "n bigint, K string").coalesce(1).write.mode("append").parquet(str(parquet))
+    _run(spark, topic, _source(parquet, name="parquet", format="parquet"))
+    assert log(topic) == ['0 {"id":1}={"id":1}', '1 b={"n":1}', '2 e={"n":4}']
+    reasons = [reason for reason, _ in _letters(topic)]
+    assert reasons == ["corrupt_file"] * 4 + ["no_event"]
+    details = " ".join(detail for _, detail in _letters(topic))
+    for said in ("2:00.json.gz", "z cut.parquet", "cannot be taken as int32", "columns that the files before did not have: more"):
+        assert said in details
+
+
+@pytest.mark.parametrize(
+    ("lines", "case"),
+    [
+        (["{", '"k": 1', "}"], ({"tombstone": "op = 'd'"}, "there is no row in .* that could be read .*truncated")),
+        (['{"k":1}'], ({"key": ["K"]}, "no column K; there are k")),
+        (['{"k":1}'], ({"tombstone": "nothing = 1"}, "nothing = 1 is not a SQL condition over the columns k")),
+        (['{"k":1}'], ({"tombstone": "k ="}, "k = is not a SQL")),
+        (['{"k":1}'], ({"tombstone": "k"}, "is not a SQL condition: it is bigint")),
+        (['{"k":1}'], ({"schema": "k int, K string"}, "columns K, k differ in case alone")),
+        (['{"k":1}'], ({"schema": "k in"}, "is not SQL DDL")),
+        (['{"k":1}'], ({"schema": "k int, __refusal string"}, "columns of these names are lastword's own: __refusal")),
+        (['{"k":1}'], ({"on.null": "keep"}, "on.null = keep needs a schema")),
+        (['{"k":1}'], ({"format": "parquet"}, "does not say its columns .*1.json")),
+        ([], ({"tombstone": "op = 'd'"}, "put files there first")),
+    ],
+)
+def test_a_start_that_fails_says_why_and_leaves_nothing(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, lines: list[str], case: tuple[dict[str, Any], str]
+) -> None:
+    """Neither a schema nor a query; the next start is a first one."""
+    settings, said = case
+    topic = logs.create_topic("t", config=_COMPACT)
+    _write(tmp_path / "in", "1.json", *lines)
+    with pytest.raises(UserError, match=said):
+        open_source(spark, _source(tmp_path / "in", **settings), topic.log, now_ms=0)
+    decisions = topic.log.decisions()
+    assert (dict(decisions.schemas), dict(decisions.queries)) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"options": {"inferSchema": "true"}}, "inferSchema: of json files allowed are encoding"),
+        ({"options": {"encoding": "latin-99"}}, "no such encoding"),
+        ({"options": {"multiLine": "yes"}}, "allowed are true and false"),
+        ({"format": "csv", "options": {"sep": "||"}}, "allowed is one ASCII character"),
+        ({"format": "parquet", "options": {"encoding": "UTF-8"}}, "of parquet files allowed are pathGlobFilter"),
+        ({"on.corrupt.file": "ignore"}, "'skip' or 'fail'"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(ValidationError, match=said):
+        _source(tmp_path, **settings)
