@@ -99,6 +99,14 @@ class QueryRefused(UserError):
     """A streaming query that cannot continue from where it stands without loss or doubles; the message lists the ways out."""
 
 
+class SourceFailed(UserError):
+    """A source ended by an error: of a command, or of a service in which every source has an end; the message says of which."""
+
+
+class PolicyViolation(UserError):
+    """What the topic's cleanup.policy does not allow (Kafka's PolicyViolationException)."""
+
+
 class PurgeIncomplete(LastwordError):
     """A key is not erased everywhere; `remains` says where it is still, or what holds it back. Reaction: see to that, purge again."""
 

@@ -1,9 +1,9 @@
 """The service: one Spark application with an append query for every source, and the cleaner query over all topics.
 
 SIGTERM and SIGINT let the micro-batch and the swap in hand finish and then stop the queries; the process ends with 0. SIGKILL loses nothing
-either: what was not committed comes again, what was committed is recognised. An append query that dies ends the service with 1 and its
-error; a cleaner query that dies is started again, later each time, and counted: readers and writers do not need it at once. The deletion
-of a topic stops its sources, and nothing else.
+either: what was not committed comes again, what was committed is recognised. A source that cannot be started, or whose query dies, is
+reported and started again, later each time, and so is the cleaner query; the others go on (`lastword.service.supervisor`). The deletion of
+a topic stops its sources, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,23 +18,21 @@ from typing import TYPE_CHECKING, Final
 
 from lastword import clock
 from lastword.compaction.errors import Aborted, TopicExists, UnknownTopic, first_line
-from lastword.compaction.moments import moment_ms
 from lastword.log_dir import LogDir
+from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, SourceSupervisor
 from lastword.spark.object_store import storage_options
 from lastword.spark.session import spark_session
 from lastword.status.server import StatusApp, StatusServer
-from lastword.status.standing import QueryStanding
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
-from lastword.streaming.append.query import stop_append_query
-from lastword.streaming.append.source_settings import KafkaSource
+from lastword.streaming.append.query_errors import query_error
 from lastword.streaming.append.sources import matching_sources, open_source, trigger_of
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from lastword.streaming.events import logger
 from lastword.streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -42,13 +40,10 @@ if TYPE_CHECKING:
 
     from lastword.service.settings import Settings
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.append.source_settings import FileSource, RateSource
+    from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
 _POLL_SECONDS: Final = 0.2
 _TIDY_SECONDS: Final = 10
-#: Kafka topics that a pattern matches are looked for so often.
-_PATTERN_SECONDS: Final = 30.0
-_LONGEST_RESTART_SECONDS: Final = 300.0
 #: Set while a session is started.
 _STARTING: Final = threading.Event()
 _LOG: Final = logger("service")
@@ -82,10 +77,11 @@ def session_that_outlives_sigterm(settings: Settings, heed: Callable[[int, Frame
 class Service:
     """Runs the sources of a configuration and the cleaner until it is told to stop."""
 
-    def __init__(self, settings: Settings, *, cleaning: bool = True) -> None:
-        """Open the log.dir, become its committing process and create the topics that are declared and missing.
+    def __init__(self, settings: Settings, *, cleaning: bool = True, longest_restart_seconds: float = LONGEST_RESTART_SECONDS) -> None:
+        """Open the log.dir and create the topics that are declared and missing.
 
-        Without `cleaning` only the sources run: for a command that appends and ends. It takes the settings of the last service.
+        Without `cleaning` only the sources run: for a command that appends. It takes the settings of the last service. What failed is
+        started again after `longest_restart_seconds` at the most.
         """
         self._settings = settings
         self._cleaning = cleaning
@@ -114,20 +110,30 @@ class Service:
         self.dead_cleaners = 0
         self._cleaner_dead = False
         self._cleaner_started_ms = clock.now_ms()
-        self._restart_seconds = 0.0
-        self._queries: dict[tuple[str, str], tuple[TopicLog, StreamingQuery]] = {}
+        self._cleaner_backoff = Backoff(longest_restart_seconds)
+        finite = [trigger_of(source.trigger).get("availableNow", False) for source in settings.sources]
+        #: Whether it goes on when no source runs: the cleaner has work. A source without an end was stopped: its topic is deleted.
+        self.outlives_sources = not finite or (cleaning and not all(finite))
+        self.sources = SourceSupervisor(
+            sources=settings.sources,
+            start=self._start,
+            matching=self._matching,
+            is_known=lambda topic: topic in self._known if self.watcher.standing.loaded else None,
+            clock_ms=clock.now_ms,
+            restarts=not finite or not all(finite),
+            must_start=not cleaning,
+            in_thread=lambda: with_pool(spark, APPEND_POOL),
+            longest_seconds=longest_restart_seconds,
+        )
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(
             log_dir=self.logs.location,
             topics=self._topic_logs,
             cleaner=self.logs.cleaner,
             clock_ms=clock.now_ms,
-            queries=self._query_standings,
+            queries=self.sources.standings,
             cleaner_standing=self._cleaner_standing,
         )
-        self._started: set[tuple[str, str]] = set()
-        self._looked_for_topics = 0.0
-        self._has_patterns = any(isinstance(one, KafkaSource) and one.topics_pattern for one in settings.sources)
         self._known: dict[str, TopicLog] = {}
         self._topics_lock = threading.Lock()
         for name, topic in settings.topics.items():
@@ -141,33 +147,23 @@ class Service:
         self._stop.set()
 
     def run(self) -> None:
-        """Start every source and the cleaner; return when all sources have come to their end (`available-now`), or after `stop`.
+        """Run every source and the cleaner; return when all sources have come to their end (`available-now`), or after `stop`.
 
-        Raises what an append query died of, and `LogDirUnreachable` when the log.dir goes away. Without a source, or with one that has no
-        end, it runs until `stop`: the cleaner has work, also when the source's topic is deleted.
+        With a source that has no end, or without any source, it runs until `stop`, whatever fails meanwhile. Raises `LogDirUnreachable`
+        when the log.dir goes away. If all sources have an end, none is restarted: the first error is raised when the others have come to
+        theirs.
         """
-        with_pool(self._spark, APPEND_POOL)
         self.watcher.start()
-        queries = list["StreamingQuery"]()
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
-            queries.extend(self._start_sources())
-            while not self._stop.is_set() and (queries or self._outlives_sources()):
+            while not self._stop.is_set() and (self.outlives_sources or not self.sources.is_over):
                 self._heartbeat_ms = clock.now_ms()
                 self.logs.check_reachable()
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
-                    self.logs.purge_deleted()
+                    self._tidy()
                     tidied = time.monotonic()
-                self._stop_orphans()
-                if self._has_patterns and time.monotonic() - self._looked_for_topics >= _PATTERN_SECONDS:
-                    queries.extend(self._start_sources())
-                for query in list(queries):
-                    if not query.isActive:
-                        queries.remove(query)
-                        error = query.exception()
-                        if error is not None and not _was_stopped(error) and not self._lost_its_topic(query):
-                            raise error
+                self.sources.step()
                 if cleaner is not None and not cleaner.isActive:
                     restart_at = time.monotonic() + self._count_dead_cleaner(cleaner)
                     cleaner = None
@@ -177,32 +173,18 @@ class Service:
                 self._stop.wait(_POLL_SECONDS)
         finally:
             self._stop.set()
-            for query in queries:
-                stop_append_query(query)
+            self.sources.stop()
             self._stop_cleaner(cleaner)
             self.watcher.stop()
+        if self.sources.error is not None:
+            raise self.sources.error
 
-    def _outlives_sources(self) -> bool:
-        """Tell whether the cleaner goes on when no append query runs. One without an end was stopped: its topic is deleted."""
-        finite = [trigger_of(source.trigger).get("availableNow", False) for source in self._settings.sources]
-        return not finite or (self._cleaning and not all(finite))
-
-    def _stop_orphans(self) -> None:
-        """Stop the queries of topics that somebody has deleted since the last look, between two micro-batches."""
-        for log, query in list(self._queries.values()) if self.watcher.standing.loaded else ():
-            # A topic that was made since the last look is not known yet.
-            if log.name not in self._known and query.isActive and self._lost_its_topic(query):
-                _LOG.info("source stopped", topic=log.name, why="the topic was deleted")
-                stop_append_query(query)
-
-    def _lost_its_topic(self, query: StreamingQuery) -> bool:
-        """Tell whether somebody has deleted the topic of a query, and its checkpoint with it."""
-        for log in [log for log, one in self._queries.values() if one is query]:
-            try:
-                log.decisions()
-            except UnknownTopic:
-                return True
-        return False
+    def _tidy(self) -> None:
+        """Remove the files of deleted topics that are due; a disk that does not let them go is asked again."""
+        try:
+            self.logs.purge_deleted()
+        except OSError as error:
+            _LOG.warning("deleted topics cannot be removed", error=first_line(error))
 
     def serve(self) -> StatusServer | None:
         """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""
@@ -229,29 +211,20 @@ class Service:
         _LOG.info("service stopping", signal=signal.Signals(signum).name)
         self.stop()
 
-    def _start_sources(self) -> Iterator[StreamingQuery]:
-        """Start the sources that are not running; those of a pattern, one for each Kafka topic that it matches now."""
-        self._looked_for_topics = time.monotonic()
-        for source in self._settings.sources:
-            if not isinstance(source, KafkaSource) or not source.topics_pattern:
-                found = [source]
-            else:
-                found = [self._of_topic(one, partitions) for one, partitions in matching_sources(self._spark, source)]
-            for one in found:
-                if not self._stop.is_set() and (one.topic, one.name) not in self._started:
-                    self._started.add((one.topic, one.name))
-                    yield self._start(one)
+    def _matching(self, source: KafkaSource) -> list[KafkaSource]:
+        """Return the sources that a pattern matches now; a topic of theirs that is missing is made."""
+        found = matching_sources(self._spark, source)
+        for one, partitions in found:
+            with suppress(TopicExists):
+                self.logs.create_topic(one.topic, partitions=partitions, config={"cleanup.policy": "compact"})
+        return [one for one, _ in found]
 
-    def _of_topic(self, source: KafkaSource, partitions: int) -> KafkaSource:
-        """Make the topic of a source that a pattern has found, if it is missing."""
-        with suppress(TopicExists):
-            self.logs.create_topic(source.topic, partitions=partitions, config={"cleanup.policy": "compact"})
-        return source
-
-    def _start(self, source: FileSource | KafkaSource | RateSource) -> StreamingQuery:
+    def _start(self, source: FileSource | KafkaSource | RateSource) -> tuple[TopicLog, StreamingQuery]:
+        if self._stop.is_set():
+            message = f"source {source.name} is not started: the service stops"
+            raise Aborted(message)
         topic = self.logs.topic(source.topic)
         opened = open_source(self._spark, source, topic.log, now_ms=clock.now_ms())
-        _LOG.info("source started", source=source.name, topic=source.topic, format=source.format)
         query = topic.append_stream(
             opened.rows,
             name=source.name,
@@ -262,38 +235,26 @@ class Service:
             events=opened.events,
             decoder=opened.decoder,
         )
-        self._queries[source.topic, source.name] = topic.log, query
-        return query
+        return topic.log, query
 
     def _start_cleaner(self) -> StreamingQuery:
         self._cleaner_started_ms = clock.now_ms()
         return start_cleaner_query(self._spark, self.scheduler.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
 
     def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
-        """Count a cleaner query that died, and return after how many seconds it is started again.
-
-        A second, doubled each time; a second again for one that had ticked for as long as the longest wait.
-        """
+        """Count a cleaner query that died, and return after how many seconds it is started again."""
         self.dead_cleaners += 1
         self._cleaner_dead = True
         metrics.DEAD_CLEANERS.inc()
         ticked_ms = (self.scheduler.counts.last_tick_ms or 0) - self._cleaner_started_ms
-        steady = ticked_ms >= _LONGEST_RESTART_SECONDS * 1000
-        delay = 1.0 if steady or not self._restart_seconds else min(2 * self._restart_seconds, _LONGEST_RESTART_SECONDS)
-        self._restart_seconds = delay
+        delay = self._cleaner_backoff.next_seconds(worked_seconds=ticked_ms / 1000)
         error = cleaner.exception()
-        reason = str(error).splitlines()[0] if error is not None else "the query ended without an error"
+        reason = str(query_error(error)) if error is not None else "the query ended without an error"
         _LOG.error("cleaner died", dead_cleaners=self.dead_cleaners, restart_in_s=delay, error=reason)
         return delay
 
     def _cleaner_standing(self) -> CleanerStanding:
         return CleanerStanding(ran_ms=self.scheduler.counts.last_tick_ms, dead=self._cleaner_dead, deaths=self.dead_cleaners)
-
-    def _query_standings(self) -> list[QueryStanding]:
-        """Return how the queries are; those of deleted topics need nobody."""
-        return [
-            _query_standing(name, log.name, query) for (_, name), (log, query) in list(self._queries.items()) if log.name in self._known
-        ]
 
     def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
         """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
@@ -318,38 +279,3 @@ class Service:
                 known[name] = log
             self._known = known
         return list(known.values())
-
-
-def _was_stopped(error: Exception) -> bool:
-    """Tell whether an append query died because its topic is gone, or a micro-batch came when it had been asked to stop.
-
-    The text is all that survives of the error on its way through the JVM.
-    """
-    return any(f"{one.__module__}.{one.__qualname__}: " in str(error) for one in (Aborted, UnknownTopic))
-
-
-def _query_standing(name: str, topic: str, query: StreamingQuery) -> QueryStanding:
-    """Return how a query is, from the progress that Spark reports."""
-    try:
-        progress, active, failure = query.lastProgress, query.isActive, query.exception()
-    except Exception as error:  # noqa: BLE001  the JVM is going down
-        return QueryStanding(name=name, topic=topic, active=False, message=first_line(error))
-    message = first_line(failure) if failure is not None else ""
-    if progress is None:
-        return QueryStanding(name=name, topic=topic, active=active, message=message)
-    return QueryStanding(
-        name=name,
-        topic=topic,
-        active=active,
-        batch_id=progress.batchId,
-        input_rows_per_second=_number(progress.inputRowsPerSecond),
-        processed_rows_per_second=_number(progress.processedRowsPerSecond),
-        batch_duration_ms=progress.batchDuration,
-        progressed_ms=round(moment_ms(progress.timestamp)),
-        message=message,
-    )
-
-
-def _number(value: float | None) -> float:
-    """Return what Spark gives as a rate: absent or NaN before the second micro-batch."""
-    return 0.0 if value is None or not math.isfinite(value) else value

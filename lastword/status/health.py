@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lastword.status.troubles import ago
 
 if TYPE_CHECKING:
-    from lastword.status.standing import Standing
+    from lastword.status.standing import QueryStanding, Standing
 
 #: A heartbeat or a standing that is older than this is stale.
 STALE_MS: Final = 60_000
@@ -44,7 +44,12 @@ def ready(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
     elif now_ms - standing.taken_ms > STALE_MS:
         reasons.append(f"the status data is {ago(standing.taken_ms, now_ms)} old")
     reasons += [f"topic {topic.name} cannot be read: {topic.error}" for topic in standing.topics if topic.error is not None]
-    reasons += [f"append query {query.name} of topic {query.topic} is not running" for query in standing.queries if not query.active]
+    reasons += [_stands(query) for query in standing.queries if not query.active]
     if standing.cleaner_dead:
         reasons.append("the cleaner query failed and is about to restart")
     return Health(reasons=tuple(reasons))
+
+
+def _stands(query: QueryStanding) -> str:
+    place = f" of topic {query.topic}" if query.topic else ""
+    return f"append query {query.name}{place} is not running: {query.message}"

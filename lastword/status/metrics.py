@@ -107,6 +107,7 @@ _STANDING: Final = (
     ),
     _gauge("dead_letters", ("topic",), "Number of stored dead letters."),
     _gauge("query_active", ("topic", "query"), "1 if the append query is running."),
+    _gauge("query_failures", ("topic", "query"), "Failures in a row of an append query, which is restarted with backoff; 0 once it works."),
     _gauge("query_batch_id", ("topic", "query"), "Batch id of the newest micro-batch of an append query."),
     _gauge("query_input_rows_per_second", ("topic", "query"), "Input rows per second of the newest micro-batch of an append query."),
     _gauge(
@@ -200,6 +201,7 @@ def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: in
     put("log_cleaner_manager_uncleanable_bytes", sum(one.size_bytes for one in uncleanable))
     for query in standing.queries:
         put("query_active", query.active, query.topic, query.name)
+        put("query_failures", query.failures, query.topic, query.name)
         put("query_batch_id", query.batch_id, query.topic, query.name)
         put("query_input_rows_per_second", query.input_rows_per_second, query.topic, query.name)
         put("query_processed_rows_per_second", query.processed_rows_per_second, query.topic, query.name)

@@ -114,7 +114,11 @@ class TopicStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStanding:
-    """The newest progress of one streaming query. `progressed_ms` is its start; None before the first progress."""
+    """The newest progress of one streaming query. `progressed_ms` is its start; None before the first progress.
+
+    `failures` counts its failures in a row and `message` is the last of them, until it makes progress again; at `retry_ms` it is started
+    again. `topic` is "" for the search for the topics of a pattern.
+    """
 
     name: str
     topic: str
@@ -124,6 +128,8 @@ class QueryStanding:
     processed_rows_per_second: float = 0.0
     batch_duration_ms: int = 0
     progressed_ms: int | None = None
+    failures: int = 0
+    retry_ms: int | None = None
     message: str = ""
 
 

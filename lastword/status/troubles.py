@@ -59,9 +59,10 @@ def _of_service(standing: Standing) -> Iterator[Trouble]:
         yield Trouble(critical=True, text=f"the cleaner query failed ({failures}) and is about to restart")
     for query in standing.queries:
         if not query.active:
-            yield Trouble(
-                critical=True, topic=query.topic, text=printable(f"append query {query.name} is not running: {query.message}", _WIDEST)
-            )
+            again = "" if query.retry_ms is None else f"; the next start is at {instant(query.retry_ms)}"
+            failures = f" ({query.failures} in a row{again})" if query.failures else ""
+            text = f"append query {query.name} is not running{failures}: {query.message}"
+            yield Trouble(critical=True, topic=query.topic, text=printable(text, _WIDEST))
 
 
 def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:

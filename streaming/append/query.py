@@ -195,7 +195,7 @@ def _check_not_running(log: TopicLog, name: str) -> None:
         if (other.location, other.name) != (log.paths.root, name):
             continue
         if not running.isActive:
-            other.let_go()
+            other.let_go()  # its thread has not come to that yet
         else:
             message = f"query {name} of topic {log.name} runs already (run {running.runId}); stop it first, or choose another name"
             raise QueryRefused(message)
@@ -215,6 +215,7 @@ def _await(query: StreamingQuery, appender: Appender, ends_transaction: bool) ->
         if ends_transaction and came_to_its_end and not appender.finishing:
             appender.end_transaction()
     finally:
+        _RUNNING.pop(query.runId, None)
         appender.let_go()
 
 

@@ -163,22 +163,6 @@ def test_a_service_goes_on_when_the_topics_of_all_its_sources_are_deleted(spark:
     assert not running.is_alive()
 
 
-def test_a_source_that_cannot_be_started_ends_the_service_and_the_sources_before_it(spark: SparkSession, tmp_path: Path) -> None:
-    """The first was started already; nothing goes on behind the error."""
-    settings = {
-        "log_dir": str(tmp_path / "logs"),
-        "topics": {"fruit": {}},
-        "sources": [
-            {"name": "made-up", "topic": "fruit", "format": "rate"},
-            {"name": "files", "topic": "fruit", "format": "json", "path": str(tmp_path / "nothing"), "key": ["fruit"]},
-        ],
-    }
-    service = Service(Settings.model_validate(settings))
-    with pytest.raises(UserError):
-        service.run()
-    assert "fruit/made-up" not in {query.name for query in spark.streams.active}
-
-
 @pytest.mark.parametrize(
     ("triggers", "cleaning", "outlives"),
     [
@@ -195,7 +179,7 @@ def test_a_service_outlives_its_sources_unless_all_have_an_end_or_it_does_not_cl
     """A query without an end does not end by itself: its topic was deleted. `append --follow` has nothing else to do then."""
     sources = [{"name": f"made-up-{one}", "topic": "fruit", "format": "rate", "trigger": trigger} for one, trigger in enumerate(triggers)]
     service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "sources": sources}), cleaning=cleaning)
-    assert service._outlives_sources() == outlives  # noqa: SLF001  without a query
+    assert service.outlives_sources == outlives
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
