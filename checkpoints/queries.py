@@ -57,6 +57,19 @@ def stored_micro_batch(checkpoint: fs.FileSystem) -> int:
     return max((int(one.base_name) for one in found if one.base_name.isdigit()), default=-1)
 
 
+def stored_positions(checkpoint: fs.FileSystem, batch_id: int) -> dict[int, int] | None:
+    """Return the offset at which a micro-batch begins, by partition of the Kafka topic that is read; None when the checkpoint has none.
+
+    That is where the micro-batch before it ended, the last line of its file: `{"prices":{"0":17,"1":4}}`.
+    """
+    try:
+        with checkpoint.open_input_file(f"offsets/{batch_id - 1}") as file:
+            (found,) = json.loads(file.read().decode().splitlines()[-1]).values()
+            return {int(partition): int(offset) for partition, offset in found.items()}
+    except (FileNotFoundError, ValueError, IndexError, AttributeError):
+        return None
+
+
 def lock_query(name: str, *, topic: str, location: Path) -> BaseFileLock:
     """Hold the checkpoint of a query for this process; raise `QueryRefused` if another one does. The lock goes with the process."""
     location.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lastword.compaction.secrets import HIDDEN, is_secret, without_secrets
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -24,7 +26,11 @@ _MOST_CHARACTERS: Final = 500
 
 
 class LastwordError(Exception):
-    """The root of every error that lastword raises on purpose."""
+    """The root of every error that lastword raises on purpose; what it says has no secrets in it."""
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return without_secrets(super().__str__())
 
 
 class UserError(LastwordError):
@@ -45,7 +51,7 @@ class Violation:
 
     def __str__(self) -> str:
         """Return the line that a person reads."""
-        return f"{self.key} = {self.value}: {self.allowed}"
+        return f"{self.key} = {HIDDEN if is_secret(self.key) else self.value}: {self.allowed}"
 
 
 class InvalidConfiguration(UserError):
@@ -155,7 +161,7 @@ def first_line(error: BaseException) -> str:
     The first line of py4j's says only which of its objects was called; what went wrong stands in the second, or in that of the cause where
     one thread of the JVM waited for another.
     """
-    lines = str(error).splitlines()
+    lines = without_secrets(str(error)).splitlines()
     if len(lines) > 1 and lines[0].startswith(_CALL_FAILED):
         causes = [line.removeprefix(_CAUSED_BY) for line in lines[2:] if line.startswith(_CAUSED_BY)] if _WAITED in lines[1] else []
         return next(iter(causes), lines[1].removeprefix(": "))[:_MOST_CHARACTERS]

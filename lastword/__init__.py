@@ -52,10 +52,12 @@ from lastword.compaction.errors import (
     LogDirUnreachable,
     OffsetOutOfRange,
     PartitionUncleanable,
+    PolicyViolation,
     ProducerFenced,
     PurgeIncomplete,
     QueryRefused,
     ReaderBehind,
+    SourceFailed,
     TopicExists,
     UnknownTopic,
     UserError,
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from lastword.storage.reading.sql import latest_sql
     from lastword.storage.verify import VerifyReport
     from lastword.streaming.append.auto_cdc import AutoCdcFlow
-    from lastword.streaming.append.query import Mirror
+    from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
     from lastword.topic import PartitionOffsets, Topic
     from lastword.topics.description import PartitionDescription, TopicDescription
     from lastword.topics.explanation import PartitionReport
@@ -106,7 +108,9 @@ else:  # a type checker that sees this takes any name for one of ours
         "latest_sql": "lastword.storage.reading.sql",
         "VerifyReport": "lastword.storage.verify",
         "AutoCdcFlow": "lastword.streaming.append.auto_cdc",
-        "Mirror": "lastword.streaming.append.query",
+        "Mirror": "lastword.streaming.append.upstream",
+        "Upstream": "lastword.streaming.append.upstream",
+        "UpstreamState": "lastword.streaming.append.upstream",
         "PartitionOffsets": "lastword.topic",
         "Topic": "lastword.topic",
         "PartitionDescription": "lastword.topics.description",
@@ -169,6 +173,7 @@ __all__ = [
     "PartitionOffsets",
     "PartitionReport",
     "PartitionUncleanable",
+    "PolicyViolation",
     "Position",
     "ProducerFenced",
     "PurgeIncomplete",
@@ -179,6 +184,7 @@ __all__ = [
     "RegistryConfig",
     "RegistryDecoder",
     "ServiceConfig",
+    "SourceFailed",
     "SparkBootstrap",
     "SparkTopic",
     "SparkTransaction",
@@ -188,6 +194,8 @@ __all__ = [
     "TopicExists",
     "Transaction",
     "UnknownTopic",
+    "Upstream",
+    "UpstreamState",
     "UserError",
     "VerifyReport",
     "Violation",

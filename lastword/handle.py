@@ -34,7 +34,7 @@ class Handle:
         *,
         settings: Mapping[str, object] | None,
         storage_options: Mapping[str, str] | None,
-        cleaner_parallelism: int | None,
+        cleaner_parallelism: int | Callable[[], int] | None,
         clock: Callable[[], int],
     ) -> None:
         """Open a log.dir, with the Spark session if there is one; nothing is read or made yet. The rest is `LogDir`'s."""

@@ -70,7 +70,7 @@ class LogDir(Handle, Generic[TopicT_co]):
         *,
         settings: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        cleaner_parallelism: int | None = None,
+        cleaner_parallelism: int | Callable[[], int] | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None: ...
 
@@ -79,7 +79,7 @@ class LogDir(Handle, Generic[TopicT_co]):
         *given: Any,
         settings: Mapping[str, object] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        cleaner_parallelism: int | None = None,
+        cleaner_parallelism: int | Callable[[], int] | None = None,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         """Open a log.dir: `LogDir(location)`, or `LogDir(spark, location)`; nothing is read or made yet.
@@ -90,7 +90,7 @@ class LogDir(Handle, Generic[TopicT_co]):
                 every topic without its own. None: those that the last `lastword run` over this log.dir began with, or the defaults when
                 there was none.
             storage_options: delta-rs' options for an object store; none are needed where the environment has them (AWS_REGION …).
-            cleaner_parallelism: The most Spark tasks of all cleanings together.
+            cleaner_parallelism: The most tasks of all cleanings together; a function is asked whenever work starts.
             clock: Returns the time in milliseconds since the epoch; everything that is appended, decided or due goes by it.
 
         Raises:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.auto_cdc import Names
     from lastword.streaming.append.change_rows import Expression
-    from lastword.streaming.append.query import Mirror
+    from lastword.streaming.append.upstream import Mirror, Upstream
     from lastword.streaming.reading.materialize import Sink
 
 
@@ -99,6 +99,7 @@ class SparkTopic(Topic):
         trigger: Mapping[str, Any] | None = None,
         on_invalid: str = "dead-letter",
         mirror: Mirror | None = None,
+        upstream: Upstream | None = None,
         transactional_id: str | None = None,
         micro_batches_per_transaction: int = 1,
         envelope: Envelope | None = None,
@@ -110,7 +111,8 @@ class SparkTopic(Topic):
         `rows` is a streaming DataFrame with the columns of `append`. `name` is the query's identity in this topic: its checkpoint lives
         in the topic's folder, and the same name goes on where it stopped. `trigger` is Spark's, e.g. `{"availableNow": True}` or
         `{"processingTime": "5 seconds"}`. Refused rows become dead letters (`on_invalid="dead-letter"`) or stop the query (`"fail"`).
-        A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone.
+        A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone. `mirror`, or
+        `upstream` for a stream that is none, is the source: it is asked before every micro-batch, and what it deleted unread is reported.
         With a `transactional_id` every micro-batch, or every `micro_batches_per_transaction`, is one transaction; one that is left open
         by a stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
         With an `envelope` the rows are change events of Debezium, with at least a key and a value, as those of Spark's Kafka source.
@@ -130,6 +132,7 @@ class SparkTopic(Topic):
             trigger=trigger or {},
             on_invalid=on_invalid,
             mirror=mirror,
+            upstream=upstream,
             clock_ms=self._clock,
             grouping=grouping,
             envelope=envelope,

@@ -315,10 +315,11 @@ class Topic:
 
         An offset of -1 means the log end. Readers see none of them from now on, whatever table version they ask for; segments that lie
         wholly below are removed at once, or by the service after the cleaning in hand, and files when VACUUM removes them. Raises
-        `OffsetOutOfRange` naming what is allowed.
+        `OffsetOutOfRange` naming what is allowed, `PolicyViolation` for cleanup.policy = compact alone, as Kafka does, and `UserError` for
+        a mirror, which follows its source. Rule: docs/semantics.md#A.41.
         """
         moment = self._clock()
-        rose = decisions.raise_log_starts(self._log, before, now_ms=moment)
+        rose = decisions.delete_records(self._log, before, now_ms=moment)
         if rose and not self._log_dir.cleaner.locks.works_on(self._log):  # it is not waited for: the decision holds as it is
             with suppress(CommitConflict):  # asked for again, -1 would mean another log end
                 self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=moment, heeds_claims=True)

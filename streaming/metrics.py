@@ -74,6 +74,9 @@ LATE: Final = _counter(
     ("topic",),
     "Events that were dropped because the log contains one of their key with a higher source_sequence.",
 )
+LOST_OFFSETS: Final = _counter(
+    "lastword_append_lost_offsets_total", ("topic",), "Offsets that Kafka deleted before they were read (on.data.loss = go-on)."
+)
 DEAD_LETTERS: Final = _counter("lastword_dead_letters_total", ("topic",), "Rows that were rejected and written to the dead letters.")
 
 CLEANINGS: Final = _counter("lastword_log_cleaner_cleanings_total", ("topic",), "Cleanings of partitions: one per receipt.")

@@ -25,11 +25,11 @@ import uuid
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from lastword.spark.jars import resolve
 
@@ -135,6 +135,17 @@ class KafkaBroker:
         """Delete a topic and return when the broker no longer knows it."""
         self._admin.delete_topics([name])[name].result(_ANSWER_SECONDS)
         self._wait(f"topic {name} to be gone", lambda: name not in self._admin.list_topics(timeout=_ANSWER_SECONDS).topics)
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        """Delete the records of a topic below an offset, by partition."""
+        wanted = [TopicPartition(name, partition, offset) for partition, offset in before.items()]
+        for done in self._admin.delete_records(wanted).values():
+            done.result(_ANSWER_SECONDS)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, and return when every one has a leader."""
+        self._admin.create_partitions([NewPartitions(name, total)])[name].result(_ANSWER_SECONDS)
+        self._wait(f"topic {name} to have leaders", lambda: self._leaders(name) == total)
 
     def alter_topic(self, name: str, key: str, value: str) -> None:
         """Change one setting of a topic."""

@@ -19,7 +19,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from tests.clocks import at
 from tests.divisions import DIVISIONS, divided
 from tests.model import ModelConfig, ModelTopic, Record
-from tests.pictures import DAY_MS, HOUR_MS, T0
+from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records
 
 if TYPE_CHECKING:
     import random
@@ -193,7 +193,7 @@ class Lives(ABC):
         partition = self.chance.randrange(self.model.partitions)
         end = self.topic.log.log_end_offsets()[partition]
         offset = self.chance.randint(0, end)
-        at(self.now_ms, self.topic).delete_records({partition: offset})
+        delete_records(at(self.now_ms, self.topic), {partition: offset})
         rises = offset > self.model.log_start_offsets[partition]
         self.model.delete_records(partition, offset)
         for one in range(self.model.partitions) if rises else ():

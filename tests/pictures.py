@@ -14,6 +14,8 @@ from delta.tables import DeltaTable
 from lastword import LogDir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import ArrowTopic, Topic
@@ -41,6 +43,18 @@ def frame(spark: SparkSession, picture: str, *, partition: int | None = None, ti
 def text(value: bytes | bytearray | None) -> str:
     """Return a value as it is drawn."""
     return _TOMBSTONE if value is None else bytes(value).decode()
+
+
+def delete_records(topic: Topic, before: Mapping[int, int]) -> dict[int, int]:
+    """Delete records by offset; for a topic that is compacted alone its policy, which does not allow it, is another one meanwhile."""
+    if topic.config.cleanup_policy != {"compact"}:
+        return topic.delete_records(before)
+    own = topic.log.decisions().overrides
+    topic.alter_config({"cleanup.policy": "compact,delete", "retention.ms": -1, "retention.bytes": -1})
+    try:
+        return topic.delete_records(before)
+    finally:
+        topic.alter_config({key: own.get(key) for key in ("cleanup.policy", "retention.ms", "retention.bytes")})
 
 
 def by_arrow(topic: Topic | str) -> ArrowTopic:

@@ -10,7 +10,7 @@ import pytest
 
 from lastword import InvalidRecords, LogDir, copy_topic
 from tests.clocks import at
-from tests.pictures import DAY_MS, HOUR_MS, T0, by_arrow, latest, log
+from tests.pictures import DAY_MS, HOUR_MS, T0, by_arrow, delete_records, latest, log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +121,7 @@ def test_what_retention_removed_is_of_unknown_order_too(tmp_path: Path, way: str
     if way == "retention":
         at(T0 + DAY_MS, topic).apply_retention()
     else:
-        topic.delete_records({0: -1})
+        delete_records(topic, {0: -1})
     with pytest.raises(InvalidRecords, match="unknown_order"):
         _append(by_arrow(topic), _events("k@9=late"), T0 + DAY_MS)
     with pytest.raises(InvalidRecords, match="orders its records by source_sequence"):

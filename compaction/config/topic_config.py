@@ -33,6 +33,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from lastword.compaction.errors import InvalidConfiguration, Violation
+from lastword.compaction.secrets import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -192,7 +193,8 @@ def _gather(settings: Mapping[str, object], keys: Mapping[str, Key], violations:
         value = _parse(keys[name], raw) if name in keys else None
         if value is None:
             allowed = keys[name].allowed if name in keys else _why_not(name, keys)
-            violations.append(Violation(key=name, value=_shown(raw), allowed=allowed))
+            # What is not known may be a secret in the wrong place.
+            violations.append(Violation(key=name, value=_shown(raw) if name in keys else HIDDEN, allowed=allowed))
         else:
             found[name] = value
     return found

@@ -12,7 +12,7 @@ from lastword.cli import cleaning, operate, purge, readers, records, run, topics
 from lastword.cli.options import connection
 from lastword.compaction.errors import LastwordError
 
-app = typer.Typer(name="lastword", no_args_is_help=True)
+app = typer.Typer(name="lastword", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.callback()(connection)
 app.add_typer(topics.topics_app, name="topics")
 app.add_typer(topics.queries_app, name="queries")

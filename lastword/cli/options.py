@@ -51,9 +51,9 @@ class _Connection:
         """Return the log.dir of a command: `--log-dir`, else that of the configuration file, else `data`."""
         return log_dir or ("data" if self._settings is None else self._settings.log_dir)
 
-    def options(self) -> dict[str, str]:
-        """Return what delta-rs needs to reach the object store."""
-        return {**storage_options(self.spark), **self.storage_options}
+    def options(self, log_dir: str) -> dict[str, str]:
+        """Return what delta-rs needs to reach the object store of a command's log.dir."""
+        return {**storage_options(self.spark, self.location(log_dir)), **self.storage_options}
 
 
 _CONNECTION = _Connection()
@@ -73,13 +73,13 @@ def connection(
 
 def open_log_dir(log_dir: str) -> LogDir[ArrowTopic]:
     """Return the log.dir of a command, opened without Spark."""
-    return LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options())
+    return LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
 
 
 def with_spark(log_dir: str) -> LogDir[SparkTopic]:
     """Return the log.dir of a command with a Spark session that logs errors only."""
     session = spark_session(settings={**_CONNECTION.spark, **QUIET})
-    return LogDir(session, _CONNECTION.location(log_dir), storage_options=_CONNECTION.options())
+    return LogDir(session, _CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
 
 
 def configuration_file() -> Path | None:

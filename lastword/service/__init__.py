@@ -2,7 +2,7 @@
 
 ```
  settings      lastword.toml, checked as a whole
- service       starts and stops the queries; its loop handles signals and requests
- requests      what another process asks of the one that holds the log.dir
+ service       the application: topics, cleaner query, signals
+ supervisor    starts the sources, and starts them again when they failed
 ```
 """

@@ -17,7 +17,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lastword import clock
-from lastword.compaction.errors import Aborted, TopicExists, UnknownTopic, first_line
+from lastword.compaction.config.topic_config import normalize_overrides
+from lastword.compaction.errors import (
+    Aborted,
+    InvalidConfiguration,
+    LastwordError,
+    TopicExists,
+    UnknownTopic,
+    UserError,
+    Violation,
+    first_line,
+)
 from lastword.log_dir import LogDir
 from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, SourceSupervisor
 from lastword.spark.object_store import storage_options
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lastword.service.settings import Settings
+    from lastword.service.settings import Settings, TopicSettings
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
@@ -87,18 +97,15 @@ class Service:
         self._cleaning = cleaning
         self._stop = threading.Event()
         spark = self._spark = session_that_outlives_sigterm(settings, self._heed)
-        # A core is left to appends: FAIR pools do not take a running task away.
-        free = spark.sparkContext.defaultParallelism - 1
         self.logs = LogDir(
             spark,
             settings.log_dir,
             settings=settings.broker if cleaning else None,
-            storage_options=storage_options(settings.spark),
-            cleaner_parallelism=free,
+            storage_options=storage_options(settings.spark, settings.log_dir),
+            # A core is left to appends: FAIR pools do not take a running task away. Executors may come and go.
+            cleaner_parallelism=lambda: spark.sparkContext.defaultParallelism - 1,
         )
         self.logs.cleaner.stopping = self._stop
-        if cleaning:
-            self.logs.keep_settings()
         self.scheduler = MaintenanceScheduler(
             spark=spark,
             cleaner=self.logs.cleaner,
@@ -136,11 +143,53 @@ class Service:
         )
         self._known: dict[str, TopicLog] = {}
         self._topics_lock = threading.Lock()
-        for name, topic in settings.topics.items():
-            try:
-                self.logs.create_topic(name, partitions=topic.partitions, config=topic.config)
-            except TopicExists:
-                _LOG.debug("topic exists", topic=name)
+        self._undeclared = dict(settings.topics)
+        self._unkept = cleaning
+        self._declare()
+
+    def _declare(self) -> None:
+        """Keep the settings for commands, make the topics that are declared and missing, and give the others their declared settings.
+
+        What the storage does not let through now is reported and due again. Raises `InvalidConfiguration` for partitions that a topic
+        does not have.
+        """
+        try:
+            if self._unkept:
+                self.logs.keep_settings()
+                self._unkept = False
+            for name, topic in list(self._undeclared.items()):
+                try:
+                    self.logs.create_topic(name, partitions=topic.partitions or 1, config=topic.config)
+                except TopicExists:
+                    self._apply(name, topic)
+                del self._undeclared[name]
+        except UserError:
+            raise
+        except Exception as error:  # noqa: BLE001  a disk that is full or cannot be written, a store that does not answer
+            _LOG.error("topics cannot be declared", topics=sorted(self._undeclared), error=first_line(error))
+
+    def _apply(self, name: str, declared: TopicSettings) -> None:
+        """Give a topic that exists the settings of its declaration; those that it does not name stay."""
+        topic = self.logs.topic(name)
+        try:
+            today = topic.log.decisions()
+        except LastwordError as error:  # this topic's trouble, and no other's
+            _LOG.error("topic cannot be declared", topic=name, error=str(error))
+            return
+        if declared.partitions not in {None, today.partitions}:
+            allowed = (
+                f"topic {name} has {today.partitions}, and the number is fixed at creation: leave it out, or copy the topic (lastword "
+                f"topics copy {name} NEW --partitions {declared.partitions}) and declare the copy"
+            )
+            violation = Violation(key=f"topic.{name}.partitions", value=str(declared.partitions), allowed=allowed)
+            subject = "the service"
+            raise InvalidConfiguration(subject, [violation])
+        wanted = normalize_overrides(declared.config, subject=f"topic {name}")
+        changed = {key: value for key, value in wanted.items() if today.overrides.get(key) != value}
+        if changed:
+            topic.alter_config(changed)
+        for key, value in changed.items():
+            _LOG.warning("topic setting changed by the configuration file", topic=name, key=key, old=today.overrides.get(key), new=value)
 
     def stop(self) -> None:
         """Ask the service to stop after the micro-batches and the swap in hand."""
@@ -180,7 +229,9 @@ class Service:
             raise self.sources.error
 
     def _tidy(self) -> None:
-        """Remove the files of deleted topics that are due; a disk that does not let them go is asked again."""
+        """Declare what could not be declared before, and remove the files of deleted topics that are due; a disk is asked again."""
+        if self._undeclared or self._unkept:
+            self._declare()
         try:
             self.logs.purge_deleted()
         except OSError as error:
@@ -231,6 +282,7 @@ class Service:
             trigger=trigger_of(source.trigger),
             on_invalid=source.on_invalid,
             mirror=opened.mirror,
+            upstream=opened.upstream,
             envelope=opened.envelope,
             events=opened.events,
             decoder=opened.decoder,

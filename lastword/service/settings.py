@@ -4,7 +4,7 @@
 log.dir = "data"
 log.retention.hours = 168            # any broker setting of Kafka that lastword has; holds for topics without their own
 
-[topic.airports]                     # created at start when it is not there
+[topic.airports]                     # created at start when it is not there, else changed to these settings
 partitions = 4
 cleanup.policy = "compact"
 
@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -38,12 +39,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.compaction.secrets import HIDDEN
 from lastword.status.listen import parse_listen
-from lastword.streaming.append.source_settings import Source
+from lastword.streaming.append.source_settings import FileSource, KafkaSource, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from pydantic_core import ErrorDetails
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -52,6 +56,8 @@ else:
 
 #: Beside the service's file: more [topic.NAME] tables.
 _TOPICS: Final = "topics.toml"
+#: How settings of a Kafka client begin that are often written without `options.kafka.`.
+_OF_KAFKA_CLIENT: Final = ("sasl.", "ssl.", "security.")
 
 
 def _checked_listen(listen: str) -> str:
@@ -61,11 +67,11 @@ def _checked_listen(listen: str) -> str:
 
 
 class TopicSettings(BaseModel):
-    """A topic that shall exist, with its own configuration."""
+    """A topic that shall exist, with its own configuration: a topic that exists gets the settings that are named here at each start."""
 
     model_config = ConfigDict(frozen=True)
 
-    partitions: Annotated[int, Field(ge=1, description="Fixed at creation")] = 1
+    partitions: Annotated[int | None, Field(ge=1, description="Fixed at creation; 1 for a topic that is made now")] = None
     config: dict[str, Any] = {}
 
 
@@ -108,7 +114,10 @@ def load_settings(path: Path) -> Settings:
     broker = flat(raw)
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
     broker.pop("log.dir", None)
-    partitions = {name: table.pop("partitions", 1) for name, table in topics.items()}
+    for key, place in [(key, place) for key in broker if (place := _misplaced(key)) is not None]:
+        violations.append(Violation(key=key, value=HIDDEN, allowed=place))
+        del broker[key]
+    partitions = {name: table.pop("partitions", None) for name, table in topics.items()}
     violations += _violations(partial(parse_service_config, broker))
     for table in topics.values():
         violations += _violations(partial(parse_topic_config, table))
@@ -155,10 +164,7 @@ def checked_settings(values: dict[str, Any], *, subject: str = "the service") ->
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        violations = [
-            Violation(key=".".join(str(part) for part in item["loc"]), value=_shown(item["input"]), allowed=item["msg"])
-            for item in error.errors()
-        ]
+        violations = [_violation(item) for item in error.errors()]
         raise InvalidConfiguration(subject, violations) from error
     if doubled := _doubled(settings.sources):
         raise InvalidConfiguration(subject, doubled)
@@ -199,9 +205,40 @@ def _doubled(sources: Sequence[Source]) -> list[Violation]:
     return [Violation(key="source.name", value=name, allowed=allowed.format(topic)) for (topic, name), count in counts.items() if count > 1]
 
 
+def _violation(item: ErrorDetails) -> Violation:
+    """Return what is wrong with a setting; of one that is not known the value is not shown, and the place is where it may belong."""
+    place, key = ".".join(str(part) for part in item["loc"]), str(item["loc"][-1])
+    if item["type"] != "extra_forbidden":
+        return Violation(key=place, value=_shown(item["input"]), allowed=item["msg"])
+    if key.startswith("kafka."):
+        allowed = f"an option of the Kafka client: write options.{key}"
+    elif key.startswith(_OF_KAFKA_CLIENT):
+        allowed = f"an option of the Kafka client: write options.kafka.{key}"
+    elif key.startswith("spark."):
+        allowed = "a setting of Spark: write it below [spark]"
+    else:
+        models: dict[str, type[BaseModel]] = {"json": FileSource, "csv": FileSource, "parquet": FileSource, "kafka": KafkaSource}
+        model = next((models[str(part)] for part in item["loc"] if part in models), None)
+        names = [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
+        nearest = get_close_matches(key.replace("_", "."), names, n=1)
+        allowed = f"unknown; did you mean {nearest[0]}?" if nearest else "unknown; further options of Spark's reader stand below options"
+    return Violation(key=place, value=HIDDEN, allowed=allowed)
+
+
+def _misplaced(key: str) -> str | None:
+    """Return where a key of the file's head belongs, if it is one of Spark, an object store or a Kafka client."""
+    if key.startswith("spark."):
+        return "a setting of Spark: write it below [spark]"
+    if key.startswith("fs."):
+        return f"a setting of Hadoop: write spark.hadoop.{key} below [spark]"
+    if key.startswith(("kafka.", *_OF_KAFKA_CLIENT)):
+        return f"an option of the Kafka client: write options.kafka.{key.removeprefix('kafka.')} in its [[source]]"
+    return None
+
+
 def _shown(value: object) -> str:
     """Return a value as a message shows it; a table not at all, as there may be a password in it."""
-    return "{…}" if isinstance(value, dict) else repr(value)
+    return "{…}" if isinstance(value, (dict, BaseModel)) else repr(value)
 
 
 def _violations(parse: Callable[[], object]) -> list[Violation]:

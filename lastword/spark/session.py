@@ -47,6 +47,10 @@ SETTINGS: Final[dict[str, str]] = {
     # Spark keeps 100 generated classes; planning a commit and a round of cleaning alone take more, so that each would be compiled, and
     # warmed up by the JVM, again and again.
     "spark.sql.codegen.cache.maxEntries": "1000",
+    # What the UI, event logs and messages of Spark do not show: names of settings and options that hold secrets.
+    "spark.redaction.regex": (
+        "(?i)secret|passw|passphrase|token|jaas|credential|(access|account|api|private|shared)[._-]?key|user[._-]info|connection[._-]?string"
+    ),
     # The cleaner and the appenders share one application: neither may hold up the other.
     "spark.scheduler.mode": "FAIR",
     # Hadoop takes this path as it is written: a space stays a space.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastword.compaction.errors import OffsetOutOfRange, UserError
-from lastword.storage.cleaning.retention import removed_sequence
+from lastword.compaction.errors import OffsetOutOfRange, PolicyViolation, UserError
+from lastword.storage.cleaning.log_starts import raise_log_starts
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
@@ -15,16 +15,25 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
 
 
-def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -> bool:
+def delete_records(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -> bool:
     """Write the log start offsets that `before` asks for ({partition: offset}, -1 for the log end) into the ledger; tell whether one rose.
 
-    Raises `OffsetOutOfRange` naming what is allowed, `UserError` for a topic that mirrors another.
+    Raises `OffsetOutOfRange` naming what is allowed, `PolicyViolation` for a topic that is compacted alone, `UserError` for a topic that
+    mirrors another. Rule: docs/semantics.md#A.41.
     """
     log.sync_ledger_with_history()  # a log start that a RESTORE has just made void must not stand in the way of a lower one
     decisions, snapshot = log.decisions(), log.snapshot()
     if decisions.mirror is not None:
-        message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there"
+        message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there, and they are deleted here too"
         raise UserError(message)
+    policy = log.config(decisions).cleanup_policy
+    if policy == {"compact"}:
+        message = (
+            f"topic {log.name}: cleanup.policy = compact does not allow to delete records by offset. Delete a key by a tombstone (append "
+            "its key with a null value), or erase it with purge; or set cleanup.policy = compact,delete, with retention.ms = -1 if "
+            "nothing is to go by age"
+        )
+        raise PolicyViolation(message)
     ends = snapshot.log_end_offsets(decisions.partitions)
     for partition, offset in before.items():
         log.check_partition(partition)
@@ -32,26 +41,7 @@ def raise_log_starts(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -
             message = f"topic {log.name}, partition {partition}: offset {offset}; allowed is 0 to {ends[partition]}, or -1 for the log end"
             raise OffsetOutOfRange(message)
     wanted = {partition: ends[partition] if offset == -1 else offset for partition, offset in before.items()}
-    rose = False
-
-    def raised(today: Decisions) -> list[Decision]:
-        nonlocal rose
-        higher = {partition: offset for partition, offset in wanted.items() if offset > today.log_start_offset(partition)}
-        rose = bool(higher)
-        return [
-            Decision(
-                kind=Kind.START,
-                time_ms=now_ms,
-                partition=partition,
-                offset=offset,
-                table_version=snapshot.version,
-                details={"why": "delete_records", "removed_sequence": removed_sequence(snapshot, today, partition, offset)},
-            )
-            for partition, offset in higher.items()
-        ]
-
-    log.ledger.decide(raised)
-    return rose
+    return raise_log_starts(log, wanted, why="delete_records", now_ms=now_ms)
 
 
 def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]:

@@ -5,6 +5,7 @@
  runner        where tasks run: threads of this process, or a cluster
  task          one partition: map, ask, group, stream          offset_map    its first pass
  retention     segments that are deleted whole
+ log_starts    log starts that DeleteRecords or the source of a mirror decide
  small_files   slices that are merged into fewer files, without a change of data
  slices        the slices of a segment that is written again
 ```

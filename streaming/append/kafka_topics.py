@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TIMEOUT_MS: Final = 15_000
+#: What the client says of a cluster that does not answer for now.
+_NO_ANSWER: Final = ("TimeoutException", "DisconnectException", "NetworkException", "NotAvailableException", "No resolvable bootstrap urls")
+
+
+class KafkaUnreachable(UserError):
+    """A Kafka cluster that does not answer now. Reaction: ask again later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +46,7 @@ class KafkaTopics:
         self._admin: Any = None
 
     def describe(self, name: str) -> KafkaTopic:
-        """Return what the cluster says of the topic `name` now; raise `UserError` when it cannot be reached or has no such topic."""
+        """Return what the cluster says of a topic now; raise `KafkaUnreachable`, or `UserError` when it has no such topic."""
 
         def asked(admin: Any, jvm: Any) -> Any:
             names = jvm.java.util.ArrayList()
@@ -50,8 +56,22 @@ class KafkaTopics:
         found = self._ask(f"topic {name} ", asked)
         return KafkaTopic(topic_id=found.topicId().toString(), partitions=found.partitions().size())
 
+    def log_starts(self, name: str, partitions: int) -> dict[int, int]:
+        """Return the log start offset of each partition of a topic; raise `KafkaUnreachable`, or `UserError` for what else is wrong."""
+
+        def asked(admin: Any, jvm: Any) -> dict[int, int]:
+            places = [jvm.org.apache.kafka.common.TopicPartition(name, partition) for partition in range(partitions)]
+            wanted = jvm.java.util.HashMap()
+            for place in places:
+                wanted.put(place, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+            found = admin.listOffsets(wanted).all().get()
+            return {partition: found.get(place).offset() for partition, place in enumerate(places)}
+
+        starts: dict[int, int] = self._ask(f"topic {name} ", asked)
+        return starts
+
     def names(self) -> list[str]:
-        """Return the names of the topics that the cluster has now, without its internal ones; raise `UserError` when it is out of reach."""
+        """Return the names of the topics that the cluster has now, without its internal ones; raise `KafkaUnreachable`."""
         return sorted(self._ask("", lambda admin, _: list(admin.listTopics().names().get())))
 
     def _ask(self, what: str, question: Callable[[Any, Any], Any]) -> Any:
@@ -64,6 +84,14 @@ class KafkaTopics:
                 self._admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
             return question(self._admin, jvm)
         except Py4JJavaError as error:
-            reason = str(error.java_exception).splitlines()[0]
+            reason = _root_cause(error.java_exception)
             message = f"Kafka {what}at {self._options['bootstrap.servers']}: {reason}"
-            raise UserError(message) from error
+            kind = KafkaUnreachable if any(one in reason for one in _NO_ANSWER) else UserError
+            raise kind(message) from error
+
+
+def _root_cause(error: Any) -> str:
+    """Return what an exception of the JVM, wrapped in others, says in its first line."""
+    while error.getCause() is not None:
+        error = error.getCause()
+    return str(error.toString().splitlines()[0])

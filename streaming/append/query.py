@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.checkpoints.queries import (
@@ -24,6 +24,7 @@ from lastword.checkpoints.queries import (
     check_query_name,
     lock_query,
     stored_micro_batch,
+    stored_positions,
     stored_query_id,
 )
 from lastword.compaction.errors import Aborted, InvalidConfiguration, QueryRefused, UserError, Violation
@@ -35,6 +36,7 @@ from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming import metrics
 from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
+from lastword.streaming.append.upstream import Mirror, check_loss, check_mirror, follow_log_starts
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -49,23 +51,11 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.storage.append.append import AppendResult, EventSource
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.upstream import Upstream
 
 _INVALID: Final = ("dead-letter", "fail")
 _RUNNING: Final[dict[str, tuple[StreamingQuery, Appender]]] = {}
 _LOG: Final = logger("appender")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mirror:
-    """The source whose partitions and offsets a topic keeps.
-
-    `source` names it for people. `identity()` tells it from another source of the same name (a Kafka topic's id) and `partitions()`
-    counts its partitions; both are asked before every micro-batch, so that a recreated or widened source stops the query.
-    """
-
-    source: str
-    identity: Callable[[], str] = field(default=lambda: "")
-    partitions: Callable[[], int | None] = field(default=lambda: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +86,11 @@ def start_append_query(
     envelope: Envelope | None = None,
     source: EventSource | None = None,
     decoder: FrameDecoder | None = None,
+    upstream: Upstream | None = None,
 ) -> StreamingQuery:
     """Start the query; see `lastword.spark_topic.SparkTopic.append_stream`.
 
+    `upstream` is the source of a query that is no mirror, if it can be asked for its log starts.
     With an `envelope` the rows are change events. Those of a `source` have its partition and offset as order columns; with a `decoder` keys
     and values are framed for a schema registry.
     """
@@ -114,7 +106,7 @@ def start_append_query(
             log,
             name=name,
             fail_on_invalid=on_invalid == "fail",
-            mirror=mirror,
+            upstream=mirror or upstream,
             clock_ms=clock_ms,
             grouping=grouping,
             lock=lock,
@@ -248,7 +240,7 @@ class Appender:
         *,
         name: str,
         fail_on_invalid: bool,
-        mirror: Mirror | None,
+        upstream: Upstream | None,
         clock_ms: Callable[[], int],
         grouping: Grouping | None,
         lock: BaseFileLock | None = None,
@@ -260,7 +252,7 @@ class Appender:
         self._log = log
         self._name = name
         self._fail_on_invalid = fail_on_invalid
-        self._mirror = mirror
+        self._upstream = upstream
         self._clock_ms = clock_ms
         self._stats = AppendStats()
         self._query_id: str | None = None
@@ -314,7 +306,7 @@ class Appender:
             if self._finishing:  # returning would tell Spark that the rows are in the log
                 message = f"query {self._name} is stopping: micro-batch {batch_id} comes again at the next start"
                 raise Aborted(message)
-            self._check_source()
+            self._check_upstream(batch_id)
             micro_batch = MicroBatch(
                 query_id=self._query_id,
                 query_name=self._name,
@@ -363,46 +355,39 @@ class Appender:
 
     def claim_mirror(self) -> None:
         """Write into the ledger that the topic mirrors this query's source, or check that it is the one that it mirrors."""
-        if self._mirror is None:
+        mirror = self._upstream
+        if not isinstance(mirror, Mirror):
             return
-        decisions = self._log.decisions()
-        identity = self._mirror.identity()
+        decisions, state = self._log.decisions(), mirror.ask()
         if decisions.mirror is None:
             if any(self._log.log_end_offsets()):
                 message = (
-                    f"topic {self._log.name} holds records of its own, so it cannot keep the offsets of {self._mirror.source}; mirror it "
+                    f"topic {self._log.name} holds records of its own, so it cannot keep the offsets of {mirror.source}; mirror it "
                     "into an empty topic"
                 )
                 raise QueryRefused(message)
-            details = {"query": self._name, "source": self._mirror.source, "identity": identity}
+            if state is None:
+                message = f"{mirror.source} does not answer now; the topic mirrors it once it does"
+                raise UserError(message)
+            details = {"query": self._name, "source": mirror.source, "identity": state.identity}
             self._log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=self._clock_ms(), details=details)])
-        self._check_source()
+        if state is not None:
+            check_mirror(self._log, mirror, state, query=self._name)
+            follow_log_starts(self._log, state, now_ms=self._clock_ms())
 
-    def _check_source(self) -> None:
-        if self._mirror is None:
+    def _check_upstream(self, batch_id: int) -> None:
+        """Ask the source before a micro-batch; one that does not answer now stops nothing."""
+        upstream, state = self._upstream, None if self._upstream is None else self._upstream.ask()
+        if upstream is None or state is None:
             return
-        decisions = self._log.decisions()
-        known = decisions.mirror or {}
-        identity = self._mirror.identity()
-        if known.get("query") != self._name or known.get("source") != self._mirror.source:
-            message = (
-                f"topic {self._log.name} mirrors {known.get('source')} (query {known.get('query')}); it cannot mirror "
-                f"{self._mirror.source} (query {self._name}) as well"
-            )
-            raise QueryRefused(message)
-        if known.get("identity") != identity:
-            message = (
-                f"{self._mirror.source} was deleted and created again (its id was {known.get('identity')}, now {identity}): its offsets "
-                f"begin anew, and topic {self._log.name} keeps offsets for ever. Mirror it into a new topic"
-            )
-            raise QueryRefused(message)
-        partitions = self._mirror.partitions()
-        if partitions is not None and partitions != decisions.partitions:
-            message = (
-                f"{self._mirror.source} has {partitions} partitions, topic {self._log.name} has {decisions.partitions}: a mirror needs the "
-                f"same number. Mirror it into a new topic with partitions={partitions}"
-            )
-            raise QueryRefused(message)
+        if isinstance(upstream, Mirror):
+            check_mirror(self._log, upstream, state, query=self._name)
+        positions = stored_positions(filesystem_of(self._log.paths.query(self._name), self._log.storage_options), batch_id)
+        if positions is None and isinstance(upstream, Mirror) and any(ends := self._log.log_end_offsets()):
+            positions = dict(enumerate(ends))  # its checkpoint was deleted: what is not in the log was not read
+        check_loss(self._log, upstream, state, positions or {})
+        if isinstance(upstream, Mirror):
+            follow_log_starts(self._log, state, now_ms=self._clock_ms())
 
     def _report(self, batch_id: int, result: AppendResult) -> None:
         _LOG.info(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lastword.storage.append.append import EventSource
     from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.append.query import Mirror
     from lastword.streaming.append.source_settings import FileSource, KafkaSource
+    from lastword.streaming.append.upstream import Mirror, Upstream
 
 _OWN: frozenset[str] = frozenset({MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS})
 
@@ -35,6 +35,7 @@ class OpenSource:
 
     rows: DataFrame
     mirror: Mirror | None = None
+    upstream: Upstream | None = None
     envelope: Envelope | None = None
     events: EventSource | None = None
     decoder: RegistryDecoder | None = None

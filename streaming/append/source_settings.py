@@ -192,6 +192,9 @@ class KafkaSource(_Rows):
     )
     starting_offsets: Annotated[str, Field(description="earliest, latest or Spark's JSON; for the first start only")] = "earliest"
     max_offsets_per_trigger: Annotated[int, Field(description="Records a micro-batch takes at the most; 0: all", ge=0)] = 0
+    on_data_loss: Annotated[
+        Literal["fail", "go-on"], Field(description="What happens when Kafka deleted records before they were read")
+    ] = "fail"
     mirror: Annotated[bool, Field(description="Keep Kafka's partitions and offsets; not with an envelope or a schema")] = True
 
     @property
@@ -215,6 +218,9 @@ class KafkaSource(_Rows):
             raise ValueError(message)
         if self.schema_registry_url and not self.envelope and not self.schema_ddl:
             message = "schema.registry.url goes with an envelope or a schema: without them keys and values are kept as they are"
+            raise ValueError(message)
+        if any(key.lower() == "failondataloss" for key in self.options):
+            message = "options.failOnDataLoss: on.data.loss (fail or go-on) says this; leave the option out"
             raise ValueError(message)
         try:
             re.compile(self.topics_pattern)

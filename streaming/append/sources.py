@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -24,10 +25,11 @@ from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.streaming.append.file_source import open_files
-from lastword.streaming.append.kafka_topics import KafkaTopics
-from lastword.streaming.append.query import Mirror
+from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
+from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
+from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 #: The record of Kafka beside the columns of its value, for expressions: key, value, headers, timestamp, partition, offset.
 KAFKA_RECORD: Final = "_kafka"
 _RAW_VALUE: Final = "__raw_value"
+_LOG: Final = logger("appender")
 
 
 def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSource, log: TopicLog, *, now_ms: int) -> OpenSource:
@@ -123,6 +126,7 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
         .option("subscribe", source.subscribe)
         .option("startingOffsets", source.starting_offsets)
         .option("kafka.isolation.level", source.isolation_level)
+        .option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
         .option("includeHeaders", "true")
     )
     if source.max_offsets_per_trigger:
@@ -132,18 +136,20 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
     rows = rows.withColumn("timestamp", F.when(F.unix_millis("timestamp") != -1, F.col("timestamp")))
     places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
     events = EventSource(described.topic_id or source.subscribe, described.partitions)
+    name, ask = f"Kafka topic {source.subscribe}", partial(_state, topics, source.subscribe)
+    upstream = Upstream(source=name, ask=ask, on_data_loss=source.on_data_loss)
     if source.has_columns:
-        return _kafka_columns(rows.select("key", "value", "headers", "timestamp", "partition", "offset"), source, log, now_ms, events)
+        columns = rows.select("key", "value", "headers", "timestamp", "partition", "offset")
+        return replace(_kafka_columns(columns, source, log, now_ms, events), upstream=upstream)
     if source.envelope:
         rows = rows.select("key", "value", "headers", "timestamp", "partition", "offset", *places)
-        return OpenSource(rows=rows, envelope=_envelope(source), events=events, decoder=_registry(source, log))
+        return OpenSource(rows=rows, envelope=_envelope(source), events=events, decoder=_registry(source, log), upstream=upstream)
     if not source.mirror:
-        return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *places))
-    mirror = Mirror(
-        source=f"Kafka topic {source.subscribe}",
-        identity=_asked(topics, source.subscribe, lambda found: found.topic_id),
-        partitions=_asked(topics, source.subscribe, lambda found: found.partitions),
-    )
+        return OpenSource(rows=rows.select("key", "value", "headers", "timestamp", *places), upstream=upstream)
+    if source.isolation_level == "read_uncommitted":
+        kept = "records of transactions that are aborted after they were read stay in the mirror, as plain records"
+        _LOG.warning("a mirror reads uncommitted records", source=source.name, topic=source.topic, consequence=kept)
+    mirror = Mirror(source=name, ask=ask, on_data_loss=source.on_data_loss)
     return OpenSource(rows=rows.select("partition", "offset", "key", "value", "headers", "timestamp"), mirror=mirror)
 
 
@@ -219,8 +225,14 @@ def _kafka_topics(spark: SparkSession, source: KafkaSource) -> KafkaTopics:
     return KafkaTopics(spark, source.bootstrap_servers, client)
 
 
-def _asked(topics: KafkaTopics, name: str, pick: Callable[[Any], Any]) -> Callable[[], Any]:
-    return lambda: pick(topics.describe(name))
+def _state(topics: KafkaTopics, name: str) -> UpstreamState | None:
+    """Return what Kafka says of a topic now; None when it does not answer."""
+    try:
+        found = topics.describe(name)
+        return UpstreamState(identity=found.topic_id, partitions=found.partitions, log_starts=topics.log_starts(name, found.partitions))
+    except KafkaUnreachable as error:
+        _LOG.warning("the source does not answer", source=name, error=str(error))
+        return None
 
 
 def _rate(spark: SparkSession, source: RateSource) -> DataFrame:

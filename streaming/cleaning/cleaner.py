@@ -31,7 +31,7 @@ from lastword.streaming import metrics
 from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.cluster import SparkCluster
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
-from lastword.streaming.cleaning.pacing import PacedTurn
+from lastword.streaming.cleaning.pacing import PacedTurn, Turns
 from lastword.streaming.cleaning.partition_locks import PARTITION_LOCKS
 from lastword.streaming.events import logger
 
@@ -63,22 +63,34 @@ T = TypeVar("T")
 class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
-    def __init__(self, config: ServiceConfig, *, parallelism: int | None = None, locks: PartitionLocks = PARTITION_LOCKS) -> None:
+    def __init__(
+        self, config: ServiceConfig, *, parallelism: int | Callable[[], int] | None = None, locks: PartitionLocks = PARTITION_LOCKS
+    ) -> None:
         """Start idle. `locks` says what other threads of this process work on.
 
-        As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the Spark tasks of all of
-        them together, so that appends find a free core.
+        As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the tasks of all of them
+        together, so that appends find a free core; a function is asked when a round begins, as executors come and go.
         """
-        turns = config.log_cleaner_threads if parallelism is None else max(1, min(config.log_cleaner_threads, parallelism))
         self.config, self.locks = config, locks
-        self._parallelism = None if parallelism is None else max(1, parallelism // turns)
+        self._limit = parallelism
         self._reported_resets: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._unreadable: set[tuple[str, int]] = set()
-        self._turns = threading.BoundedSemaphore(turns)
+        self._turns = Turns(self._rounds)
         #: What this cleaner says in the ledger about what it works on, for those of other processes.
         self.claims = Claims()
         #: Set it, and no further round begins; the one in hand ends.
         self.stopping = threading.Event()
+
+    def _rounds(self) -> int:
+        """Return how many rounds may run now."""
+        limit = self._limit() if callable(self._limit) else self._limit
+        return self.config.log_cleaner_threads if limit is None else max(1, min(self.config.log_cleaner_threads, limit))
+
+    @property
+    def _parallelism(self) -> int | None:
+        """The most tasks of one round now; None for no limit."""
+        limit = self._limit() if callable(self._limit) else self._limit
+        return None if limit is None else max(1, limit // self._rounds())
 
     # --- what is planned ----------------------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,40 @@ class Pacing:
             self.stop.wait(min(wait_ms / 1000, _POLL_SECONDS))
 
 
+class Turns:
+    """A semaphore of which as many may be held as `limit` says at the moment; one that is held stays so when the limit falls."""
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        """Begin with none held."""
+        self._limit = limit
+        self._held = 0
+        self._changed = threading.Condition()
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take one; tell whether that was possible without waiting, if it must be."""
+        with self._changed:
+            while self._held >= self._limit():
+                if not blocking:
+                    return False
+                self._changed.wait(_POLL_SECONDS)  # the limit may rise without a release
+            self._held += 1
+            return True
+
+    def release(self) -> None:
+        """Give one back."""
+        with self._changed:
+            self._held -= 1
+            self._changed.notify()
+
+    def __enter__(self) -> None:
+        """Take one."""
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self.release()
+
+
 @dataclass(frozen=True, slots=True)
 class PacedTurn:
     """The pace of one round that has taken one of some `turns`, and leaves it to others while it waits.
@@ -59,7 +93,7 @@ class PacedTurn:
     """
 
     pacing: Pacing
-    turns: threading.Semaphore
+    turns: Turns
     hurried: Callable[[], bool]
 
     @property

@@ -16,7 +16,7 @@ from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_view import ArrowLog
 from pyspark_lastword import DefaultSource
 from tests.clocks import at
-from tests.pictures import DAY_MS, T0, by_arrow, frame, rows, text, vacuum
+from tests.pictures import DAY_MS, T0, by_arrow, delete_records, frame, rows, text, vacuum
 from tests.releases import streams_of_the_format
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def test_deleted_and_restored_records_are_data_loss(spark: SparkSession, fruit: 
     version = fruit.log.snapshot().version
     at(T0, fruit).append(rows("fig=1 fig=2"))
     ahead.catch_up()
-    at(T0, fruit).delete_records({0: 6})
+    delete_records(at(T0, fruit), {0: 6})
 
     with pytest.raises(StreamingQueryException, match=r"the records 5 to 5 were deleted; the log starts at 6(.|\n)*failOnDataLoss=false"):
         behind.catch_up()

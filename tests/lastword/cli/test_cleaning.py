@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import PolicyViolation, UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.text import size
@@ -56,6 +56,8 @@ def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, 
     assert (receipt["removed"], receipt["end_offset"]) == ({"superseded": 1}, 3)
     assert lastword.json("explain", "fruit")[0]["eligible_at_ms"] == receipt["now_ms"] + 24 * HOUR_MS
     assert "held back: nothing" in lastword("explain", "fruit")
+    assert "cleanup.policy = compact does not allow" in lastword.error(PolicyViolation, "delete-records", "fruit", "0:2")
+    lastword("topics", "alter", "fruit", "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=-1")
     starts = lastword("delete-records", "fruit", "0:2", "1:-1").splitlines()
     assert starts == ["partition 0: the log starts at offset 2", "partition 1: the log starts at offset 1"]
     assert "PARTITION:OFFSET" in lastword.error(UserError, "delete-records", "fruit", "zero")
@@ -119,7 +121,7 @@ def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, lo
     topic = logs.create_topic("fruit", config=_EAGER)
     topic.append(rows("a=1 a=2"))
     topic.roll()
-    assert "offset 7; allowed is 0 to 2" in lastword.error(UserError, "delete-records", "fruit", "0:7")
+    assert "does not allow to delete records by offset" in lastword.error(PolicyViolation, "delete-records", "fruit", "0:1")
     command = [sys.executable, "-m", "lastword", "clean", "fruit", "--json", "--log-dir", logs.location]
     without_java = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}
     done = subprocess.run(command, cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603

@@ -68,7 +68,7 @@ subscribe = "orders"
 mirror = false
 starting.offsets = "latest"
 options.kafka.security.protocol = "SSL"
-options."failOnDataLoss" = false
+options."minPartitions" = 4
 
 [[source]]
 name = "trial"
@@ -118,8 +118,8 @@ def test_kafka_s_dotted_names_may_be_written_as_they_are(tmp_path: Path) -> None
             4,
             {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.2, "segment.bytes": "128MiB", "delete.retention.ms": "12h"},
         ),
-        "orders.v1": (1, {"cleanup.policy": ["compact", "delete"]}),
-        "plain": (1, {}),
+        "orders.v1": (None, {"cleanup.policy": ["compact", "delete"]}),
+        "plain": (None, {}),
     }
     assert found.spark == {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "8"}
 
@@ -135,7 +135,7 @@ def test_each_source_has_the_settings_of_its_format(tmp_path: Path) -> None:
     assert isinstance(kafka, KafkaSource)
     assert (kafka.bootstrap_servers, kafka.subscribe, kafka.mirror, kafka.starting_offsets) == ("localhost:9092", "orders", False, "latest")
     assert (kafka.isolation_level, kafka.on_invalid) == ("read_committed", "dead-letter")
-    assert kafka.options == {"kafka.security.protocol": "SSL", "failOnDataLoss": "False"}
+    assert kafka.options == {"kafka.security.protocol": "SSL", "minPartitions": "4"}
     assert isinstance(rate, RateSource)
     assert (rate.rows_per_second, rate.keys) == (5, 1_000)
 
@@ -216,6 +216,44 @@ def test_a_message_does_not_show_the_options_of_a_source(tmp_path: Path) -> None
         load_settings(_file(tmp_path, text))
     assert "sources.0.kafka.bootstrap.servers" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+_SOURCE = '[[source]]\nname = "a"\ntopic = "b"\nformat = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (_SOURCE.format("kafka") + "kafka.sasl.jaas.config = \"required password='hunter2';\"", "write options.kafka.sasl.jaas.config"),
+        (_SOURCE.format("kafka") + 'sasl.jaas.config = "hunter2"', "write options.kafka.sasl.jaas.config"),
+        (_SOURCE.format("kafka") + 'ssl.keystore.key = "hunter2"', "write options.kafka.ssl.keystore.key"),
+        (_SOURCE.format("json") + 'spark.hadoop.fs.s3a.secret.key = "hunter2"', "write it below [spark]"),
+        (_SOURCE.format("kafka") + 'schema.registry.basic.auth.user.inf = "hunter2"', "did you mean schema.registry.basic.auth.user.info?"),
+        (_SOURCE.format("json") + 'whatever = "hunter2"', "below options"),
+        ('sasl.jaas.config = "hunter2"', "write options.kafka.sasl.jaas.config in its [[source]]"),
+        ('kafka.ssl.key.password = "hunter2"', "write options.kafka.ssl.key.password in its [[source]]"),
+        ('spark.hadoop.fs.s3a.secret.key = "hunter2"', "write it below [spark]"),
+        ('fs.s3a.secret.key = "hunter2"', "write spark.hadoop.fs.s3a.secret.key below [spark]"),
+        ('whatever = "hunter2"', "unknown"),
+        ('[topic.b]\nwhatever = "hunter2"', "unknown"),
+        ('[http]\ntoken = "hunter2"', "unknown"),
+        ('[spark]\nspark.x = 1\n[[source]]\nformat = "kafka"\noptions.kafka.sasl.jaas.config = "hunter2"', "Field required"),
+    ],
+)
+def test_a_setting_in_the_wrong_place_is_named_with_its_place_and_without_its_value(tmp_path: Path, text: str, place: str) -> None:
+    """It may be a password."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(_file(tmp_path, text))
+    assert place in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(caught.value.violations)
+
+
+@pytest.mark.parametrize("option", ["failOnDataLoss", "failondataloss", "FAILONDATALOSS"])
+def test_what_becomes_of_lost_offsets_is_said_in_one_place(tmp_path: Path, option: str) -> None:
+    """on.data.loss, and not an option of Spark beside it."""
+    found = _violations(_file(tmp_path, _SOURCE.format("kafka") + f'bootstrap.servers = "a:1"\nsubscribe = "x"\noptions.{option} = false'))
+    assert "on.data.loss (fail or go-on) says this" in found["sources.0.kafka"]
 
 
 @pytest.mark.parametrize(

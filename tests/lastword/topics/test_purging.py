@@ -25,7 +25,7 @@ from lastword.streaming.reading.target import Target
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 from tests.clocks import at
 from tests.lastword.cli.test_cli import Shell
-from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, log, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, frame, history, latest, log, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,7 +195,7 @@ def test_a_key_goes_from_segments_below_the_log_start_too(spark: SparkSession, l
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact"})
     closed(topic, spark, f"{_KEY}=1 a=1", "b=1")
     with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
-        at(T0, topic).delete_records({0: 2})
+        delete_records(at(T0, topic), {0: 2})
     at(T0, topic).purge(_KEY)
     assert holders(topic.log.paths.log) == []
     assert latest(topic) == {"b": "1"}

@@ -18,7 +18,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.topic_log import TopicLog
 from tests.clocks import at
-from tests.pictures import latest, rows
+from tests.pictures import delete_records, latest, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,7 +161,7 @@ def test_undoing_a_restore_brings_back_the_log_as_it_was(spark: SparkSession, lo
     txn = topic.transaction("loader")
     first = txn.append(rows("lime=1")).table_version
     topic.append(rows("kiwi=1"))
-    topic.delete_records({0: 1})
+    delete_records(topic, {0: 1})
     txn.append(rows("fig=1"))
     last = txn.abort().table_version
     for version in (first, last):

@@ -26,7 +26,7 @@ from lastword.storage.log.upkeep import compact_ledger
 from lastword.streaming.append.dataframes import DataFrameRows
 from tests.clocks import at
 from tests.model import ModelTopic
-from tests.pictures import frame, latest, rows, text
+from tests.pictures import delete_records, frame, latest, rows, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -541,7 +541,7 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 8), (0, 9)}, "from the cache"
     file.unlink()
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 7), (0, 8), (0, 9)}, "from the log"
-    at(11_000, topic).delete_records({0: 2})
+    delete_records(at(11_000, topic), {0: 2})
     assert [topic.log.forget_producers(now_ms=99_000) for _ in range(2)] == [0, 1], "8: its transaction lies below the log start"
     assert at(11_001, topic).append(_produced(spark, "7.0.50 grape=2")).record_count == 1
 

@@ -31,7 +31,7 @@ from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.clocks import at
 from tests.divisions import divided
-from tests.pictures import DAY_MS, HOUR_MS, T0, frame, history, latest, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, frame, history, latest, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ def test_an_aborted_record_below_the_log_start_is_counted_once(spark: SparkSessi
     at(T0, txn).append(rows("k=1"))
     at(T0, topic).append(rows("a=1"))
     at(T0, txn).append(rows("k=2"))
-    at(T0, topic).delete_records({0: 1})
+    delete_records(at(T0, topic), {0: 1})
     at(T0, txn).abort()
     _closed(topic, rows("k=3 z=1"))
     [receipt] = at(T0, topic).clean()
@@ -243,7 +243,7 @@ def test_keyless_records_below_a_log_start_inside_a_segment_are_counted(spark: S
     topic = logs.create_topic("middle", config={**_EAGER, "cleanup.policy": "delete"})
     frame = spark.createDataFrame([(None, "1"), ("a", "1"), (None, "2"), (None, "3"), ("a", "2"), ("b", "1")], "key string, value string")
     _closed(topic, frame)
-    at(T0, topic).delete_records({0: 3})
+    delete_records(at(T0, topic), {0: 3})
     topic.alter_config(_EAGER)
     [foreseen] = at(T0, topic).preview_clean()
     [receipt] = at(T0, topic).clean()
@@ -325,7 +325,7 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
     _closed(topic, rows("a=1 a=2 b=1"))
     plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
     at(T0, topic).clean()
-    at(T0, topic).delete_records({0: 2})
+    delete_records(at(T0, topic), {0: 2})
     cleaned = history(topic)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
         Cleaning(topic.log, None, plan, snapshot, slots=100).run()
@@ -393,7 +393,7 @@ def test_restore_is_truncation_and_the_checkpoint_falls_back(spark: SparkSession
     _closed(topic, rows("b=1 b=2"))
     version = topic.log.snapshot().version
     at(T0, topic).clean()
-    at(T0, topic).delete_records({0: 3})
+    delete_records(at(T0, topic), {0: 3})
     assert history(topic) == ["3 b=2"]
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     topic = LogDir(spark, logs.location).topic("restored")
@@ -431,7 +431,7 @@ def test_a_lost_ledger_does_not_bring_back_a_checkpoint_over_what_only_its_log_s
     """
     topic = logs.create_topic("lost", config=_COMPACT)
     at(T0, topic).append(rows("a=1 a=2 b=1"))
-    at(T0, topic).delete_records({0: 2})
+    delete_records(at(T0, topic), {0: 2})
     at(T0, topic).roll()
     at(T0, topic).clean()
     shutil.rmtree(topic.log.paths.ledger)
@@ -455,7 +455,7 @@ def test_a_marker_whose_records_were_deleted_is_no_problem(spark: SparkSession, 
     at(T0, topic).roll()
     topic.alter_config({"segment.bytes": 1_024})
     at(T0, topic).clean(force=True)
-    at(T0, topic).delete_records({0: 2})
+    delete_records(at(T0, topic), {0: 2})
     assert history(topic) == ["2 COMMIT", "3 c=1"]
     assert topic.verify().problems == ()
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lastword.storage.ledger.decisions import Decision, Kind
 from tests.clocks import at
-from tests.pictures import DAY_MS, HOUR_MS, T0, history, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, history, rows
 
 if TYPE_CHECKING:
     import pytest
@@ -118,7 +118,7 @@ def test_a_checkpoint_outside_of_the_log_falls_back_to_the_log_start(spark: Spar
     appended(p0="b=1 b=2")
     at(T0, topic).roll()
     appended(p0="c=1", p1="c=1")
-    at(T0, topic).delete_records({1: 3})
+    delete_records(at(T0, topic), {1: 3})
     said = {"first_dirty_offset": 0, "end_offset": 9, "removed": {}}
     version = topic.log.snapshot().version
     topic.log.ledger.append([Decision(kind=Kind.CLEAN, time_ms=T0, partition=0, offset=9, table_version=version, details=said)])

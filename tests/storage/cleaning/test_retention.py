@@ -23,7 +23,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log import topic_log
 from lastword.storage.log.upkeep import compact_ledger, vacuum
 from tests.clocks import at
-from tests.pictures import DAY_MS, HOUR_MS, T0, history, log, rows, segments
+from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, history, log, rows, segments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,10 +101,10 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir[Spark
     before = topic.log.snapshot().version
     for offset in (-2, 6):
         with pytest.raises(OffsetOutOfRange, match=f"offset {offset}; allowed is 0 to 5, or -1 for the log end"):
-            topic.delete_records({0: offset})
+            delete_records(topic, {0: offset})
     with pytest.raises(UserError, match="no partition 1: allowed is 0 to 0"):
-        topic.delete_records({1: 0})
-    assert at(T0, topic).delete_records({0: 2}) == {0: 2}
+        delete_records(topic, {1: 0})
+    assert delete_records(at(T0, topic), {0: 2}) == {0: 2}
     assert (log(topic), topic.records(as_of=before).count()) == (["2 a=2", "3 a=3", "4 c=1"], 3)
 
     def dying(point: CrashPoint) -> None:
@@ -114,16 +114,16 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir[Spark
     with monkeypatch.context() as patch:
         patch.setattr(crash_points, "reached", dying)
         with pytest.raises(KeyboardInterrupt):
-            at(T0, topic).delete_records({0: 3})
+            delete_records(at(T0, topic), {0: 3})
     assert log(topic) == ["3 a=3", "4 c=1"], "the decision holds"
     topic = LogDir(spark, logs.location).topic("purged")
     assert list(at(T0, topic).apply_retention()) == [0]
     assert segments(topic) == [(3, 3, 4)]
     at(T0, topic).clean()
     assert history(topic) == ["3 a=3", "4 c=1"]
-    assert at(T0, topic).delete_records({0: -1}) == {0: 5}
+    assert delete_records(at(T0, topic), {0: -1}) == {0: 5}
     assert (log(topic), topic.append(rows("d=1")).ranges[0].first_offset) == ([], 5)
-    assert at(T0, topic).delete_records({0: 1}) == {0: 5}, "the log start never falls"
+    assert delete_records(at(T0, topic), {0: 1}) == {0: 5}, "the log start never falls"
 
 
 def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_first(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
@@ -145,7 +145,7 @@ def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_firs
     at(T0, topic).append(rows("c=2"))
     at(T0, topic).roll()
     with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
-        at(T0, topic).delete_records({0: 2})
+        delete_records(at(T0, topic), {0: 2})
     at(T0, topic).clean()
     files = topic.log.snapshot().files
     assert sorted(zip(files.first_offset.tolist(), files.last_offset.tolist(), strict=True)) == [(0, 1), (3, 4)]
@@ -159,7 +159,7 @@ def test_a_restore_takes_a_log_start_back_before_retention_goes_by_it(spark: Spa
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     version = at(T0, topic).append(rows("lime=1")).table_version
     at(T0, topic).append(rows("kiwi=1"))
-    at(T0, topic).delete_records({0: 1})
+    delete_records(at(T0, topic), {0: 1})
     assert history(topic) == ["1 kiwi=1"]
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
     assert history(topic) == ["0 lime=1"]
@@ -178,9 +178,9 @@ def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_tha
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     version = at(T0, topic).append(rows("lime=1 kiwi=1 fig=1")).table_version
     at(T0, topic).append(rows("plum=1"))
-    assert at(T0, topic).delete_records({0: -1}) == {0: 4}
+    assert delete_records(at(T0, topic), {0: -1}) == {0: 4}
     spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
-    assert at(T0, topic).delete_records({0: 2}) == {0: 2}
+    assert delete_records(at(T0, topic), {0: 2}) == {0: 2}
     assert history(topic) == ["2 fig=1"]
 
 
@@ -202,7 +202,7 @@ def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_sta
     def delete(now: CrashPoint) -> None:
         if now is CrashPoint.APPEND_PLANNED:
             monkeypatch.undo()
-            assert at(T0, beside).delete_records({0: -1}) == {0: 3}
+            assert delete_records(at(T0, beside), {0: -1}) == {0: 3}
 
     monkeypatch.setattr(crash_points, "reached", delete)
     at(T0, topic).append(rows("fig=1 fig=2"))
@@ -224,7 +224,7 @@ def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
     at(T0, topic).roll()
     version = topic.log.snapshot().version
     with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
-        assert at(T0, topic).delete_records({1: -1}) == {1: 1}
+        assert delete_records(at(T0, topic), {1: -1}) == {1: 1}
         assert (topic.log.snapshot().version, history(topic, 1)) == (version, [])
     assert list(at(T0, topic).apply_retention()) == [1]
 
@@ -377,4 +377,4 @@ def test_a_mirror_deletes_nothing_of_its_own(spark: SparkSession, logs: LogDir[S
     topic = logs.create_topic("mirror")
     topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=T0, details={"query": "q", "source": "orders", "identity": "1"})])
     with pytest.raises(UserError, match="mirrors orders: delete records there"):
-        topic.delete_records({0: 0})
+        delete_records(topic, {0: 0})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lastword.storage.delta.history import CommitMetadata, commits_since, find_token
 from tests.clocks import at
-from tests.pictures import T0, rows
+from tests.pictures import T0, delete_records, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -138,7 +138,7 @@ def test_delete_records_outlives_a_restore_to_a_later_moment(spark: SparkSession
     """The log start holds, as the version that it went back to holds it; commits from before that were not read again."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     at(T0, topic).append(rows("grape=1 lime=1 kiwi=1"))
-    at(T0, topic).delete_records({0: 1})
+    delete_records(at(T0, topic), {0: 1})
     kept = at(T0, topic).append(rows("fig=1")).table_version
     then = Path(topic.log.paths.log, "_delta_log", f"{kept:020}.json").stat().st_mtime
     at(T0, topic).append(rows("plum=1"))

@@ -16,7 +16,7 @@ from lastword.storage.files.data_reader import row_groups
 from lastword.storage.log import producer_states
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.clocks import at
-from tests.pictures import DAY_MS, T0, history, rows
+from tests.pictures import DAY_MS, T0, delete_records, history, rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,7 +200,7 @@ def test_a_log_start_behind_the_spoilt_file_is_a_way_out(spark: SparkSession, lo
     topic = _Spoilt(spark, logs, topic).topic
     described = topic.describe().partitions[1]
     assert ([one.last_offset for one in described.segments], described.last_stable_offset) == ([1, 3], 0)
-    at(T0, topic).delete_records({1: 2})
+    delete_records(at(T0, topic), {1: 2})
     assert topic.log.readable_states(again=True)[1] == {}
     assert sorted(one.partition for one in at(T0, topic).clean()) == [0, 1, 2]
     assert history(topic, 1) == ["3 a=3"]

@@ -15,7 +15,7 @@ from lastword import LogDir, latest_sql
 from lastword.compaction.errors import UserError
 from lastword.storage.reading.arrow_view import ArrowLog
 from tests.clocks import at
-from tests.pictures import T0, by_arrow, frame, latest, rows, text
+from tests.pictures import T0, by_arrow, delete_records, frame, latest, rows, text
 from tests.test_cleaning_equality import _Lives
 from tests.test_model_equality import seed_of_this_run
 
@@ -214,7 +214,7 @@ def test_a_log_that_begins_with_a_marker_or_a_keyless_row_has_no_last_words(spar
         at(T0, txn).append(rows("lime=1", partition=0, timestamp_ms=T0))
     one_keyless = frame(spark, "lime=1 kiwi=1", partition=1, timestamp_ms=T0).withColumn("key", F.expr("nullif(key, 'kiwi')"))
     at(T0, topic).append(one_keyless)
-    at(T0, topic).delete_records({0: 1, 1: 1})
+    delete_records(at(T0, topic), {0: 1, 1: 1})
 
     for isolation in ("read_committed", "read_uncommitted"):
         assert by_arrow(topic).latest(isolation=isolation).num_rows == 0
@@ -252,9 +252,9 @@ def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSes
     at(T0, txn).append(rows("lime=2", timestamp_ms=T0))
     at(T0, topic).append(rows("plum=1", timestamp_ms=T0))
     assert stands() == (0, 0, 4)
-    at(T0, topic).delete_records({0: 1})
+    delete_records(at(T0, topic), {0: 1})
     assert stands() == (1, 1, 4)
-    at(T0, topic).delete_records({0: 3})
+    delete_records(at(T0, topic), {0: 3})
     assert stands() == (3, 4, 4)
     assert latest(topic) == {"plum": "1"}
     at(T0, txn).append(rows("lime=3", timestamp_ms=T0))
@@ -263,7 +263,7 @@ def test_a_transaction_that_was_deleted_whole_holds_nothing_back(spark: SparkSes
     assert stands() == (3, 6, 6)
     assert latest(topic) == {"plum": "1", "lime": "3"}
     at(T0, topic).roll()
-    at(T0, topic).delete_records({0: 6})
+    delete_records(at(T0, topic), {0: 6})
     at(T0, topic).apply_retention()
     assert stands() == (6, 6, 6)
 
@@ -282,7 +282,7 @@ def test_a_restore_that_nobody_has_looked_back_at_brings_deleted_records_back(fr
     """As Spark's readers see it: a log start that was decided since is void."""
     at(T0, fruit).abort_transaction(fruit.open_transactions()[0].producer_id)
     version = fruit.log.snapshot().version
-    at(T0, fruit).delete_records({0: 6})
+    delete_records(at(T0, fruit), {0: 6})
     path = fruit.log.paths.root
     log = ArrowLog(path)
     assert (log.view("read_committed").start, said(by_arrow(path).latest())) == ((6,), {})

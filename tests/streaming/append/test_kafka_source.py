@@ -10,10 +10,12 @@ from pyspark.errors import StreamingQueryException
 
 from lastword import clock
 from lastword.compaction.errors import QueryRefused, UserError
+from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
 from lastword.streaming.append.source_settings import KafkaSource
 from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
-from tests.pictures import log, text
+from tests.pictures import latest, log, text
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,9 @@ def _source(broker: KafkaBroker, subscribe: str, **settings: Any) -> KafkaSource
 
 def _run(spark: SparkSession, topic: SparkTopic, source: KafkaSource) -> None:
     opened = open_source(spark, source, topic.log, now_ms=clock.now_ms())
-    query = topic.append_stream(opened.rows, name=source.name, trigger={"availableNow": True}, mirror=opened.mirror)
+    query = topic.append_stream(
+        opened.rows, name=source.name, trigger={"availableNow": True}, mirror=opened.mirror, upstream=opened.upstream, events=opened.events
+    )
     assert query.awaitTermination(90)
 
 
@@ -146,3 +150,134 @@ def test_without_mirror_kafka_records_are_hashed_anew_in_kafka_s_order(
     topic = logs.create_topic("fruit", config=_COMPACT)
     _run(spark, topic, _source(broker, "again", mirror=False))
     assert log(topic) == [f"{at} k0={2 * at}" for at in range(10)] + [f"{10 + at} k1={2 * at + 1}" for at in range(10)]
+
+
+def _words(count: int, partition: int = 0, begin: int = 0) -> list[Record]:
+    return [Record(partition, f"k{number}".encode(), b"v") for number in range(begin, begin + count)]
+
+
+def test_a_mirror_follows_the_log_start_of_its_source(spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker) -> None:
+    """DeleteRecords there, of one partition, below and up to its log end; at a start, and before a micro-batch."""
+    broker.create_topic("starts", partitions=2, config={"cleanup.policy": "delete"})
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    source = _source(broker, "starts")
+    broker.produce("starts", [*_words(10), *_words(3, 1)])
+    _run(spark, topic, source)
+    broker.delete_records("starts", {0: 4})
+    _run(spark, topic, source)
+    assert topic.log.decisions().log_start_offsets() == [4, 0], "nothing is new there: at the start of the query"
+    assert [line.split()[0] for line in log(topic, 0)] == [str(offset) for offset in range(4, 10)]
+    broker.delete_records("starts", {0: 10, 1: 1})
+    broker.produce("starts", _words(2, begin=20))
+    _run(spark, topic, source)
+    assert topic.log.decisions().log_start_offsets() == [10, 1]
+    assert sorted(latest(topic)) == ["k1", "k2", "k20", "k21"]
+    with pytest.raises(UserError, match="mirrors Kafka topic starts: delete records there, and they are deleted here too"):
+        topic.delete_records({0: 11})
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_what_kafka_deleted_before_it_was_read_is_named_and_gone_on_behind_as_configured(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker, *, mirror: bool
+) -> None:
+    """One clear error with partition and range, of a mirror and of a query with offsets of its own; no exception of Java."""
+    name = f"lost-{mirror}".lower()
+    broker.create_topic(name, partitions=2, config={"cleanup.policy": "delete"})
+    topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
+    broker.produce(name, [*_words(5), *_words(5, 1)])
+    source = _source(broker, name, mirror=mirror)
+    _run(spark, topic, source)
+    broker.produce(name, [*_words(5, begin=5), *_words(1, 1, begin=5)])
+    broker.delete_records(name, {0: 8})
+    with pytest.raises(StreamingQueryException, match=r"before they were read \(partition 0: offsets 5 to 7\).*on.data.loss"):
+        _run(spark, topic, source)
+    _run(spark, topic, _source(broker, name, mirror=mirror, **{"on.data.loss": "go-on"}))
+    assert {"k8", "k9"} <= set(latest(topic))
+    assert "k6" not in latest(topic)
+    broker.produce(name, _words(1, begin=10))
+    _run(spark, topic, source)
+    assert topic.log.decisions().log_start_offsets() == ([8, 0] if mirror else [0, 0])
+    assert "k10" in latest(topic)
+
+
+def test_offsets_of_aborted_records_that_were_passed_are_not_lost(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
+) -> None:
+    """The log ends before them, the checkpoint behind them."""
+    broker.create_topic("passed", config={"cleanup.policy": "delete"})
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    source = _source(broker, "passed")
+    broker.produce("passed", _words(3))
+    broker.produce("passed", _words(4, begin=3), transactional_id="loader", abort=True)
+    _run(spark, topic, source)
+    broker.delete_records("passed", {0: 8})
+    broker.produce("passed", _words(1, begin=9))
+    _run(spark, topic, source)
+    assert log(topic, 0) == ["8 k9=v"]
+
+
+def test_a_cluster_that_does_not_answer_before_a_micro_batch_stops_nothing(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it would say is not known now; the records are read by another way."""
+    broker.create_topic("silent")
+    broker.produce("silent", _words(3))
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    source = _source(broker, "silent")
+    _run(spark, topic, source)
+    broker.produce("silent", _words(3, begin=3))
+    opened = open_source(spark, source, topic.log, now_ms=clock.now_ms())
+
+    def unanswered(*_: object) -> None:
+        message = "Kafka topic silent: org.apache.kafka.common.errors.TimeoutException"
+        raise KafkaUnreachable(message)
+
+    monkeypatch.setattr(KafkaTopics, "describe", unanswered)
+    query = topic.append_stream(opened.rows, name=source.name, trigger={"availableNow": True}, mirror=opened.mirror)
+    assert query.awaitTermination(90)
+    assert len(latest(topic)) == 6
+    assert any("the source does not answer" in one.getMessage() for one in caplog.records)
+
+
+def test_a_cluster_that_is_not_there_is_told_from_a_topic_that_is_not_there(spark: SparkSession, broker: KafkaBroker) -> None:
+    """The first may answer later; a topic that is gone is the query's error."""
+    fast = {"default.api.timeout.ms": "500", "request.timeout.ms": "400"}
+    for servers in ("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2"):
+        with pytest.raises(KafkaUnreachable, match="TimeoutException"):
+            KafkaTopics(spark, servers, fast).describe("fruit")
+    with pytest.raises(KafkaUnreachable, match="No resolvable bootstrap urls"):
+        KafkaTopics(spark, "no-such-host.invalid:9092", fast).names()
+    with pytest.raises(UserError) as gone:
+        KafkaTopics(spark, broker.bootstrap_servers, {}).describe("nowhere")
+    assert not isinstance(gone.value, KafkaUnreachable)
+
+
+def test_a_mirror_of_uncommitted_records_says_what_stays_in_it(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was aborted after it was read."""
+    broker.create_topic("uncommitted")
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    broker.produce("uncommitted", _words(2), transactional_id="loader", abort=True)
+    _run(spark, topic, _source(broker, "uncommitted", **{"isolation.level": "read_uncommitted"}))
+    assert len(latest(topic)) == 2
+    assert any("aborted after they were read stay in the mirror" in one.getMessage() for one in caplog.records)
+
+
+def test_partitions_that_are_added_to_a_topic_are_read_by_a_query_that_is_no_mirror(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
+) -> None:
+    """Also while it runs."""
+    broker.create_topic("grows", partitions=1)
+    broker.produce("grows", _words(2))
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    opened = open_source(spark, _source(broker, "grows", mirror=False, options={"kafka.metadata.max.age.ms": "500"}), topic.log, now_ms=0)
+    query = topic.append_stream(opened.rows, name="grows", upstream=opened.upstream, events=opened.events)
+    try:
+        until(lambda: len(latest(topic)) == 2)
+        broker.add_partitions("grows", 3)
+        broker.produce("grows", [*_words(2, 1, begin=2), *_words(2, 2, begin=4)])
+        until(lambda: len(latest(topic)) == 6 or not query.isActive)
+        assert query.isActive, query.exception()
+    finally:
+        query.stop()

@@ -13,7 +13,7 @@ import pytest
 from lastword import LogDir
 from lastword.compaction.errors import QueryRefused
 from lastword.storage.log import upkeep
-from lastword.streaming.append.query import Mirror
+from lastword.streaming.append.upstream import Mirror
 from tests.pictures import log, rows
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from lastword.compaction.errors import CommitConflict
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.claims import Claims
 from tests.clocks import at
-from tests.pictures import T0, history, rows
+from tests.pictures import T0, delete_records, history, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def test_what_another_process_works_on_is_left_alone_until_it_is_done(logs: LogD
     with logs.cleaner.claims.held(topic.log, 1):
         assert at(T0, other).clean() == []
         assert [report.obstacle for report in at(T0, other).explain()] == ["being cleaned already"]
-        at(T0, other).delete_records({0: 2})
+        delete_records(at(T0, other), {0: 2})
         assert history(other) == []
         assert other.describe().record_count == 2, "the records go when the claim is over"
         with pytest.raises(CommitConflict, match=r"another cleaner .* works on it"), Claims(claimed_bytes=0).held(other.log, 1):

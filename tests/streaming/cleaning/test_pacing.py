@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F
 
-from lastword.streaming.cleaning.pacing import PacedTurn, Pacing
+from lastword.streaming.cleaning.pacing import PacedTurn, Pacing, Turns
 from tests.clocks import at
 from tests.pictures import T0, history
 
@@ -75,7 +75,7 @@ def test_who_is_hurried_or_told_to_stop_waits_no_longer_and_is_counted(waits: Wa
 
 def test_another_round_has_its_turn_while_one_waits(waits: Waits) -> None:
     """With one cleaner thread; a round that goes on takes its turn back."""
-    turns = threading.BoundedSemaphore(1)
+    turns = Turns(lambda: 1)
     free: list[bool] = []
 
     def take() -> None:
@@ -90,6 +90,28 @@ def test_another_round_has_its_turn_while_one_waits(waits: Waits) -> None:
         assert set(free) == {True}
         assert not turns.acquire(blocking=False)
     assert pace.is_limited
+
+
+def test_as_many_turns_are_held_as_the_limit_says_at_the_moment() -> None:
+    """A waiter has one when the limit rises, as when executors come; a lower limit takes none away, and lets no other begin."""
+    limit = [1]
+    turns, taken = Turns(lambda: limit[0]), threading.Event()
+    assert turns.acquire(blocking=False)
+    assert not turns.acquire(blocking=False)
+
+    def take() -> None:
+        turns.acquire()
+        taken.set()
+
+    threading.Thread(target=take).start()
+    assert not taken.wait(0.05)
+    limit[0] = 2
+    assert taken.wait(10)
+    limit[0] = 1
+    turns.release()
+    assert not turns.acquire(blocking=False)
+    turns.release()
+    assert turns.acquire(blocking=False)
 
 
 # --- a round ------------------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.clocks import at
-from tests.pictures import DAY_MS, T0, history, latest, rows
+from tests.pictures import DAY_MS, T0, delete_records, history, latest, rows
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def test_a_reset_checkpoint_is_told_once(
         topic = logs.create_topic(name, config={"cleanup.policy": policy, "min.cleanable.dirty.ratio": 0.1, "retention.ms": -1})
         _dirty(spark, topic, 0)
         at(T0, topic).clean()
-        at(T0, topic).delete_records({0: -1})
+        delete_records(at(T0, topic), {0: -1})
         topic.alter_config({"cleanup.policy": policy, "min.cleanable.dirty.ratio": 1, "retention.ms": -1})
     caplog.clear()
     for _ in range(3):

@@ -16,7 +16,7 @@ from lastword import Envelope
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
 from tests.change_events import change
 from tests.clocks import at
-from tests.pictures import HOUR_MS, T0, by_arrow, rows, text, vacuum
+from tests.pictures import HOUR_MS, T0, by_arrow, delete_records, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ def test_a_past_that_is_gone_says_so_instead_of_answering_wrongly(topic: SparkTo
     _refused(topic, 99, UserError, r"as_of = 99: allowed are the table versions 0 to")
     _refused(topic, datetime.now(timezone.utc) - timedelta(days=1), HistoryCleaned, "the history of the log begins at")
     _refused(topic, "noon", UserError, r"as_of = 'noon': allowed is a table version, a datetime")
-    at(T0, topic).delete_records({0: 3})
+    delete_records(at(T0, topic), {0: 3})
     _refused(topic, {0: 2}, HistoryCleaned, r"partition 0: as_of offset 2 was deleted; the log starts at 3")
 
 

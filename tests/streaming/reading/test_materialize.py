@@ -14,7 +14,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.streaming.reading import target
 from lastword.streaming.reading.target import Target
 from tests.clocks import at
-from tests.pictures import T0, rows, text
+from tests.pictures import T0, delete_records, rows, text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,7 +170,7 @@ def test_a_rebuild_takes_the_place_of_a_target_that_was_overtaken(topic: SparkTo
     append(topic, spark, "a=1")
     catch_up(topic, tmp_path / "target")
     append(topic, spark, "b=1 c=1")
-    at(T0, topic).delete_records({0: 2})
+    delete_records(at(T0, topic), {0: 2})
     with pytest.raises(StreamingQueryException, match="the records 1 to 1 were deleted; the log starts at 2"):
         catch_up(topic, tmp_path / "target")
     catch_up(topic, tmp_path / "target", rebuild=True)

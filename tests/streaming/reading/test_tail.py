@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import InvalidConfiguration, OffsetOutOfRange, UserError
 from tests.clocks import at
-from tests.pictures import DAY_MS, HOUR_MS, T0, log, rows, text, vacuum
+from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, log, rows, text, vacuum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +93,7 @@ def test_a_moment_is_found_behind_records_that_are_not_seen(topic: SparkTopic, s
     """The first file that reaches so far was deleted, or holds nothing but what was aborted: Kafka's offsetsForTimes goes on."""
     for offset, picture in enumerate(("a=1 a=2", "b=1", "c=1")):
         at(T0, topic).append(rows(picture, timestamp_ms=T0 + offset))
-    at(T0, topic).delete_records({0: 1})
+    delete_records(at(T0, topic), {0: 1})
     aborted = at(T0, topic).transaction("loader-1")
     at(T0, aborted).append(rows("d=1", timestamp_ms=T0 + HOUR_MS))
     at(T0, aborted).abort()
@@ -104,7 +104,7 @@ def test_a_moment_is_found_behind_records_that_are_not_seen(topic: SparkTopic, s
         return record
 
     assert [first(T0), first(T0 + 1), first(T0 + HOUR_MS)] == ["1 a=2", "2 b=1", "6 e=1"]
-    at(T0, topic).delete_records({0: 2})
+    delete_records(at(T0, topic), {0: 2})
     assert first(T0 - 1) == "2 b=1"
 
 
@@ -257,7 +257,7 @@ def test_records_deleted_before_they_were_read_are_told(topic: SparkTopic, spark
     reader = Reader(topic.tail(), tmp_path / "checkpoint")
     assert reader.catch_up() == [["0 a=1", "1 b=1"]]
     append(topic, spark, "c=1 d=1 e=1")
-    at(T0, topic).delete_records({0: 4})
+    delete_records(at(T0, topic), {0: 4})
     with pytest.raises(StreamingQueryException, match=r"partition 0, offset 2: the records 2 to 3 were deleted; the log starts at 4"):
         reader.catch_up()
     assert reader.catch_up(topic.tail(fail_on_data_loss=False)) == [["4 e=1"]]

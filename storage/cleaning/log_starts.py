@@ -1,0 +1,38 @@
+"""Log starts that are decided without retention: by DeleteRecords, or by the source of a mirror. Rows of the ledger, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lastword.storage.cleaning.retention import removed_sequence
+from lastword.storage.ledger.decisions import Decision, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
+
+
+def raise_log_starts(log: TopicLog, wanted: Mapping[int, int], *, why: str, now_ms: int) -> bool:
+    """Raise the log starts of some partitions to offsets that they have, for the reason `why`; tell whether one rose."""
+    snapshot, rose = log.snapshot(), False
+
+    def raised(today: Decisions) -> list[Decision]:
+        nonlocal rose
+        higher = {partition: offset for partition, offset in wanted.items() if offset > today.log_start_offset(partition)}
+        rose = bool(higher)
+        return [
+            Decision(
+                kind=Kind.START,
+                time_ms=now_ms,
+                partition=partition,
+                offset=offset,
+                table_version=snapshot.version,
+                details={"why": why, "removed_sequence": removed_sequence(snapshot, today, partition, offset)},
+            )
+            for partition, offset in higher.items()
+        ]
+
+    log.ledger.decide(raised)
+    return rose

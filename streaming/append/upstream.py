@@ -1,0 +1,109 @@
+"""What an append query knows of the source that it reads, asked before every micro-batch: its identity, partitions and log starts.
+
+```
+ source   ░░░░░░░░░ deleted ░░░░░░░░│ log start 24 ──────────────── log end
+ query    ───────── read ───│ position 17                            17 to 23 are lost: on.data.loss = fail | go-on
+ mirror   ░░ deleted too ░░░│ log start 17, 24 after the next micro-batch
+```
+
+A source that cannot be asked now says nothing: the query goes on, and its own reads find out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from lastword.compaction.errors import QueryRefused
+from lastword.storage.cleaning.log_starts import raise_log_starts
+from lastword.streaming import metrics
+from lastword.streaming.events import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lastword.storage.log.topic_log import TopicLog
+
+_LOG: Final = logger("appender")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamState:
+    """What a source says of itself: its id (another one when it was deleted and made again), partitions, and their log start offsets."""
+
+    identity: str = ""
+    partitions: int | None = None
+    log_starts: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A source with partitions and offsets. `source` names it for people; `ask` returns its state, None when it does not answer now."""
+
+    source: str
+    ask: Callable[[], UpstreamState | None] = UpstreamState
+    on_data_loss: Literal["fail", "go-on"] = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mirror(Upstream):
+    """The source whose partitions and offsets a topic keeps. One that was made again or widened stops the query."""
+
+
+def check_mirror(log: TopicLog, mirror: Mirror, state: UpstreamState, *, query: str) -> None:
+    """Raise `QueryRefused` if the topic is not the mirror of this source, or the source is another one by now."""
+    decisions = log.decisions()
+    known = decisions.mirror or {}
+    if known.get("query") != query or known.get("source") != mirror.source:
+        message = (
+            f"topic {log.name} mirrors {known.get('source')} (query {known.get('query')}); it cannot mirror "
+            f"{mirror.source} (query {query}) as well"
+        )
+        raise QueryRefused(message)
+    if known.get("identity") != state.identity:
+        message = (
+            f"{mirror.source} was deleted and created again (its id was {known.get('identity')}, now {state.identity}): its offsets "
+            f"begin anew, and topic {log.name} keeps offsets for ever. Mirror it into a new topic"
+        )
+        raise QueryRefused(message)
+    if state.partitions is not None and state.partitions != decisions.partitions:
+        message = (
+            f"{mirror.source} has {state.partitions} partitions, topic {log.name} has {decisions.partitions}: a mirror needs the "
+            f"same number. Mirror it into a new topic with partitions={state.partitions}"
+        )
+        raise QueryRefused(message)
+
+
+def follow_log_starts(log: TopicLog, state: UpstreamState, *, now_ms: int) -> None:
+    """Raise the log starts of a mirror to those of its source, as far as it has records. Rule: docs/semantics.md#A.46."""
+    today, ends = log.decisions(), log.log_end_offsets()
+    wanted = {partition: min(start, ends[partition]) for partition, start in state.log_starts.items() if partition < len(ends)}
+    higher = {partition: start for partition, start in wanted.items() if start > today.log_start_offset(partition)}
+    if higher and raise_log_starts(log, higher, why="source", now_ms=now_ms):
+        _LOG.info("log start follows the source", topic=log.name, log_starts=higher)
+
+
+def check_loss(log: TopicLog, upstream: Upstream, state: UpstreamState, positions: Mapping[int, int]) -> None:
+    """Report the offsets that the source deleted before they were read; raise `QueryRefused` unless the query shall go on.
+
+    Args:
+        log: The topic that the query fills.
+        upstream: The source, and the policy.
+        state: What the source says now.
+        positions: The next offset that the query reads, by partition.
+
+    Raises:
+        QueryRefused: Offsets are lost, and `on.data.loss` is `fail`. Rule: docs/semantics.md#A.47.
+    """
+    lost = {one: (positions[one], start) for one, start in sorted(state.log_starts.items()) if start > positions.get(one, start)}
+    if not lost:
+        return
+    ranges = ", ".join(f"partition {partition}: offsets {begin} to {end - 1}" for partition, (begin, end) in lost.items())
+    if upstream.on_data_loss == "fail":
+        message = (
+            f"topic {log.name}: {upstream.source} deleted records before they were read ({ranges}). To go on behind them set "
+            "on.data.loss = go-on; the records between stay out of the log"
+        )
+        raise QueryRefused(message)
+    _LOG.warning("offsets were deleted at the source before they were read", topic=log.name, source=upstream.source, lost=ranges)
+    metrics.LOST_OFFSETS.labels(log.name).inc(sum(end - begin for begin, end in lost.values()))
