@@ -7,7 +7,7 @@
  read_positions   where a reader is and what it missed        producers    producers and transactions
  log/             segments; table versions after RESTOREs
  config/          settings: Kafka's names, defaults, ranges
- errors, moments
+ errors, moments, secrets
 ```
 
 `docs/semantics.md` numbers the rules; `tests/model.py` is the executable specification.

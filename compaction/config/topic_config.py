@@ -127,6 +127,8 @@ def _synonym_key(key: Key, synonym: Synonym) -> Key:
     )
 
 
+#: How the message of a key begins that resembles none.
+_UNKNOWN = "unknown; known are"
 _KEY_OF_SYNONYM = {synonym.name: key.name for key in TOPIC_KEYS.values() for synonym in key.synonyms}
 _SYNONYM_KEYS = table_of(*(_synonym_key(key, synonym) for key in TOPIC_KEYS.values() for synonym in key.synonyms))
 _SERVICE_WIDE_KEYS: Mapping[str, Key] = MappingProxyType({**TOPIC_KEYS, **_SYNONYM_KEYS, **SERVICE_KEYS})
@@ -193,8 +195,8 @@ def _gather(settings: Mapping[str, object], keys: Mapping[str, Key], violations:
         value = _parse(keys[name], raw) if name in keys else None
         if value is None:
             allowed = keys[name].allowed if name in keys else _why_not(name, keys)
-            # What is not known may be a secret in the wrong place.
-            violations.append(Violation(key=name, value=_shown(raw) if name in keys else HIDDEN, allowed=allowed))
+            # What resembles no key may be a secret in the wrong place.
+            violations.append(Violation(key=name, value=HIDDEN if allowed.startswith(_UNKNOWN) else _shown(raw), allowed=allowed))
         else:
             found[name] = value
     return found
@@ -244,7 +246,7 @@ def _why_not(name: str, keys: Mapping[str, Key]) -> str:
     if name in _KEY_OF_SYNONYM:
         return f"a service-wide default; for one topic the key is {_KEY_OF_SYNONYM[name]}"
     nearest = difflib.get_close_matches(name.lower().replace("_", "."), keys, n=1)
-    return f"unknown; did you mean {nearest[0]}?" if nearest else f"unknown; known are {', '.join(sorted(keys))}"
+    return f"unknown; did you mean {nearest[0]}?" if nearest else f"{_UNKNOWN} {', '.join(sorted(keys))}"
 
 
 def _parse(key: Key, raw: object) -> Value | None:

@@ -111,6 +111,9 @@ def load_settings(path: Path) -> Settings:
     if "LASTWORD_HTTP_LISTEN" in os.environ:
         http["listen"] = os.environ["LASTWORD_HTTP_LISTEN"]
     spark = {key: str(value) for key, value in flat(raw.pop("spark", {})).items()}
+    for key in [key for key in spark if not key.startswith("spark.")]:
+        violations.append(Violation(key=f"spark: {key}", value=HIDDEN, allowed=f"names begin with spark.: write spark.{key} below [spark]"))
+        del spark[key]
     broker = flat(raw)
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
     broker.pop("log.dir", None)
@@ -226,9 +229,7 @@ def _violation(item: ErrorDetails) -> Violation:
 
 
 def _misplaced(key: str) -> str | None:
-    """Return where a key of the file's head belongs, if it is one of Spark, an object store or a Kafka client."""
-    if key.startswith("spark."):
-        return "a setting of Spark: write it below [spark]"
+    """Return where a key of the file's head belongs, if it is one of an object store or a Kafka client."""
     if key.startswith("fs."):
         return f"a setting of Hadoop: write spark.hadoop.{key} below [spark]"
     if key.startswith(("kafka.", *_OF_KAFKA_CLIENT)):

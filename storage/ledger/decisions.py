@@ -16,6 +16,7 @@ sequence  kind    partition  name             offset  table_version  time  detai
 12        failure 0          -                -       61             …     {"failures":1,…}         its cleaning failed; 0 after a success
 13        truncate -         -                -       -              …     {"position":"…",…}       the source's table was truncated there
 14        columns -          -                -       -              …     {"value":"id int",…}     the columns of the rows
+15        upkeep  -          orphans          -       -              …     {}                       when it was done last
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
@@ -60,6 +61,7 @@ class Kind(str, Enum):
     CLAIM = "claim"
     TRUNCATE = "truncate"
     COLUMNS = "columns"
+    UPKEEP = "upkeep"
 
 
 #: What a RESTORE of the log makes void.
@@ -136,6 +138,8 @@ class Decisions:
     truncation: Truncation
     #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
     columns: Mapping[str, Any] | None
+    #: When each kind of upkeep that a restart must not repeat was done last.
+    upkeep_ms: Mapping[str, int]
     looked_at_version: int
     sequence: int
 
@@ -284,6 +288,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
         claim=claim,
         truncation=max((_truncation(row) for row in ordered if row.kind is Kind.TRUNCATE), default=Truncation()),
+        upkeep_ms={row.name: row.time_ms for row in ordered if row.kind is Kind.UPKEEP and row.name is not None},
         columns=next((row.details for row in reversed(ordered) if row.kind is Kind.COLUMNS), None),
         cleanings=_receipts(ordered),
         starts=_by_partition(ordered, Kind.START),

@@ -8,7 +8,8 @@
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
            small files                             each log.retention.check.interval.ms, and on until they are merged
            a checkpoint of the Delta log           after a hundred commits, so that hardly an append writes one
-           VACUUM, dead letters, producers, ledger each hour
+           VACUUM, dead letters, producers, ledger each hour, of each topic at a minute of its own
+           what crashes left behind (full VACUUM)  each day; the ledger knows when it was last, so a restart does not repeat it
 ```
 
 No topic waits for another one to be clean: a tick begins nothing again after `log.cleaner.backoff.ms`, and the next one lists and orders
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from lastword.compaction.errors import CommitConflict, CommitStateUnknown, Lastw
 from lastword.compaction.planning.planner import LEAST_URGENT
 from lastword.storage.append import transactions
 from lastword.storage.append.dead_letters import expire_dead_letters
+from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, vacuum
 from lastword.streaming import metrics
 from lastword.streaming.cleaning.pacing import Pacing
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 _HANGING_MS: Final = 10 * SECOND_MS
 #: How often a tick that waits for its rounds looks whether something is due that must not wait for them.
 _PROMPT_SECONDS: Final = 1.0
+#: Files that crashes left behind, which a full VACUUM removes.
+_ORPHANS: Final = "orphans"
 _LOG: Final = logger("cleaner")
 
 
@@ -71,7 +76,6 @@ class _Due:
     retention_ms: int = 0
     merge_ms: int = 0
     upkeep_ms: int = 0
-    orphans_ms: int = 0
     #: The table version of the newest checkpoint of the Delta log that is known here, or at which none could be written.
     checkpoint_version: int = 0
     compacted: bool = True
@@ -122,7 +126,7 @@ class MaintenanceScheduler:
     def _tick(self) -> None:
         began = time.monotonic()
         logs = list(self.topics())
-        self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due()) for log in logs}
+        self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due(log.name)) for log in logs}
         with ThreadPoolExecutor(
             self.config.log_cleaner_threads, "cleaner", initializer=with_pool, initargs=(self.spark, CLEANER_POOL)
         ) as threads:
@@ -151,10 +155,11 @@ class MaintenanceScheduler:
         except Exception:  # noqa: BLE001  one topic must not hold up the others
             return LEAST_URGENT
 
-    def _first_due(self) -> _Due:
-        delay_ms = self.config.log_initial_task_delay_ms
-        first_ms = self.clock_ms() + delay_ms
-        return _Due(delay_ms=delay_ms, retention_ms=first_ms, merge_ms=first_ms, upkeep_ms=first_ms)
+    def _first_due(self, topic: str) -> _Due:
+        """Return when work on a topic begins that is new here: upkeep is spread over the hour, so that many topics are not due at once."""
+        now_ms, delay_ms = self.clock_ms(), self.config.log_initial_task_delay_ms
+        upkeep_ms = now_ms + max(delay_ms, zlib.crc32(topic.encode()) % HOUR_MS)
+        return _Due(delay_ms=delay_ms, retention_ms=now_ms + delay_ms, merge_ms=now_ms + delay_ms, upkeep_ms=upkeep_ms)
 
     def _keep_prompt(self, log: TopicLog) -> None:
         """Do for a topic what must not wait until a round of cleaning ends, its own or another topic's; only what is due."""
@@ -274,12 +279,10 @@ class MaintenanceScheduler:
             expire_dead_letters(log.paths.dead_letters, log.storage_options, before_ms=before_ms)
 
     def _vacuum(self, log: TopicLog, now_ms: int) -> None:
-        due = self._due[log.paths.root]
-        orphans = due.passed("orphans_ms", now_ms, DAY_MS)
-        try:
-            with metrics.VACUUM_SECONDS.labels(log.name).time():
-                vacuum(log, now_ms=now_ms, orphans=orphans)
-        except Exception:
-            due.orphans_ms = 0 if orphans else due.orphans_ms
-            raise
+        last_ms = log.decisions().upkeep_ms.get(_ORPHANS, 0)
+        orphans = not 0 <= now_ms - last_ms < DAY_MS
+        with metrics.VACUUM_SECONDS.labels(log.name).time():
+            vacuum(log, now_ms=now_ms, orphans=orphans)
+        if orphans:
+            log.ledger.append([Decision(kind=Kind.UPKEEP, time_ms=now_ms, name=_ORPHANS)])
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)

@@ -232,7 +232,7 @@ _SOURCE = '[[source]]\nname = "a"\ntopic = "b"\nformat = "{}"\n'
         (_SOURCE.format("json") + 'whatever = "hunter2"', "below options"),
         ('sasl.jaas.config = "hunter2"', "write options.kafka.sasl.jaas.config in its [[source]]"),
         ('kafka.ssl.key.password = "hunter2"', "write options.kafka.ssl.key.password in its [[source]]"),
-        ('spark.hadoop.fs.s3a.secret.key = "hunter2"', "write it below [spark]"),
+        ('spark.hadoop.fs.s3a.secret.key = "hunter2"', "write spark.hadoop.fs.s3a.secret.key below [spark]"),
         ('fs.s3a.secret.key = "hunter2"', "write spark.hadoop.fs.s3a.secret.key below [spark]"),
         ('whatever = "hunter2"', "unknown"),
         ('[topic.b]\nwhatever = "hunter2"', "unknown"),

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from deltalake import DeltaTable
 
 import lastword.storage.log.upkeep
 import lastword.streaming.cleaning.scheduler
+from lastword import LogDir
 from lastword.compaction.config.topic_config import parse_service_config
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler, _Due
 from tests.clocks import at
-from tests.pictures import DAY_MS, T0, history, rows
+from tests.pictures import DAY_MS, HOUR_MS, T0, history, rows
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import Topic
     from lastword.storage.log.topic_log import TopicLog
 
 
@@ -42,6 +44,42 @@ def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back
         True,
     ]
     assert [due.passed("upkeep_ms", now_ms, 100) for now_ms in (500, 599, 600)] == [True, False, True]
+
+
+def _without_spark(now_ms: int = T0) -> MaintenanceScheduler:
+    config, _ = parse_service_config({})
+    unused: Any = None
+    return MaintenanceScheduler(spark=unused, cleaner=Cleaner(config), config=config, topics=list, clock_ms=lambda: now_ms)
+
+
+def test_the_upkeep_of_many_topics_is_spread_over_the_hour() -> None:
+    """Each has a minute of its own, the same after every start, and none before log.initial.task.delay.ms; retention begins at once."""
+    found = [_without_spark()._first_due(f"topic-{number}") for number in range(600)]  # noqa: SLF001
+    by_minute = Counter((due.upkeep_ms - T0) // 60_000 for due in found)
+    assert set(by_minute) == set(range(60))
+    assert max(by_minute.values()) < 30
+    assert {due.retention_ms - T0 for due in found} == {30_000}
+    assert all(30_000 <= due.upkeep_ms - T0 < HOUR_MS for due in found)
+    assert not any(due.passed("upkeep_ms", T0 + 29_999, HOUR_MS) for due in found)
+
+
+def test_a_restart_repeats_no_full_vacuum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger knows when the last one was, whichever process did it; one that failed is due again, and so is one of the future."""
+    topic, full = LogDir(str(tmp_path)).create_topic("fruit"), list[bool]()
+
+    def vacuumed(*_: Any, orphans: bool, **__: Any) -> None:
+        full.append(orphans)
+        if len(full) == 1:
+            message = "No space left on device"
+            raise OSError(28, message)
+
+    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", vacuumed)
+    with pytest.raises(OSError, match="No space left"):
+        _without_spark()._vacuum(topic.log, T0)  # noqa: SLF001
+    for now_ms in (T0 + HOUR_MS, T0 + 2 * HOUR_MS, T0 + 24 * HOUR_MS, T0 + 25 * HOUR_MS, T0 + 26 * HOUR_MS, T0):
+        _without_spark()._vacuum(LogDir(str(tmp_path)).topic("fruit").log, now_ms)  # noqa: SLF001  another process
+    assert full == [True, True, False, False, True, False, True]
+    assert topic.log.decisions().upkeep_ms == {"orphans": T0}
 
 
 def test_time_outs_press_and_so_does_retention_where_no_cleaning_comes_before_it() -> None:
@@ -124,6 +162,8 @@ def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", fails)
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "compact_ledger", lambda *_, **__: taken.append("ledger"))
     scheduler = _tending(spark, topic)
+    scheduler.tick()
+    scheduler.clock_ms = lambda: T0 + HOUR_MS
     scheduler.tick()
     assert (taken, scheduler.counts.failures, scheduler.counts.last_failure) == (["ledger"], 1, "no such file")
 
