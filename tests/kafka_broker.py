@@ -16,6 +16,7 @@ import base64
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -147,6 +148,26 @@ class KafkaBroker:
         self._admin.create_partitions([NewPartitions(name, total)])[name].result(_ANSWER_SECONDS)
         self._wait(f"topic {name} to have leaders", lambda: self._leaders(name) == total)
 
+    def kill(self) -> None:
+        """Kill the broker; what it holds stays, for `start_again`."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def start_again(self) -> None:
+        """Start the broker over what it holds, at the same address, and return when it answers."""
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = self._java("kafka.Kafka", "server.properties", output=log)
+        port = int(self.bootstrap_servers.rpartition(":")[2])
+        self._wait("the broker to listen", lambda: _listens(port), _START_SECONDS)
+        self._wait("the broker to answer", self._answers, _START_SECONDS)
+
+    def freeze(self, *, frozen: bool) -> None:
+        """Stop the broker in the middle of what it does, so that it answers nobody, or let it go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
     def alter_topic(self, name: str, key: str, value: str) -> None:
         """Change one setting of a topic."""
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
@@ -235,12 +256,9 @@ class KafkaBroker:
         (self._folder / "server.properties").write_text(lines, encoding="utf-8")
         (self._folder / "log4j2.yaml").write_text(_LOG4J, encoding="utf-8")
         self._format()
-        with (self._folder / "broker.log").open("ab") as log:
-            self._process = self._java("kafka.Kafka", "server.properties", output=log)
         self.bootstrap_servers = broker
-        self._wait("the broker to listen", lambda: _listens(ports[0]), _START_SECONDS)
         self._admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
-        self._wait("the broker to answer", self._answers, _START_SECONDS)
+        self.start_again()
 
     def _format(self) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -284,10 +302,7 @@ class KafkaBroker:
         return "\n".join(lines[-_LOG_TAIL_LINES:])
 
     def _stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
