@@ -230,12 +230,12 @@ class Service:
 
     def _tidy(self) -> None:
         """Declare what could not be declared before, and remove the files of deleted topics that are due; a disk is asked again."""
-        if self._undeclared or self._unkept:
-            self._declare()
         try:
+            if self._undeclared or self._unkept:
+                self._declare()
             self.logs.purge_deleted()
-        except OSError as error:
-            _LOG.warning("deleted topics cannot be removed", error=first_line(error))
+        except (OSError, UserError) as error:
+            _LOG.warning("the log.dir cannot be tidied", error=first_line(error))
 
     def serve(self) -> StatusServer | None:
         """Answer HTTP from now on, if there is an address for it; raises `UserError` when that is taken."""

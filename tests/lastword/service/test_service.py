@@ -18,9 +18,11 @@ import pyarrow as pa
 import pytest
 
 from lastword import LogDir, clock
-from lastword.compaction.errors import CommitStateUnknown, LogDirUnreachable, UserError
+from lastword.compaction.errors import CommitStateUnknown, InvalidConfiguration, LogDirUnreachable, UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
+from lastword.status.health import ready
+from lastword.status.troubles import troubles
 from tests.kill_app import EAGER, PARTITIONS, TOPIC
 from tests.pictures import history, latest, rows
 from tests.processes import ROOT
@@ -161,6 +163,112 @@ def test_a_service_goes_on_when_the_topics_of_all_its_sources_are_deleted(spark:
         service.stop()
         running.join(PATIENCE_SECONDS)
     assert not running.is_alive()
+
+
+def test_a_source_that_fails_is_named_and_comes_back_by_itself_beside_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """A folder and a topic that are made later, rows that stop a query until its setting is another one; the others append meanwhile."""
+    folder = tmp_path / "later"
+    files = {"format": "json", "key": ["id"], "schema": "id string"}
+    settings = {
+        "log_dir": str(tmp_path / "logs"),
+        "topics": {"fruit": {"config": {"cleanup.policy": "compact"}}},
+        "sources": [
+            {"name": "made-up", "topic": "fruit", "format": "rate"},
+            {"name": "no-folder", "topic": "fruit", "path": str(folder), **files},
+            {"name": "no-topic", "topic": "later", "format": "rate"},
+            {"name": "bad-condition", "topic": "fruit", "path": str(tmp_path), "tombstone": "id = 1 and", **files},
+        ],
+    }
+    service = Service(Settings.model_validate(settings), longest_restart_seconds=1)
+    service.watcher.interval_seconds = 0.2
+    running = threading.Thread(target=service.run)
+    running.start()
+
+    def down() -> set[str]:
+        return {one.name for one in service.watcher.standing.queries if not one.active}
+
+    try:
+        until(lambda: down() == {"no-folder", "no-topic", "bad-condition"})
+        reasons = " ".join(ready(service.watcher.standing, heartbeat_ms=clock.now_ms(), now_ms=clock.now_ms()).reasons)
+        assert "append query no-folder of topic fruit is not running: " in reasons
+        assert "topic later does not exist" in reasons
+        found = [one.text for one in troubles(service.watcher.standing, clock.now_ms())]
+        assert len([text for text in found if "in a row; the next start is at " in text]) >= 1
+        folder.mkdir()
+        (folder / "a.json").write_text('{"id":"from a file"}\n')
+        service.logs.create_topic("later")
+        until(lambda: down() == {"bad-condition"})
+        until(lambda: "from a file" in latest(service.logs.topic("fruit")))
+        assert running.is_alive()
+    finally:
+        service.stop()
+        running.join(PATIENCE_SECONDS)
+    assert not running.is_alive()
+
+
+def test_a_command_ends_with_the_error_of_its_source(spark: SparkSession, tmp_path: Path) -> None:
+    """One that cannot be started, one whose query dies: one clear error, as the others have come to their end."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id":"1"}\n{"id":null}\n')
+    files = {
+        "topic": "fruit",
+        "format": "json",
+        "key": ["id"],
+        "schema": "id string",
+        "trigger": "available-now",
+        "path": str(tmp_path / "in"),
+    }
+    logs = LogDir(spark, str(tmp_path / "logs"))
+    logs.create_topic("fruit", config={"cleanup.policy": "compact"})
+
+    def run(*sources: dict[str, Any]) -> str:
+        settings = {"log_dir": logs.location, "sources": list(sources), "http": {"listen": ""}}
+        with pytest.raises(UserError) as caught:
+            Service(Settings.model_validate(settings), cleaning=False).run()
+        return str(caught.value)
+
+    assert "cannot be read" in run({**files, "name": "nowhere", "path": str(tmp_path / "nothing")}, {**files, "name": "works"})
+    assert latest(logs.topic("fruit")).keys() == {"1"}
+    assert "\n" not in run({**files, "name": "strict", "on.invalid": "fail"})
+    assert "nothing" in run({**files, "name": "follows", "path": str(tmp_path / "nothing"), "trigger": "1 second"})
+
+
+def test_the_settings_of_a_topic_in_the_file_are_applied_at_each_start(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With old and new value; what the file does not name stays, and wrong partitions are refused with what to do."""
+
+    def start(partitions: int | None = None, **config: Any) -> Service:
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        topics = {"fruit": {"config": named} if partitions is None else {"partitions": partitions, "config": named}}
+        return Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "topics": topics}))
+
+    topic = start(2, cleanup_policy="compact", retention_ms="7d").logs.topic("fruit")
+    topic.alter_config({"retention.ms": "1d", "segment.bytes": "1MiB"})
+    with caplog.at_level("WARNING"):
+        start(cleanup_policy="compact,delete", retention_ms="1h")
+    own = topic.log.decisions().overrides
+    assert own == {"cleanup.policy": "compact,delete", "retention.ms": "3600000", "segment.bytes": "1048576"}
+    assert "key=retention.ms old=86400000 new=3600000" in caplog.text
+    assert "key=cleanup.policy old=compact new=compact,delete" in caplog.text
+    sequence = topic.log.decisions().sequence
+    start(2, cleanup_policy=["delete", "compact"], retention_ms=3_600_000)
+    assert topic.log.decisions().sequence == sequence, "nothing is written that is so already"
+    with pytest.raises(
+        InvalidConfiguration, match=r"topic\.fruit\.partitions = 3: topic fruit has 2.*topics copy fruit NEW --partitions 3"
+    ):
+        start(3)
+
+    def full(*_: object, **__: object) -> None:
+        message = "No space left on device"
+        raise OSError(28, message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogDir, "keep_settings", full)
+        service = start(retention_ms="2h")
+    assert topic.config.retention_ms == 3_600_000
+    service._tidy()  # noqa: SLF001  what the loop does every ten seconds
+    assert topic.config.retention_ms == 7_200_000
 
 
 @pytest.mark.parametrize(
