@@ -15,6 +15,7 @@ from lastword.compaction.errors import CorruptLog
 from lastword.compaction.rows import fates
 from lastword.storage.cleaning import task
 from lastword.storage.cleaning.cleaning import Cleaning
+from lastword.storage.cleaning.log_starts import raise_log_starts
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner
@@ -146,6 +147,34 @@ def test_a_transient_failure_is_tried_again_with_backoff_after_a_restart_too(
     assert again.clean() == [1]
     assert process.log.decisions().cleaning_failures() == {}
     assert (again.report(1).failure, again.report(1).obstacle) == (None, "nothing cleanable")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EROFS, "Read-only file system"),
+        OSError(errno.ESTALE, "Stale file handle"),
+        TimeoutError("timed out"),
+        ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+        PermissionError(errno.EACCES, "credentials have expired"),
+        RuntimeError("SlowDown: please reduce your request rate"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__ + str(getattr(error, "errno", "")),
+)
+def test_what_the_machine_or_the_store_does_for_a_while_is_no_quarantine_and_holds_up_no_retention(
+    process: Process, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A full disk, expired credentials, a store that throttles: the next try is a minute later, and segments are deleted meanwhile."""
+    Storage(monkeypatch, 1, error, 2)
+    assert process.clean() == [0]
+    assert (process.report(1).uncleanable_reason, process.report(1).eligible_at_ms) == (None, T0 + _MINUTE_MS)
+    raise_log_starts(process.log, {1: 10}, why="delete_records", now_ms=T0)
+    assert process.retained() == {1: [0]}
+    process.now_ms = T0 + _MINUTE_MS
+    assert process.clean() == [1]
+    assert process.log.decisions().cleaning_failures() == {}
 
 
 def test_force_tries_at_once(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
