@@ -92,14 +92,15 @@ class ArrowTopic(Topic):
         partitions: Iterable[int] | None = None,
         keys: Iterable[str | bytes] | None = None,
         mode: str = "FAILFAST",
+        limit: int | None = None,
     ) -> pa.Table:
         """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.
 
         Columns: those of the key, where the value does not have them, and those of the value, as the topic's sources say them (change
         events with a schema, `schema` of an `Envelope` or of a source, the DataFrame of an AUTO CDC flow), or as `schema` gives them: SQL
         DDL, `id bigint, price decimal(10,2), at timestamp, meta json`. Types: `lastword.compaction.rows.column_types`. Columns that a row
-        lacks are null; fields of a value that are no columns are left out. Rows by partition and offset; arguments and errors else as
-        `latest`.
+        lacks are null; fields of a value that are no columns are left out. Rows by partition and offset, the first `limit` of them: no
+        other is decoded. Arguments and errors else as `latest`.
 
         Raises:
             UserError: The columns are not known, or `schema` is no DDL. A value does not fit its column: the text names the topic,
@@ -108,7 +109,8 @@ class ArrowTopic(Topic):
         columns, chosen_mode = self._table_columns(schema), misfit_policy(mode)
         found = self.latest(
             isolation=isolation, as_of=as_of, partitions=partitions, keys=keys, columns=["partition", "offset", "key", "value"]
-        ).combine_chunks()
+        )
+        found = (found if limit is None else found.slice(0, limit)).combine_chunks()
         batches = list[pa.RecordBatch]()
         for batch in found.to_batches():
             try:
