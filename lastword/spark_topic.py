@@ -353,8 +353,12 @@ class SparkTopic(Topic):
         `live`, false for a tombstone), from the log start on, and the position after them; it needs a `checkpoint_location`. A micro-batch
         may come again after a crash: a sink that keeps the position beside its rows knows it.
 
+        A value that does not fit ends the query with a `UserError` that names the record and the field, or is null with
+        `mode="PERMISSIVE"`. So do changes that others made to the rows or columns of the table; what keeps the rows (OPTIMIZE, VACUUM, new
+        columns) is accepted. `awaitTermination` of the query raises these errors as they are.
+
         `trigger` is Spark's; `options` are those of `tail` (isolation, max_offsets_per_trigger, reader …). Raises `UserError` for a table
-        that is no target of this topic.
+        that is no target of this topic, and for names and types that a Delta table cannot hold.
         """
         return start_materialization(
             self._spark,

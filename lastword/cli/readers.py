@@ -78,8 +78,9 @@ def table(
 ) -> None:
     """Show the latest row of every key with a typed column for each column. Example: lastword table shop.orders --limit 20."""
     one = open_log_dir(log_dir).topic(topic)
-    found = one.table(schema=schema, as_of=_as_of(as_of), partitions=partition, keys=key, mode=mode)
-    rows = map(tables.typed, found.slice(0, read_limit(limit, as_json=as_json)).to_pylist())
+    most = read_limit(limit, as_json=as_json)
+    found = one.table(schema=schema, as_of=_as_of(as_of), partitions=partition, keys=key, mode=mode, limit=most)
+    rows = map(tables.typed, found.to_pylist())
     print_rows(rows, found.schema.names, f"{topic}: table", limit, as_json=as_json)
 
 
@@ -111,6 +112,7 @@ def materialize(
     key_format: Annotated[str | None, typer.Option("--key-format", help="utf8: store keys as text instead of bytes.")] = None,
     value_format: Annotated[str | None, typer.Option("--value-format", help="Format of values: json, avro or utf8.")] = None,
     schema: Annotated[str | None, typer.Option(help="Columns of a value: SQL DDL for json, the writer's schema for avro.")] = None,
+    mode: Annotated[str, typer.Option(help="FAILFAST: stop at a value that does not fit. PERMISSIVE: store null.")] = "FAILFAST",
     history: Annotated[
         bool, typer.Option("--history", help="Keep all versions of each key with their validity period (SCD type 2).")
     ] = False,
@@ -125,6 +127,9 @@ def materialize(
 
     Example: lastword materialize fruit-prices tables/prices --key-format utf8 --value-format json --schema "price double"
     """
+    if once and every:
+        message = f"--once and --every {every}: give one of them"
+        raise UserError(message)
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
     query = (
         with_spark(log_dir)
@@ -135,6 +140,7 @@ def materialize(
             key_format=key_format,
             value_format=value_format,
             schema=schema,
+            mode=mode,
             history=history,
             rebuild=rebuild,
             reader=reader,

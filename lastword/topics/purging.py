@@ -266,7 +266,9 @@ class Purge:
             self._done.unborn.append(name)
             return
 
-        spark = self._spark_for(name)
+        from lastword.streaming.reading.own_session import own_session  # noqa: PLC0415  as above
+
+        spark = own_session(self._spark_for(name))
 
         def fenced() -> None:
             current = target.standing() or standing

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.column_types import ScalarType, ddl_of
+from lastword.compaction.rows.column_types import ScalarType, ddl_of, quoted
 from lastword.storage.reading.view import misfit_policy
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: What a value can be read as.
 VALUE_FORMATS: Final = ("json", "avro", "utf8")
+#: How JSON is read whatever the session says: a time without a zone is UTC.
+JSON_OPTIONS: Final = {"timeZone": "UTC"}
 
 
 def decoded(rows: DataFrame, value_format: str | None, schema: T.StructType | str | None, *, mode: str = "FAILFAST") -> DataFrame:
@@ -69,14 +71,18 @@ def as_table(rows: DataFrame, columns: TableColumns, *, mode: str = "FAILFAST") 
 
 
 def _fields(text: Column, columns: Sequence[TableColumn], mode: str) -> list[Column]:
-    parsed = F.from_json(text, ddl_of(columns), {"mode": mode})
+    parsed = F.from_json(text, ddl_of(columns), {"mode": mode, **JSON_OPTIONS})
     return [_not_null_variant(parsed.getField(column.name), column).alias(column.name) for column in columns]
 
 
 def _not_null_variant(field: Column, column: TableColumn) -> Column:
     """Return a field; JSON that says null, which a column has that is null in the source, is null and no VARIANT of null."""
     is_json = isinstance(column.data_type, ScalarType) and column.data_type.kind == "json"
-    return F.when(~F.is_variant_null(field), field) if is_json else field
+    return _not_null(field) if is_json else field
+
+
+def _not_null(field: Column) -> Column:
+    return F.when(~F.is_variant_null(field), field)
 
 
 def _decoded(value: Column, value_format: str, schema: T.StructType | str | None, mode: str) -> Column:
@@ -85,7 +91,12 @@ def _decoded(value: Column, value_format: str, schema: T.StructType | str | None
             text = value.cast("string")
             if schema is None:
                 return F.parse_json(text) if mode == "FAILFAST" else F.try_parse_json(text)
-            return F.from_json(text, _struct(schema), {"mode": mode})
+            fields = value_struct(schema)
+            found = F.from_json(text, fields, {"mode": mode, **JSON_OPTIONS})
+            for field in fields:
+                if isinstance(field.dataType, T.VariantType):
+                    found = found.withField(quoted(field.name), _not_null(found.getField(field.name)))
+            return found
         case "avro":
             options = F.create_map(F.lit("mode"), F.lit(mode))
             return F.call_function("from_avro", value, F.lit(_avro(schema)), options)
@@ -96,7 +107,8 @@ def _decoded(value: Column, value_format: str, schema: T.StructType | str | None
             return value.cast("string")
 
 
-def _struct(schema: T.StructType | str) -> T.StructType:
+def value_struct(schema: T.StructType | str) -> T.StructType:
+    """Return the fields that a schema names; raise `UserError` for text that is not SQL DDL of columns."""
     if isinstance(schema, T.StructType):
         return schema
     try:

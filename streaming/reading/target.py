@@ -6,9 +6,13 @@
  1 step                   … below [5, 9]                      position [5, 9]
 ```
 
-The target is its own checkpoint: rows and the position that they are right for change in one commit. A step says from which position it
-comes, and a compare-and-set (`txnAppId`, `txnVersion`) lets only one step follow another; so none is applied twice, left out, or written
-over by a second writer, whatever is killed when. Commits of others (OPTIMIZE, VACUUM) are looked past.
+The target is its own checkpoint: rows and the position that they are right for change in one commit
+(`lastword.streaming.reading.target_state`). A step says from which position it comes, and a compare-and-set (`txnAppId`, `txnVersion`)
+lets only one step follow another; so none is applied twice, left out, or written over by a second writer, whatever is killed when. Commits
+of others are examined before and after each step: those that keep the rows are looked past, any other one ends the query, until the target
+is rebuilt.
+
+A target is written in a session of our own (`lastword.streaming.reading.own_session`): what it is like does not depend on the caller's.
 
 A target is registered in the topic's ledger, so that a purge finds it. Erasing a key there is a MERGE by key: Delta writes the predicate of
 a DELETE into its log, and a key has no business there. A target that has not read past the tombstone of a purge may have a step in hand
@@ -17,95 +21,135 @@ that was planned when the log still held the key; an empty step, the *fence*, co
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from delta.tables import DeltaTable as SparkDeltaTable
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import CommitConflict, UserError
-from lastword.compaction.read_positions import Position
+from lastword.compaction.rows.column_types import quoted
+from lastword.storage.files.paths import is_uri
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.reading.view import LATEST_COLUMNS
+from lastword.streaming.reading.target_columns import (
+    CURRENT,
+    PERIOD,
+    VALID_FROM,
+    VALID_TO,
+    missing_columns,
+    names_of,
+    needs_mapping,
+    shaped,
+)
+from lastword.streaming.reading.target_state import APP_ID, Owner, Standing, TargetState, obstacles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
+    from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from lastword.compaction.read_positions import Position
     from lastword.storage.key_search import WantedKey
     from lastword.storage.log.topic_log import TopicLog
 
-_APP_ID: Final = "lastword-materialize"
 #: The table is written anew when a step changes at least one in so many of its rows: cheaper than a MERGE that touches every file.
 _REWRITE_SHARE: Final = 20
-#: The columns beside the fields of a decoded value; their names are out of the way of the fields'.
-_TYPED: Final = {"partition": "_partition", "key": "_key", "offset": "_offset", "timestamp": "_timestamp", "headers": "_headers"}
-_CURRENT: Final = "_is_current"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a target stands: the position that its rows are right for, and the number of steps that it has taken.
-
-    `fenced_version`: what was planned at an older table version of the log must not be applied any more, as a purge came between.
-    """
-
-    position: Position
-    steps: int
-    fenced_version: int = field(default=-1, compare=False)
+#: Columns of a step beside those of the table; no field of a value is called so.
+_LIVE: Final = "__lastword_live"
+_FROM: Final = "__lastword_from"
+_UNTIL: Final = "__lastword_until"
+_FIRST: Final = "__lastword_first"
+_FLOOR: Final = "__lastword_floor"
+_CLOSES: Final = "__lastword_closes"
+_MAPPING: Final = "delta.columnMapping.mode"
+_REBUILD: Final = "rebuild=True (--rebuild) bootstraps it again in the place of what is there"
 
 
 class Target:
     """A Delta table at `location` that holds the last words of one topic, or with `history` every word and when it held (SCD type 2).
 
     Columns without a schema: those of `latest()`. With one, the fields of the value beside `_partition`, `_key`, `_offset`, `_timestamp`
-    and `_headers`. With `history` also `_valid_from`, `_valid_to` (timestamps of the records; null while it holds) and `_is_current`.
+    and `_headers`. With `history` also `_valid_from`, `_valid_to` (null while it holds) and `_is_current`: a word holds from the timestamp
+    of its record, but not from before the word before it, to that of the next record of its key. So periods never overlap, and one is
+    empty where the timestamps go back.
     """
 
     def __init__(self, location: str, *, topic_id: str, history: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
         """Name it; nothing is read yet."""
-        self.location, self.history, self._topic_id = location, history, topic_id
-        self._options = dict(storage_options or {})
+        self.location, self.history = location, history
+        self._state = TargetState(location, Owner(topic_id=topic_id, history=history), storage_options or {})
 
     def standing(self) -> Standing | None:
-        """Return where the target stands; None when there is no table yet. Raises `UserError` when it is not a target of this topic."""
-        try:
-            table = DeltaTable(self.location, storage_options=self._options)
-        except TableNotFoundError:
-            return None
-        steps = table.transaction_version(_APP_ID)
-        for entry in table.history():
-            found = _metadata(entry.get("userMetadata"))
-            if found is not None:
-                if found["topic_id"] != self._topic_id or found["history"] != self.history or steps is None:
-                    break
-                position = Position.from_dict(found["position"])
-                return Standing(position=position, steps=steps, fenced_version=found.get("fenced_version", -1))
-        message = (
-            f"{self.location} is a Delta table, but this topic was not materialised into it (with history = {self.history}), or its "
-            "Delta log does not go back to the last step: name another target, or drop the table and bootstrap it anew"
-        )
-        raise UserError(message)
+        """Return where the target stands; None when there is no table yet. Raises `UserError` when it is not a target of this topic.
 
-    def create(self, rows: DataFrame, position: Position, *, after: Standing | None = None) -> None:
-        """Write the table of the last words (`latest()`) at a position, in one commit.
-
-        It is made; or it replaces what is there, if no step came after `after`. Raises `CommitConflict` when another writer came first.
+        What others did to it is not asked here (`check`).
         """
-        shaped = _shaped(rows)
+        table = self._state.table()
+        if table is None:
+            return None
+        standing = self._state.standing(table)
+        if standing is None:
+            message = (
+                f"{self.location} is a Delta table, but this topic was not materialised into it (with history = {self.history}), or its "
+                "Delta log does not go back to the last step: name another target, drop the table, or bootstrap it anew with rebuild=True "
+                "(--rebuild), if the topic was materialised into it before"
+            )
+            raise UserError(message)
+        return standing
+
+    def owner(self) -> str | None:
+        """Return the id of the topic whose target the table is; None when it is nobody's, or there is none."""
+        table = self._state.table()
+        found = None if table is None else self._state.owner(table)
+        return None if found is None else found.topic_id
+
+    def check(self, standing: Standing, columns: T.StructType | None = None, *, there: T.StructType | None = None) -> Standing:
+        """Return where the target stands, with the commits of others examined up to now.
+
+        `columns` are those of the rows to come, `there` those that the table has (`columns`). Raises `UserError` naming what others did to
+        its rows, to its columns or to its settings, by which a step would be wrong or impossible.
+        """
+        table = self._state.table()
+        if table is None:
+            message = f"{self.location}: the table was deleted meanwhile; start again to bootstrap it anew"
+            raise UserError(message)
+        examined = self._examined(table, standing)
+        needed = [*(columns.fields if columns is not None else ()), *(PERIOD if self.history else ())]
+        missing = [] if there is None else missing_columns(there, T.StructType(needed))
+        if missing:
+            message = f"{self.location} does not fit the records: {'; '.join(missing)}. {_REBUILD}"
+            raise UserError(message)
+        stops = obstacles(table)
+        if stops:
+            message = f"{self.location} takes no steps with {'; '.join(stops)}: ALTER TABLE takes it back, and {_REBUILD}"
+            raise UserError(message)
+        return examined
+
+    def columns(self, spark: SparkSession) -> T.StructType:
+        """Return the columns that the table has now."""
+        return spark.read.format("delta").load(self.location).schema
+
+    def create(self, rows: DataFrame, position: Position, *, replaces: bool = False) -> Standing:
+        """Write the table of the last words (`latest()`) at a position, in one commit; return where it stands then.
+
+        It is made; or with `replaces` it takes the place of what is there, whatever became of that. Raises `CommitConflict` when another
+        writer came first.
+        """
+        written = shaped(rows)
         if self.history:
-            shaped = shaped.withColumns(_holds(shaped, F.lit(None).cast("timestamp")))
-        steps = 0 if after is None else after.steps + 1
-        writer = shaped.write.format("delta").options(**self._commit(position, steps))
-        if after is None:
+            moment = F.col(names_of(written)["timestamp"])
+            written = written.withColumns({VALID_FROM: moment, VALID_TO: F.lit(None).cast("timestamp"), CURRENT: F.lit(True)})
+        table = self._state.table() if replaces else None
+        if table is None:
+            standing = Standing(position=position, steps=0)
+            writer = written.write.format("delta").options(**self._commit(standing))
+            if needs_mapping(written.schema):
+                writer = writer.option(_MAPPING, "name")
             try:
                 writer.mode("error").save(self.location)
             except Exception as error:
@@ -113,48 +157,43 @@ class Target:
                     message = f"{self.location} was made by somebody else meanwhile"
                     raise CommitConflict(message) from error
                 raise
-        else:
-            writer.mode("overwrite").option("overwriteSchema", "true").save(self.location)
-        self._check(steps, position)
+            return self._taken(standing)
+        self._unblock(written.sparkSession, table, needs_mapping(written.schema))
+        now = self._state.table() or table
+        steps = now.transaction_version(APP_ID)
+        standing = Standing(position=position, steps=0 if steps is None else steps + 1, examined=now.version())
+        writer = written.write.format("delta").options(**self._commit(standing))
+        writer.mode("overwrite").option("overwriteSchema", "true").save(self.location)
+        return self._taken(standing)
 
     def step(self, rows: DataFrame, standing: Standing, position: Position) -> Standing:
         """Apply records and move on to `position`, in one commit; return where the target stands then.
 
         `rows` has partition, key, value, headers, timestamp, offset and `live` (false: a tombstone), in any order. Raises `CommitConflict`
-        when another writer took a step since `standing`; nothing of this one is in the table then.
+        when another writer took a step since `standing`, nothing of this one is in the table then; `UserError` as `check`.
         """
-        steps = standing.steps + 1
-        commit = self._commit(position, steps)
+        examined = self.check(standing, shaped(rows).schema, there=self.columns(rows.sparkSession))
+        after = Standing(position=position, steps=standing.steps + 1, examined=examined.examined)
         if self.history:
-            self._apply_history(rows, commit)
+            self._apply_history(rows, self._commit(after))
         else:
-            self._apply(rows, commit)
-        self._check(steps, position)
-        return Standing(position=position, steps=steps)
-
-    def owner(self) -> str | None:
-        """Return the id of the topic whose target the table is; None when it is nobody's, or there is none."""
-        try:
-            entries = DeltaTable(self.location, storage_options=self._options).history()
-        except TableNotFoundError:
-            return None
-        found = (_metadata(entry.get("userMetadata")) for entry in entries)
-        return next((str(one["topic_id"]) for one in found if one is not None), None)
+            self._apply(rows, self._commit(after))
+        return self._taken(after)
 
     def fence(self, spark: SparkSession, standing: Standing, log_version: int) -> None:
         """Take an empty step: no step that was planned from `standing` before `log_version` is applied after it.
 
         Raises `CommitConflict` when another step came first.
         """
-        commit = self._commit(standing.position, standing.steps + 1, fenced_version=log_version)
+        after = replace(standing, steps=standing.steps + 1, fenced_version=log_version)
         nothing = spark.read.format("delta").load(self.location).limit(0)
-        nothing.write.format("delta").mode("append").options(**commit).save(self.location)
-        self._check(standing.steps + 1, standing.position)
+        nothing.write.format("delta").mode("append").options(**self._commit(after)).save(self.location)
+        self._taken(after, examines=False)
 
     def erase(self, spark: SparkSession, wanted: WantedKey) -> int:
         """Delete the rows of a key, those of its past too, in a commit of its own; return how many they were."""
         target = SparkDeltaTable.forPath(spark, self.location)
-        names = _names(target.toDF())
+        names = names_of(target.toDF())
         if names["key"] not in target.toDF().columns:
             return 0
         same = f"CAST(target.`{names['key']}` AS BINARY) = gone.key"
@@ -163,18 +202,46 @@ class Target:
         gone = spark.createDataFrame(pa.table({"key": pa.array([wanted.key], pa.binary())}))
         rows = target.toDF().alias("target").join(F.broadcast(gone.alias("gone")), F.expr(same)).count()
         if rows:
-            target.alias("target").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
-        features = DeltaTable(self.location, storage_options=self._options).protocol().writer_features
-        if "deletionVectors" in (features or ()):  # a deleted row is in its file still
-            spark.sql(f"REORG TABLE delta.`{self.location.replace('`', '``')}` APPLY (PURGE)")
+            with _committing(spark, {"userMetadata": self._state.erasure_metadata()}):
+                target.alias("target").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
+        table = self._state.table()
+        if table is not None and "deletionVectors" in (table.protocol().writer_features or ()):  # a deleted row is in its file still
+            spark.sql(f"REORG TABLE {self._sql_name()} APPLY (PURGE)")
         return rows
 
-    def _check(self, steps: int, position: Position) -> None:
-        """Ask the table whether a commit is there: Delta skips one silently that another writer's came before."""
-        now = self.standing()
-        if now != Standing(position=position, steps=steps):
-            message = f"{self.location}: another writer came before step {steps}"
+    def _taken(self, standing: Standing, *, examines: bool = True) -> Standing:
+        """Return where the target stands after a step: Delta skips one silently that another writer's came before."""
+        table = self._state.table()
+        committed = None if table is None else self._state.committed(table, standing)
+        if table is None or committed is None:
+            message = f"{self.location}: another writer came before step {standing.steps}"
             raise CommitConflict(message)
+        return self._examined(table, committed) if examines else committed
+
+    def _examined(self, table: DeltaTable, standing: Standing) -> Standing:
+        """Return where the target stands, with the commits of others examined; raise `UserError` for one that did harm."""
+        harm = self._state.harm(table, standing)
+        if harm is not None:
+            message = f"{self.location} was changed by somebody else: {harm}. {_REBUILD}"
+            raise UserError(message)
+        if standing.examined == table.version():
+            return standing
+        examined = replace(standing, examined=table.version())
+        self._state.keep(table, examined)
+        return examined
+
+    def _unblock(self, spark: SparkSession, table: DeltaTable, mapped: bool) -> None:  # noqa: FBT001  what the new columns need
+        """Take back the settings by which a table could not be replaced, and add those that it needs."""
+        for text in obstacles(table):
+            key = text.partition(" = ")[0]
+            is_constraint = key.startswith("delta.constraints.")
+            taken = f"DROP CONSTRAINT {quoted(key.rpartition('.')[2])}" if is_constraint else f"UNSET TBLPROPERTIES ('{key}')"
+            spark.sql(f"ALTER TABLE {self._sql_name()} {taken}")
+        if mapped and table.metadata().configuration.get(_MAPPING, "none") == "none":
+            spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{_MAPPING}' = 'name')")
+
+    def _sql_name(self) -> str:
+        return f"delta.{quoted(registered_name(self.location))}"
 
     def _apply(self, rows: DataFrame, commit: Mapping[str, str]) -> None:
         words = F.max_by(F.struct("value", "headers", "timestamp", "offset", "live"), "offset")
@@ -190,108 +257,89 @@ class Target:
 
     def _rewrite(self, table: DataFrame, newest: DataFrame, commit: Mapping[str, str]) -> None:
         """Write the table anew: what no record names, and the records that are no tombstones."""
-        names = _names(table)
+        names = names_of(table)
         keys = newest.select(F.col("partition").alias(names["partition"]), F.col("key").alias(names["key"]))
-        kept = table.join(keys, [names["partition"], names["key"]], "left_anti")
-        written = kept.select(*table.columns).unionByName(_shaped(newest.where("live")))
+        kept = table.join(keys, [names["partition"], names["key"]], "left_anti").select(*map(quoted, table.columns))
+        written = kept.unionByName(shaped(newest.where("live")), allowMissingColumns=True)
         written.write.format("delta").mode("overwrite").options(**commit).save(self.location)
 
     def _merge(self, newest: DataFrame, commit: Mapping[str, str]) -> None:
         target = SparkDeltaTable.forPath(newest.sparkSession, self.location)
-        shaped = _shaped(newest.withColumnRenamed("live", "__live"), keep=("__live",))
-        names = _names(target.toDF())
+        changes = shaped(newest.withColumnRenamed("live", _LIVE), keep=(_LIVE,))
+        names = names_of(target.toDF())
         same = f"target.{names['partition']} = change.{names['partition']} AND target.{names['key']} = change.{names['key']}"
-        columns: dict[str, str | Column] = {f"`{name}`": f"change.`{name}`" for name in shaped.columns if name != "__live"}
-        merge = target.alias("target").merge(shaped.alias("change"), same)
-        merge = merge.whenMatchedDelete("NOT change.__live").whenMatchedUpdate(set=columns)
+        columns: dict[str, str | Column] = {quoted(name): f"change.{quoted(name)}" for name in changes.columns if name != _LIVE}
+        merge = target.alias("target").merge(changes.alias("change"), same)
+        merge = merge.whenMatchedDelete(f"NOT change.{_LIVE}").whenMatchedUpdate(set=columns)
         with _committing(newest.sparkSession, commit):
-            merge.whenNotMatchedInsert("change.__live", values=columns).execute()
+            merge.whenNotMatchedInsert(f"change.{_LIVE}", values=columns).execute()
 
     def _apply_history(self, rows: DataFrame, commit: Mapping[str, str]) -> None:
-        """Close the words that a newer record ended, and add the new ones: each holds until the next record of its key."""
+        """Close the words that a newer record ended, and add the new ones: each holds until the next record of its key.
+
+        ```
+         timestamps of a key   10:00  9:00  11:00              no word begins before the one before it
+         holds                 [10:00, 10:00) [10:00, 11:00) [11:00, …)
+        ```
+        """
         target = SparkDeltaTable.forPath(rows.sparkSession, self.location)
-        columns_now = target.toDF().columns
-        ordered = "PARTITION BY partition, key ORDER BY offset"
-        added = {"__next": f"lead(timestamp) OVER ({ordered})", "__first": f"row_number() OVER ({ordered}) = 1", "__live": "live"}
-        words = rows.withColumns({name: F.expr(text) for name, text in added.items()}).persist()
+        names = names_of(target.toDF())
+        # When the words of a key that the table has begin and end: nothing that comes later begins before.
+        past = target.toDF().groupBy(F.col(names["partition"]).alias("partition"), F.col(names["key"]).alias("key"))
+        floor = past.agg(F.max(F.greatest(VALID_FROM, VALID_TO)).alias(_FLOOR))
+        ordered = "OVER (PARTITION BY partition, key ORDER BY offset)"
+        begun = rows.join(floor, ["partition", "key"], "left").withColumn(_FROM, F.expr(f"greatest({_FLOOR}, max(timestamp) {ordered})"))
+        added = {_UNTIL: f"lead({_FROM}) {ordered}", _FIRST: f"row_number() {ordered} = 1", _LIVE: "live"}
+        words = begun.withColumns({name: F.expr(text) for name, text in added.items()}).persist()
         try:
-            shaped = _shaped(words, keep=tuple(added))
-            shaped = shaped.withColumns(_holds(shaped, F.col("__next")))
-            names = _names(shaped)
-            # A record stands twice where it must: to close the word before it (matched by key), and to be added (matched by none).
-            closing = shaped.where("__first").withColumn("__closes", F.col(names["key"]))
-            adding = shaped.where("__live").withColumn("__closes", F.lit(None).cast(shaped.schema[names["key"]].dataType))
-            same = (
-                f"target.{_CURRENT} AND target.{names['partition']} = change.{names['partition']} "
-                f"AND target.{names['key']} = change.__closes"
+            changes = shaped(words, keep=(_FROM, *added)).withColumns(
+                {VALID_FROM: F.col(_FROM), VALID_TO: F.col(_UNTIL), CURRENT: F.col(_UNTIL).isNull()}
             )
-            columns: dict[str, str | Column] = {f"`{name}`": f"change.`{name}`" for name in columns_now}
+            # A record stands twice where it must: to close the word before it (matched by key), and to be added (matched by none).
+            closing = changes.where(_FIRST).withColumn(_CLOSES, F.col(names["key"]))
+            adding = changes.where(_LIVE).withColumn(_CLOSES, F.lit(None).cast(changes.schema[names["key"]].dataType))
+            same = (
+                f"target.{CURRENT} AND target.{names['partition']} = change.{names['partition']} "
+                f"AND target.{names['key']} = change.{_CLOSES}"
+            )
+            given = [name for name in changes.columns if name not in {_FROM, *added}]
+            columns: dict[str, str | Column] = {quoted(name): f"change.{quoted(name)}" for name in given}
             merge = target.alias("target").merge(closing.unionByName(adding).alias("change"), same)
-            merge = merge.whenMatchedUpdate(set={"_valid_to": f"change.{names['timestamp']}", _CURRENT: "false"})
+            merge = merge.whenMatchedUpdate(set={VALID_TO: f"change.{_FROM}", CURRENT: "false"})
             with _committing(rows.sparkSession, commit):
-                merge.whenNotMatchedInsert("change.__closes IS NULL", values=columns).execute()
+                merge.whenNotMatchedInsert(f"change.{_CLOSES} IS NULL", values=columns).execute()
         finally:
             words.unpersist()
 
-    def _commit(self, position: Position, steps: int, *, fenced_version: int = -1) -> dict[str, str]:
-        body = {"lastword_target": 1, "topic_id": self._topic_id, "history": self.history, "position": json.loads(position.to_json())}
-        body |= {"fenced_version": fenced_version} if fenced_version >= 0 else {}
-        return {"txnAppId": _APP_ID, "txnVersion": str(steps), "userMetadata": json.dumps(body, separators=(",", ":"))}
+    def _commit(self, standing: Standing) -> dict[str, str]:
+        return {"txnAppId": APP_ID, "txnVersion": str(standing.steps), "userMetadata": self._state.metadata(standing)}
+
+
+def registered_name(location: str) -> str:
+    """Return the name under which a table stands in the ledger of its topic."""
+    return location if is_uri(location) else str(Path(location).absolute())
 
 
 def register(log: TopicLog, location: str, *, history: bool, now_ms: int) -> None:
     """Write into the ledger that a table follows the topic, once: a purge erases there too."""
-    name = location if "://" in location or location.startswith("file:") else str(Path(location).absolute())
-    details = {"history": history}
+    name, details = registered_name(location), {"history": history}
     if log.decisions().targets.get(name) != details:
         row = Decision(kind=Kind.TARGET, time_ms=now_ms, name=name, details=details)
         log.ledger.decide(lambda today: [] if today.targets.get(name) == details else [row])
 
 
-def _shaped(rows: DataFrame, keep: Sequence[str] = ()) -> DataFrame:
-    """Return rows in the columns of a target: as they are, or, of a decoded value, its fields beside the columns with an underscore."""
-    value = rows.schema["value"].dataType
-    if not isinstance(value, T.StructType):
-        return rows.select(*LATEST_COLUMNS, *keep)
-    clash = sorted(set(value.names) & {*_TYPED.values(), "_valid_from", "_valid_to", _CURRENT})
-    if clash:
-        message = f"schema: the fields {', '.join(clash)} have the names of columns that a target adds; call them something else"
-        raise UserError(message)
-    beside = [F.col(name).alias(new) for name, new in _TYPED.items()]
-    return rows.select(*beside, *[F.col("value").getField(name).alias(name) for name in value.names], *keep)
-
-
-def _names(table: DataFrame) -> dict[str, str]:
-    """Return what a target calls partition, key, offset, timestamp and headers."""
-    return _TYPED if _TYPED["key"] in table.columns else {name: name for name in _TYPED}
-
-
-def _holds(shaped: DataFrame, until: Column) -> dict[str, Column]:
-    """Return the columns that say when a word held."""
-    moment = F.col(_names(shaped)["timestamp"])
-    return {"_valid_from": moment, "_valid_to": until, _CURRENT: until.isNull()}
-
-
-def _metadata(text: str | None) -> dict[str, Any] | None:
-    try:
-        body = json.loads(text or "")
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) and "lastword_target" in body else None
-
-
 @contextmanager
 def _committing(spark: SparkSession, commit: Mapping[str, str]) -> Iterator[None]:
     """Let the MERGE within carry what a writer's options would; the session is one query's own."""
-    settings = {
-        "spark.databricks.delta.write.txnAppId": commit["txnAppId"],
-        "spark.databricks.delta.write.txnVersion": commit["txnVersion"],
-        "spark.databricks.delta.commitInfo.userMetadata": commit["userMetadata"],
+    places = {
+        "txnAppId": "spark.databricks.delta.write.txnAppId",
+        "txnVersion": "spark.databricks.delta.write.txnVersion",
+        "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
     }
-    for key, value in settings.items():
-        spark.conf.set(key, value)
+    for name, value in commit.items():
+        spark.conf.set(places[name], value)
     try:
         yield
     finally:
-        for key in settings:
-            spark.conf.unset(key)
+        for name in commit:
+            spark.conf.unset(places[name])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from lastword.compaction.errors import UserError
 from tests.lastword.cli.test_cli import Shell
@@ -55,3 +56,18 @@ def test_a_table_is_kept_in_step_and_the_past_can_be_asked(
     ]
     told_wrong = lastword.error(UserError, "changes", "fruit", "--from", "yesterday", "--to", '{"0": 5}')
     assert told_wrong.startswith("--from yesterday: allowed are offsets by partition as JSON")
+
+
+def test_materialize_says_what_is_wrong_and_how_to_go_on(lastword: Shell, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """A value that does not fit, rows that somebody deleted, options that do not go together: one error each; then the way on."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact"})
+    topic.append([{"key": "fig", "value": '{"price": "oops"}'}])
+    target = str(tmp_path / "target")
+    command = ("materialize", "fruit", target, "--once", "--key-format", "utf8", "--value-format", "json", "--schema", "price bigint")
+    assert "partition 0, offset 0, key fig, field price bigint" in lastword.error(UserError, *command)
+    lastword(*command, "--mode", "PERMISSIVE")
+    topic.append([{"key": "fig", "value": '{"price": 1}'}])
+    DeltaTable(target).delete()
+    assert "(DELETE) changed its rows. rebuild=True (--rebuild)" in lastword.error(UserError, *command)
+    assert "is up to date with fruit" in lastword(*command, "--rebuild")
+    assert "give one of them" in lastword.error(UserError, *command, "--every", "5 seconds")

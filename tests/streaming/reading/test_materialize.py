@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from lastword.compaction.errors import CommitConflict, UserError
+from lastword.compaction.errors import CommitConflict, ReaderBehind, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.streaming.reading import target
@@ -102,6 +102,36 @@ def test_columns_are_typed_by_a_schema(topic: SparkTopic, spark: SparkSession, t
         catch_up(topic, tmp_path / "other", value_format="json", schema="_key string")
 
 
+def test_periods_of_a_history_never_overlap_wherever_timestamps_go_back(topic: SparkTopic, spark: SparkSession, tmp_path: Path) -> None:
+    """No word begins before the word before it, in one micro-batch or over several, past tombstones: at most one holds at any moment."""
+    catch_up(topic, tmp_path / "target", history=True)
+    batches = (
+        "a=10 a=9 a=11 b=10 c=10 c=9 d=10 e=10 e=∅9 f=10 f=∅12 g=10",
+        "b=9 b=11 c=11 d=9 e=8 f=11 f=13 g=∅9",
+        "d=8 d=12 g=9 g=9",
+    )
+    for picture in batches:
+        for word in picture.split():
+            key, _, moment = word.partition("=")
+            drawn = f"{key}={'∅' if moment[0] == '∅' else moment}"
+            at(T0, topic).append(rows(drawn, partition=0, timestamp_ms=T0 + 3_600_000 * int(moment.lstrip("∅"))))
+        catch_up(topic, tmp_path / "target", history=True)
+    table = spark.read.format("delta").load(str(tmp_path / "target"))
+    held = [F.expr(f"(unix_millis({name}) - {T0}) DIV 3600000") for name in ("_valid_from", "_valid_to")]
+    found: dict[str, list[str]] = {}
+    for key, begin, end in table.orderBy("offset").select("key", *held).collect():
+        found.setdefault(text(key), []).append(f"{begin}-{'' if end is None else end}")
+    assert found == {
+        "a": ["10-10", "10-11", "11-"],
+        "b": ["10-10", "10-11", "11-"],
+        "c": ["10-10", "10-11", "11-"],
+        "d": ["10-10", "10-10", "10-12", "12-"],
+        "e": ["10-10", "10-"],
+        "f": ["10-12", "12-13", "13-"],
+        "g": ["10-10", "10-10", "10-"],
+    }
+
+
 def test_history_keeps_every_word_and_when_it_held(topic: SparkTopic, spark: SparkSession, tmp_path: Path) -> None:
     """SCD type 2: a word holds from its record to the next of its key, over micro-batches; a tombstone ends it."""
     for step, picture in enumerate(("a=1 b=1", "a=2 a=3 c=1 b=∅", "a=∅ b=5")):
@@ -171,7 +201,7 @@ def test_a_rebuild_takes_the_place_of_a_target_that_was_overtaken(topic: SparkTo
     catch_up(topic, tmp_path / "target")
     append(topic, spark, "b=1 c=1")
     delete_records(at(T0, topic), {0: 2})
-    with pytest.raises(StreamingQueryException, match="the records 1 to 1 were deleted; the log starts at 2"):
+    with pytest.raises(ReaderBehind, match="the records 1 to 1 were deleted; the log starts at 2"):
         catch_up(topic, tmp_path / "target")
     catch_up(topic, tmp_path / "target", rebuild=True)
     assert words(spark, tmp_path / "target") == "c=1"
