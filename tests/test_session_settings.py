@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaTableRs
 from pyspark.sql import functions as F
 
 from lastword import InvalidConfiguration, LogDir
@@ -15,13 +16,13 @@ from tests.clocks import at
 from tests.pictures import T0, by_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import SparkTopic
 
-#: Settings that change how Spark and Delta write, what a new table is like, and how values are cast and shown.
+#: Settings that change how Spark and Delta write and read, what a new table is like, and how values are cast and shown.
 _HOSTILE: Final[Mapping[str, Mapping[str, str]]] = {
     "no statistics": {
         "spark.databricks.delta.stats.collect": "false",
@@ -32,8 +33,9 @@ _HOSTILE: Final[Mapping[str, Mapping[str, str]]] = {
         "spark.databricks.delta.optimizeWrite.enabled": "true",
         "spark.databricks.delta.autoCompact.enabled": "true",
         "spark.sql.shuffle.partitions": "7",
-        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+        "spark.sql.sources.default": "csv",
     },
     "other encodings": {
         "spark.sql.parquet.outputTimestampType": "INT96",
@@ -46,9 +48,35 @@ _HOSTILE: Final[Mapping[str, Mapping[str, str]]] = {
         "spark.databricks.delta.properties.defaults.columnMapping.mode": "name",
         "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
         "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
+        "spark.databricks.delta.properties.defaults.appendOnly": "true",
+        "spark.databricks.delta.properties.defaults.logRetentionDuration": "interval 0 hours",
+        "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration": "interval 0 hours",
+        "spark.databricks.delta.properties.defaults.checkpointPolicy": "v2",
     },
-    "other SQL": {"spark.sql.caseSensitive": "true", "spark.sql.ansi.enabled": "false", "spark.sql.legacy.timeParserPolicy": "LEGACY"},
+    "other SQL": {
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.legacy.timeParserPolicy": "LEGACY",
+        "spark.sql.storeAssignmentPolicy": "LEGACY",
+        "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+        "spark.sql.legacy.charVarcharAsString": "true",
+        "spark.sql.legacy.sizeOfNull": "true",
+        "spark.sql.parquet.binaryAsString": "true",
+        "spark.sql.session.timeZone": "America/St_Johns",
+    },
+    "other catalog": {
+        "spark.sql.defaultCatalog": "theirs",
+        "spark.sql.catalog.theirs": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+        "spark.sql.catalog.theirs.url": "jdbc:none",
+        "spark.sql.session.timeZone": "Asia/Kathmandu",
+        "spark.sql.crossJoin.enabled": "false",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.join.preferSortMergeJoin": "true",
+        "spark.sql.columnNameOfCorruptRecord": "value",
+        "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    },
 }
+_NOW: Final = {"availableNow": True}
 
 
 @contextmanager
@@ -94,31 +122,105 @@ def _shown(rows: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(bytes(one) if isinstance(one, bytearray) else one for one in row) for row in rows.collect())
 
 
-@pytest.fixture(scope="module")
-def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Return the records and the last words of a topic that lived in a session without such settings."""
-    topic = _lived(spark, LogDir(spark, str(tmp_path_factory.mktemp("plain"))), "plain")
-    return _shown(topic.records()), _shown(topic.latest())
+def _toured(spark: SparkSession, settings: Mapping[str, str], place: Path) -> dict[str, Any]:
+    """Do everything with a topic in a session of these settings, and return what each reader showed."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    logs = LogDir(session, str(place / "logs"))
+    topic = _lived(session, logs, "records")
+    begin = topic.bootstrap().position
+    shown: dict[str, Any] = {}
 
+    with at(T0, topic).transaction("order-1") as transaction:
+        transaction.append(_rows(session, 4, "d"))
+    gone = session.createDataFrame([("k0", None, 0)], "key string, value string, partition int")
+    at(T0, topic).append(gone)
+    end = topic.bootstrap().position
+    shown |= {"records": _shown(topic.records()), "latest": _shown(topic.latest()), "as of": _shown(topic.latest(as_of=begin.vector()))}
+    columns = ("partition", "key", "offset", "value", "change_type")
+    shown["changes"] = sorted(map(repr, topic.changes(begin.vector(), end.vector()).select(*columns).collect()))
+    read: list[str] = []
+    query = topic.tail(begin).writeStream.foreachBatch(lambda rows, _: read.extend(repr(one) for one in _shown(rows))).trigger(**_NOW)
+    query.start().awaitTermination()
+    shown["tail"] = sorted(read)
+    source = session.read.format("lastword").load(topic.log.paths.root)
+    shown["format"] = sorted(map(repr, source.selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp)").collect()))
 
-@pytest.mark.parametrize("settings", _HOSTILE.values(), ids=list(_HOSTILE))
-def test_what_is_written_and_read_is_the_same_in_every_session(
-    spark: SparkSession,
-    logs: LogDir[SparkTopic],
-    plain: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]],
-    settings: Mapping[str, str],
-) -> None:
-    """Offsets, rows, files in ascending order with statistics, and what readers see, with Spark and without."""
-    with _session(spark, settings):
-        topic = _lived(spark, logs, "hostile")
-        records, latest = _shown(topic.records()), _shown(topic.latest())
-    assert (records, latest) == plain
+    flow = logs.create_topic("rows", config={"cleanup.policy": "compact"})
+    for number, lines in enumerate((_CHANGES[:3], _CHANGES[3:])):
+        (place / "in").mkdir(exist_ok=True)
+        (place / "in" / f"{number}.json").write_text("\n".join(lines))
+        stream = session.readStream.schema("id int, name string, at string, `Unit Price` decimal(9,2), seq int, op string")
+        changes = stream.json(str(place / "in")).withColumn("at", F.col("at").cast("timestamp"))
+        kept = at(T0, flow).create_auto_cdc_flow(
+            changes,
+            ["id"],
+            "seq",
+            apply_as_deletes="op = 'd'",
+            except_column_list=["op", "seq"],
+            stored_as_scd_type=2,
+            table=str(place / "past"),
+            trigger=_NOW,
+        )
+        assert kept.await_termination(90)
+        flow.materialize(
+            str(place / "now"), trigger=_NOW, value_format="json", schema="name string, at timestamp, `Unit Price` double"
+        ).awaitTermination()
+    micros = "unix_micros(at) AS at"
+    shown["table"] = sorted(map(repr, flow.table().selectExpr("id", "name", micros, "`Unit Price`").collect()))
+    shown["files"] = flow.latest().count()
+    for name in ("now", "past"):
+        frame = session.read.format("delta").load(str(place / name))
+        periods = ["_is_current", "_valid_to IS NULL"] if name == "past" else []
+        shown[name] = sorted(
+            map(repr, frame.selectExpr("CAST(_key AS STRING)", "_offset", "name", micros, "`Unit Price`", *periods).collect())
+        )
+        detail = DeltaTableRs(str(place / name))
+        shown[f"{name} settings"] = {key: value for key, value in detail.metadata().configuration.items() if "maxColumnId" not in key}
+    receipt = flow.purge('{"id":1}')
+    shown["purge"] = (receipt.records_removed, sorted(receipt.target_rows_removed.values()), flow.latest().count())
     words = by_arrow(topic).latest()
-    assert sorted(zip(words["partition"].to_pylist(), words["offset"].to_pylist(), strict=True)) == [row[:2] for row in latest]
-    assert topic.log.log_end_offsets() == [225, 225]
-    files = topic.log.snapshot().files
-    assert (files.record_count > 0).all()
+    pairs = sorted(zip(words["partition"].to_pylist(), words["offset"].to_pylist(), strict=True))
+    assert pairs == [row[:2] for row in shown["latest"]]
+    assert (topic.log.snapshot().files.record_count > 0).all()
     assert topic.verify().ok
+    assert flow.verify().ok
+    return shown
+
+
+#: Changes of a table by its key, in two files; the price of a row has a name that Delta maps.
+_CHANGES: Final = [
+    '{"id": 1, "name": "fig", "at": "2026-03-08T07:30:00.123456Z", "Unit Price": 1.5, "seq": 1, "op": "c"}',
+    '{"id": 2, "name": "lime", "at": "2026-11-01T05:30:00Z", "Unit Price": 2, "seq": 2, "op": "c"}',
+    '{"id": 3, "name": null, "at": null, "Unit Price": null, "seq": 3, "op": "c"}',
+    '{"id": 1, "name": "kiwi", "at": "1970-01-01T00:00:00Z", "Unit Price": 0.25, "seq": 4, "op": "u"}',
+    '{"id": 2, "seq": 5, "op": "d"}',
+    '{"id": 3, "name": "late", "seq": 2, "op": "u"}',
+]
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what is shown of topics that lived in a session without such settings."""
+    return _toured(spark, {}, tmp_path_factory.mktemp("plain"))
+
+
+@pytest.mark.parametrize("names", [("no statistics", "other files", "other tables"), ("other SQL",)], ids="; ".join)
+def test_all_that_is_done_shows_the_same_in_every_session(
+    spark: SparkSession, plain: dict[str, Any], tmp_path: Path, names: Sequence[str]
+) -> None:
+    """Appends, transactions, streams, AUTO CDC, cleaning, every reader, tables, history, a purge: what is shown, and how tables are."""
+    settings = {key: value for name in names for key, value in _HOSTILE[name].items()}
+    assert _toured(spark, settings, tmp_path) == plain
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", _HOSTILE)
+def test_each_kind_of_setting_alone_changes_nothing(spark: SparkSession, plain: dict[str, Any], tmp_path: Path, name: str) -> None:
+    """As above, kind by kind."""
+    assert _toured(spark, _HOSTILE[name], tmp_path) == plain
 
 
 def test_a_file_that_cannot_be_read_is_an_error_whatever_the_session_ignores(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
