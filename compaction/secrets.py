@@ -26,8 +26,9 @@ _SECRET_KEY: Final = re.compile(_NAME, re.IGNORECASE)
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 _AUTHORIZATION: Final = re.compile(r"(authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:basic|bearer|digest)\s+)?[^\s\"',;]+", re.IGNORECASE)
 _LOGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@\"']+@", re.IGNORECASE)
+#: A name before a colon may also be the end of a path: then what follows is no value of it.
 _ASSIGNED: Final = re.compile(
-    rf"([\w.\-]*{_NAME}[\w.\-]*[\"']?\s*(?:=|:(?!//))\s*)(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&)\]}}]+)", re.IGNORECASE
+    rf"([\w.\-]*{_NAME}[\w.\-]*[\"']?\s*=\s*|(?<![/\w.\-])[\w.\-]*{_NAME}[\w.\-]*[\"']?\s*:(?!//)\s*)(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&)\]}}]+)", re.IGNORECASE
 )
 
 

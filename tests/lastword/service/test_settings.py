@@ -57,7 +57,7 @@ on.invalid = "fail"
 max.files.per.trigger = 10
 [source.options]
 multiLine = true
-mode = "PERMISSIVE"
+encoding = "UTF-8"
 
 [[source]]
 name = "orders"
@@ -131,7 +131,7 @@ def test_each_source_has_the_settings_of_its_format(tmp_path: Path) -> None:
     assert (files.name, files.topic, files.format, files.key, files.drop) == ("airports-files", "airports", "json", ["icao"], ["op"])
     assert (files.trigger, files.on_invalid, files.max_files_per_trigger) == ("available-now", "fail", 10)
     assert (files.schema_ddl, files.timestamp) == ("icao string, op string, at bigint", "at")
-    assert files.options == {"multiLine": "True", "mode": "PERMISSIVE"}
+    assert files.options == {"multiLine": "True", "encoding": "UTF-8"}
     assert isinstance(kafka, KafkaSource)
     assert (kafka.bootstrap_servers, kafka.subscribe, kafka.mirror, kafka.starting_offsets) == ("localhost:9092", "orders", False, "latest")
     assert (kafka.isolation_level, kafka.on_invalid) == ("read_committed", "dead-letter")
