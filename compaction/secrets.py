@@ -27,9 +27,8 @@ _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----
 _AUTHORIZATION: Final = re.compile(r"(authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:basic|bearer|digest)\s+)?[^\s\"',;]+", re.IGNORECASE)
 _LOGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@\"']+@", re.IGNORECASE)
 #: A name before a colon may also be the end of a path: then what follows is no value of it.
-_ASSIGNED: Final = re.compile(
-    rf"([\w.\-]*{_NAME}[\w.\-]*[\"']?\s*=\s*|(?<![/\w.\-])[\w.\-]*{_NAME}[\w.\-]*[\"']?\s*:(?!//)\s*)(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&)\]}}]+)", re.IGNORECASE
-)
+_NAMED: Final = rf"(?:[\w.\-]*{_NAME}[\w.\-]*[\"']?\s*=|(?<![/\w.\-])[\w.\-]*{_NAME}[\w.\-]*[\"']?\s*:(?!//))"
+_ASSIGNED: Final = re.compile(rf"({_NAMED}\s*)(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&)\]}}]+)", re.IGNORECASE)
 
 
 def is_secret(key: str) -> bool:
