@@ -81,6 +81,10 @@ class LedgerUnreadable(UserError):
     """A file of a topic's ledger is spoilt; the message lists the ways out."""
 
 
+class UnknownFormat(UserError):
+    """A file of lastword's own, or a row in it, is of another version, which the message names; nothing is read or changed."""
+
+
 class CorruptLog(UserError):
     """A table of a topic is not as lastword leaves it: a file without statistics, one that cannot be read. Nothing is written."""
 

@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.compaction.errors import OffsetOutOfRange, UnknownFormat, UserError
 from lastword.compaction.log.restores import Restore, is_contained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Kafka's names for the two ends of a log, and the numbers that stand for them in an offset vector.
+#: A position that says nothing of its format has this one.
+_FORMAT: Final = 1
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _EARLIEST_OFFSET: Final = -2
@@ -62,7 +64,13 @@ class Position:
 
     @staticmethod
     def from_dict(body: Mapping[str, Any]) -> Position:
-        """Return the position of a parsed `to_json`."""
+        """Return the position of a parsed `to_json`; raise `UnknownFormat` for one that says that a later version wrote it."""
+        if body.get("format", _FORMAT) != _FORMAT:
+            message = (
+                f"a position has format {body['format']}, and this version of lastword reads {_FORMAT}: a later version has written it. "
+                "Use that version or a later one"
+            )
+            raise UnknownFormat(message)
         return Position(
             offsets=tuple(int(body["offsets"][str(partition)]) for partition in range(len(body["offsets"]))),
             table_version=int(body["table_version"]),

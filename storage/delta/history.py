@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
-from lastword.compaction.errors import CorruptLog
+from lastword.compaction.errors import CorruptLog, UnknownFormat
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+#: The format of what commits carry.
+_FORMAT: Final = 1
 _COMMIT: Final = re.compile(r"\d{20}\.json")
 
 
@@ -33,20 +35,26 @@ class CommitMetadata:
 
     def to_json(self) -> str:
         """Return the JSON text for `userMetadata`."""
-        body: dict[str, Any] = {"lastword": 1, "kind": self.kind, "token": self.token}
+        body: dict[str, Any] = {"lastword": _FORMAT, "kind": self.kind, "token": self.token}
         if self.receipts:
             body["receipts"] = [dict(receipt) for receipt in self.receipts]
         return json.dumps(body, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str | None) -> CommitMetadata | None:
-        """Return what a commit of ours carries, or None for a commit that is not ours."""
+        """Return what a commit of ours carries, None for one that is not ours; raise `UnknownFormat` for one of a later version."""
         try:
             body = json.loads(text or "")
         except ValueError:
             return None
         if not isinstance(body, dict) or not {"lastword", "token", "kind"} <= set(body):
             return None
+        if body["lastword"] != _FORMAT:
+            message = (
+                f"a commit carries metadata of format {body['lastword']}, and this version of lastword reads {_FORMAT}: a later version has "
+                "written to the table. Use that version or a later one; nothing is damaged, and nothing was changed"
+            )
+            raise UnknownFormat(message)
         return CommitMetadata(
             token=body["token"],
             kind=body["kind"],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UnknownFormat, UserError
 from lastword.storage.files.data_files import output_file
 from lastword.storage.files.json_files import read_json_file
 from lastword.storage.files.paths import filesystem_of, is_uri, local_path
@@ -36,7 +36,10 @@ class FileListing:
     """The files that a query has taken, by entry."""
 
     def __init__(self, checkpoint: str, storage_options: Mapping[str, str]) -> None:
-        """Read what is there in the folder of a query's checkpoint; raise `UserError` for what another version wrote, or is damaged."""
+        """Read what is there in the folder of a query's checkpoint.
+
+        Raises `UnknownFormat` for what another version wrote, and `UserError` for damage.
+        """
         self._location, self._options = f"{checkpoint}/files", dict(storage_options)
         self._filesystem = filesystem_of(self._location, self._options)
         self.last = 0
@@ -89,7 +92,7 @@ class FileListing:
                 f"{self._location}/{path} has format {body['format']}, and this version of lastword reads {_FORMAT}: a later version has "
                 "run the query; use that one or a later one"
             )
-            raise UserError(message)
+            raise UnknownFormat(message)
         return body
 
     def _write(self, number: int, body: dict[str, Any]) -> None:

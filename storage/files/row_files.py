@@ -1,6 +1,6 @@
 """Files of the small tables, the ledger and the dead letters: Parquet files without partitions.
 
-A file is flushed to a local disk before it is returned, as a data file is.
+A file is flushed to a local disk before it is returned, as a data file is. Its metadata says which version of lastword wrote it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import json
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
+
+
+_WRITER: Final = b"lastword.version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +61,11 @@ def write_row_file(
     path = f"{name}.{uuid.uuid4().hex}.parquet"
     count = 0
     with output_file(location, storage_options, path) as stream:
-        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        named = schema.with_metadata({_WRITER: _version().encode()})
+        with pq.ParquetWriter(stream, named, compression="zstd") as writer:
             while first is not None:
                 count += len(first)
-                writer.write_table(first.select(schema.names).cast(schema))
+                writer.write_table(first.select(schema.names).cast(named))
                 first = next(there, None)
         size = int(stream.tell())
     return RowFile(path=path, size_bytes=size, record_count=count, time_ms=time_ms)
@@ -70,3 +75,15 @@ def read_row_file(location: str, storage_options: Mapping[str, str], path: str) 
     """Return the rows of a file; raises what the file system or Arrow raises when it is not there or damaged."""
     with filesystem_of(location, storage_options).open_input_file(path) as source:
         return pq.read_table(source)
+
+
+def writer_of(rows: pa.Table) -> str:
+    """Return which version of lastword wrote the file of some rows."""
+    return (rows.schema.metadata or {}).get(_WRITER, b"unknown").decode()
+
+
+def _version() -> str:
+    try:
+        return version("lastword")
+    except PackageNotFoundError:  # the files without their metadata: a source tree on PYTHONPATH
+        return "unknown"

@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownTopic, first_line
+from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownFormat, UnknownTopic, first_line
 from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.history import check_commits, commit_file
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
@@ -28,7 +28,7 @@ from lastword.storage.delta.turns import turn_at
 from lastword.storage.files import schema
 from lastword.storage.files.data_reader import is_damage
 from lastword.storage.files.paths import filesystem_of, local_path
-from lastword.storage.files.row_files import read_row_file, write_row_file
+from lastword.storage.files.row_files import read_row_file, write_row_file, writer_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
 
 if TYPE_CHECKING:
@@ -87,13 +87,24 @@ class Ledger:
         with self._lock:
             self._refresh()
             if self._decisions is None:
-                self._decisions = fold(row for rows in self._rows.values() for row in rows)
+                self._decisions = self._folded()
             if self._topic_id is None:
                 self._topic_id = self._decisions.topic_id
             elif self._decisions.topic_id != self._topic_id:
                 message = f"topic {self._topic} was deleted and another one created under its name; open it again"
                 raise UnknownTopic(message)
             return self._decisions
+
+    def _folded(self) -> Decisions:
+        try:
+            return fold(row for rows in self._rows.values() for row in rows)
+        except (TypeError, KeyError, ValueError) as error:
+            writers = sorted({writer_of(read_row_file(self._uri, self._options, path)) for path in self._rows})
+            message = (
+                f"topic {self._topic}: the ledger has a decision that this version of lastword cannot read ({error}); it was written by "
+                f"versions {', '.join(writers)}. Use the latest of them, or a later one; nothing was changed"
+            )
+            raise UnknownFormat(message) from error
 
     def rows(self) -> list[Decision]:
         """Return every decision, oldest first."""
@@ -215,7 +226,15 @@ class Ledger:
 
     def _read(self, path: str) -> list[Decision]:
         try:
-            return _from_arrow(read_row_file(self._uri, self._options, path))
+            rows = read_row_file(self._uri, self._options, path)
+            unknown = sorted(set(rows.column("kind").to_pylist()) - {kind.value for kind in Kind})
+            if unknown:
+                message = (
+                    f"topic {self._topic}: the ledger has decisions that this version of lastword does not know ({', '.join(unknown)}; "
+                    f"{path}, written by version {writer_of(rows)}). Use that version or a later one; nothing is damaged, and nothing was changed"
+                )
+                raise UnknownFormat(message)
+            return _from_arrow(rows)
         except (OSError, ValueError, pa.ArrowException) as error:
             if not is_damage(error):
                 raise

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lastword.compaction.config.keys import DAY_MS
-from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable
+from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable, UnknownFormat
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
+from lastword.storage.delta.history import CommitMetadata
+from lastword.storage.files import row_files
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 
@@ -330,3 +334,70 @@ def test_a_choice_that_there_is_nothing_to_decide_is_not_asked_for_again(ledger:
     with pytest.raises(CommitConflict, match="another cleaner works on it"):
         ledger.decide(choose)
     assert len(asked) == 1
+
+
+def _of_a_later_version(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: Any, details: dict[str, Any]) -> None:
+    """Add a decision as another version would."""
+    monkeypatch.setattr(row_files, "_version", lambda: "9.9.9")
+    ledger.append([Decision(kind=kind, time_ms=1, name="x", details=details)])
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "said"),
+    [
+        (SimpleNamespace(value="lease"), {}, r"does not know \(lease; .*written by version 9\.9\.9\)"),
+        (SimpleNamespace(value="Roll"), {"a": 1}, r"does not know \(Roll"),
+        (SimpleNamespace(value=""), {}, r"does not know \(;"),
+        (Kind.PRODUCER, {"producer_id": 1, "epoch": 0, "isolation": "new"}, r"cannot read \(.*isolation.*written by versions .*9\.9\.9"),
+        (Kind.CLAIM, {"owner": "a"}, r"cannot read \('until_ms'\)"),
+        (Kind.TRUNCATE, {"at": 1}, r"cannot read \('position'\)"),
+    ],
+)
+def test_a_decision_of_a_later_version_is_an_error_that_says_so_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, details: dict[str, Any], said: str
+) -> None:
+    """It is no damage: nobody is told to move the ledger away. The files stay as they are."""
+    ledger = Ledger(str(tmp_path / "ledger"), "fruit")
+    ledger.create([Decision(kind=Kind.CREATE, time_ms=0, details={"topic_id": "id", "partitions": 1})])
+    with pytest.raises(UnknownFormat):
+        _of_a_later_version(ledger, monkeypatch, kind, details)
+    files = sorted(str(path) for path in Path(tmp_path).rglob("*"))
+    for one in (ledger, Ledger(str(tmp_path / "ledger"), "fruit")):
+        with pytest.raises(UnknownFormat, match=said) as found:
+            one.read()
+        assert "move the folder" not in str(found.value)
+        with pytest.raises(UnknownFormat):
+            one.append([Decision(kind=Kind.CONFIG, time_ms=2)])
+    assert sorted(str(path) for path in Path(tmp_path).rglob("*")) == files
+
+
+@pytest.mark.parametrize("error", [OSError(5, "i/o"), TimeoutError(), ConnectionResetError(), PermissionError(13, "denied")])
+def test_a_hiccup_of_the_network_is_no_damage(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """It is raised as it is, and the next look reads the ledger."""
+    ledger.append([Decision(kind=Kind.ROLL, time_ms=1, partition=0, offset=5, table_version=1)])
+    opened = Ledger(ledger._uri, "fruit")  # noqa: SLF001  the same folder
+
+    def fails(*_: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lastword.storage.ledger.ledger.read_row_file", fails)
+        with pytest.raises(type(error)) as found:
+            opened.read()
+        assert "move the folder" not in str(found.value)
+    assert opened.read().sequence == 2
+
+
+def test_commits_and_positions_of_a_later_version_say_so() -> None:
+    """What they carry is not guessed."""
+    ours = CommitMetadata(token="t", kind="append")  # noqa: S106  no password
+    assert CommitMetadata.from_json(ours.to_json()) == ours
+    for text in (ours.to_json().replace(":1,", ":2,"), ours.to_json().replace(":1,", ':"2.0",')):
+        with pytest.raises(UnknownFormat, match=r"metadata of format 2.*reads 1"):
+            CommitMetadata.from_json(text)
+    position = Position(offsets=(1, 2), table_version=3)
+    for form in (2, "1b", None):
+        with pytest.raises(UnknownFormat, match=f"a position has format {form}"):
+            Position.from_dict({**json.loads(position.to_json()), "format": form})
+    assert Position.from_dict({**json.loads(position.to_json()), "format": 1}) == position
