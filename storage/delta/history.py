@@ -42,7 +42,7 @@ class CommitMetadata:
 
     @staticmethod
     def from_json(text: str | None) -> CommitMetadata | None:
-        """Return what a commit of ours carries, None for one that is not ours; raise `UnknownFormat` for one of a later version."""
+        """Return what a commit of ours carries, None for another's; raise `UnknownFormat` for one of a later version."""
         try:
             body = json.loads(text or "")
         except ValueError:

@@ -79,7 +79,7 @@ def read_row_file(location: str, storage_options: Mapping[str, str], path: str) 
 
 def writer_of(rows: pa.Table) -> str:
     """Return which version of lastword wrote the file of some rows."""
-    return (rows.schema.metadata or {}).get(_WRITER, b"unknown").decode()
+    return str((rows.schema.metadata or {}).get(_WRITER, b"unknown").decode())
 
 
 def _version() -> str:

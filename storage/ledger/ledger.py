@@ -231,7 +231,7 @@ class Ledger:
             if unknown:
                 message = (
                     f"topic {self._topic}: the ledger has decisions that this version of lastword does not know ({', '.join(unknown)}; "
-                    f"{path}, written by version {writer_of(rows)}). Use that version or a later one; nothing is damaged, and nothing was changed"
+                    f"{path}, written by version {writer_of(rows)}). Use that version or a later one; nothing is damaged or changed"
                 )
                 raise UnknownFormat(message)
             return _from_arrow(rows)
