@@ -51,7 +51,7 @@ class CommitMetadata:
             return None
         if body["lastword"] != _FORMAT:
             message = (
-                f"a commit carries metadata of format {body['lastword']}, and this version of lastword reads {_FORMAT}: a later version has "
+                f"a commit has metadata of format {body['lastword']}, and this version of lastword reads {_FORMAT}: a later version has "
                 "written to the table. Use that version or a later one; nothing is damaged, and nothing was changed"
             )
             raise UnknownFormat(message)
