@@ -87,7 +87,8 @@ def lock_query(name: str, *, topic: str, location: Path) -> BaseFileLock:
             "queries another name and other rows"
         )
         raise QueryRefused(message) from None
-    path.write_text(f"process {os.getpid()}", encoding="utf-8")
+    with suppress(OSError):  # a full disk takes no name of the holder; the lock holds without it
+        path.write_text(f"process {os.getpid()}", encoding="utf-8")
     return lock
 
 

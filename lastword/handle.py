@@ -70,6 +70,10 @@ class Handle:
     def _defaults(self) -> dict[str, str]:
         return self._configuration[1]
 
+    def make_folder(self) -> None:
+        """Make the folder of a local log.dir where there is none."""
+        self._files.make()
+
     def keep_settings(self) -> None:
         """Let whoever opens this log.dir without settings of his own work with those of this one: commands beside the service and after it.
 

@@ -12,6 +12,7 @@ from deltalake import DeltaTable as DeltaTableRs
 from pyspark.sql import functions as F
 
 from lastword import InvalidConfiguration, LogDir
+from pyspark_lastword import DefaultSource
 from tests.clocks import at
 from tests.pictures import T0, by_arrow
 
@@ -145,6 +146,7 @@ def _toured(spark: SparkSession, settings: Mapping[str, str], place: Path) -> di
     query = topic.tail(begin).writeStream.foreachBatch(lambda rows, _: read.extend(repr(one) for one in _shown(rows))).trigger(**_NOW)
     query.start().awaitTermination()
     shown["tail"] = sorted(read)
+    session.dataSource.register(DefaultSource)
     source = session.read.format("lastword").load(topic.log.paths.root)
     shown["format"] = sorted(map(repr, source.selectExpr("partition", "offset", "key", "value", "unix_millis(timestamp)").collect()))
 

@@ -154,6 +154,7 @@ class Service:
         does not have.
         """
         try:
+            self.logs.make_folder()  # topics of a pattern are made later
             if self._unkept:
                 self.logs.keep_settings()
                 self._unkept = False

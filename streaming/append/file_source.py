@@ -16,13 +16,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -30,10 +27,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.column_types import quoted
-from lastword.compaction.rows.event_rows import line_events
-from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, fields_of_row, inferred_types
-from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL
-from lastword.compaction.rows.validation import Reason
+from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, inferred_types
+from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.paths import local_path
 from lastword.storage.files.schema import HEADERS_TYPE
@@ -43,29 +38,25 @@ from lastword.storage.files.source_files import (
     find_files,
     parquet_schema,
     read_columns_of,
-    read_lines,
     read_texts,
 )
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows
+from lastword.streaming.append.file_task import FILE, KEY, PLACE, ROW, TEXT, VALUE, FileTask, event_lines, read_as_they_stand
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.events import logger
 from lastword.streaming.planned_source import Planner, planned_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.streaming.append.file_task import Read
     from lastword.streaming.append.source_settings import FileSource
 
-    #: Gives the rows of one file.
-    _Read = Callable[[str], Iterator[pa.RecordBatch]]
-
-_FILE, _ROW = f"{ORDER_PREFIX}1_file", f"{ORDER_PREFIX}2_row"
-_KEY, _VALUE, _TEXT, _UNREAD = "__key", "__value", "__text", "__unread"
-_PLACE: Final = {MALFORMED: "string", REFUSAL: "string", _FILE: "int", _ROW: "bigint"}
+_UNREAD: Final = "__unread"
 _SAMPLED_ROWS, _SAMPLED_FILES = 1_000, 10
 #: A folder of an object store is listed so often at the most.
 _LISTING_SECONDS: Final = 1.0
@@ -84,7 +75,7 @@ def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms
         raise UserError(message) from error
     if source.envelope:
         types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
-        return OpenSource(rows=_stream(spark, source, log, partial(_event_lines, options), types))
+        return OpenSource(rows=_stream(spark, source, log, partial(event_lines, options), types))
     if source.format == "parquet":
         return _parquet(spark, source, log, files, now_ms)
     if source.schema_ddl:
@@ -106,16 +97,16 @@ def file_format_of(source: FileSource) -> FileFormat:
     )
 
 
-def _stream(spark: SparkSession, source: FileSource, log: TopicLog, read: _Read, types: Mapping[str, str]) -> DataFrame:
-    """Return the rows of the files that arrive: `read` gives those of one file, in columns of `types`; `_PLACE` stands beside them."""
-    columns = spark.createDataFrame([], ", ".join(f"{quoted(name)} {one}" for name, one in {**types, **_PLACE}.items()))
+def _stream(spark: SparkSession, source: FileSource, log: TopicLog, read: Read, types: Mapping[str, str]) -> DataFrame:
+    """Return the rows of the files that arrive: `read` gives those of one file, in columns of `types`; `PLACE` stands beside them."""
+    columns = spark.createDataFrame([], ", ".join(f"{quoted(name)} {one}" for name, one in {**types, **PLACE}.items()))
     return planned_stream(FilePlanner(spark, source, log, read, columns.schema), columns)
 
 
 class FilePlanner(Planner):
     """Lists the files of a source, and says which of them make the next micro-batch."""
 
-    def __init__(self, spark: SparkSession, source: FileSource, log: TopicLog, read: _Read, schema: T.StructType) -> None:
+    def __init__(self, spark: SparkSession, source: FileSource, log: TopicLog, read: Read, schema: T.StructType) -> None:
         """Plan for a source whose files `read` reads into the columns of `schema`; nothing is listed yet."""
         self.name = f"files[{source.path}]"
         self._spark, self._source, self._log, self._read = spark, source, log, read
@@ -234,78 +225,6 @@ def _parts(files: Sequence[FoundFile], count: int) -> list[list[tuple[int, str]]
     return parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileTask:
-    """Reads the files of some parts; one that cannot be read is a row that says so, and with `stops` ends the query."""
-
-    parts: Sequence[Sequence[tuple[int, str]]]
-    read: _Read
-    root: str
-    schema: pa.Schema
-    stops: bool
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the parts whose numbers are the column `id`, in the columns of `schema`."""
-        for batch in batches:
-            for part in batch.column("id").to_pylist():
-                for number, path in self.parts[part]:
-                    yield from self._file(number, path)
-
-    def _file(self, number: int, path: str) -> Iterator[pa.RecordBatch]:
-        count = 0
-        try:
-            for rows in self.read(path):
-                yield _placed(rows, number, count, self.schema)
-                count += len(rows)
-        except CorruptFile as error:
-            yield _placed(_corrupt(path, str(error), stops=self.stops), number, count, self.schema)
-        except FileNotFoundError:
-            folder = local_path(self.root)
-            if folder is not None and not (folder if folder.is_dir() else folder.parent).is_dir():
-                raise  # not the file is gone, but all of them
-            yield _placed(_corrupt(path, "it is gone since it was listed", stops=self.stops), number, count, self.schema)
-
-
-def _placed(rows: pa.RecordBatch, number: int, first: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a file in the columns of a schema: with their place, and null in those that they lack."""
-    place = {_FILE: pa.array(np.full(len(rows), number, dtype=np.int32)), _ROW: pa.array(np.arange(first, first + len(rows)))}
-    there = {**{name: rows.column(name) for name in rows.schema.names}, **place}
-    columns = [there[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type) for field in schema]
-    return pa.record_batch(columns, schema=schema)
-
-
-def _corrupt(path: str, why: str, *, stops: bool) -> pa.RecordBatch:
-    """Return the row that stands for a file of which no row is taken."""
-    ways = (
-        "mend it, or set on.corrupt.file = skip, which leaves it out"
-        if stops
-        else "none of its rows is in the log; mend it, and give it to the source under another name"
-    )
-    reason = Reason.STOPPING_FILE if stops else Reason.CORRUPT_FILE
-    return pa.record_batch({MALFORMED: pa.array([path]), REFUSAL: pa.array([f"{reason.value}: file {path} cannot be read: {why}; {ways}"])})
-
-
-def _event_lines(options: Mapping[str, str], path: str) -> Iterator[pa.RecordBatch]:
-    for lines in read_lines(path, options):
-        yield line_events(pa.record_batch({"value": pa.array(lines, pa.binary())}))
-
-
-def read_as_they_stand(source: FileSource, options: Mapping[str, str], columns: FileColumns | None, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file as texts of JSON, and with `columns` as keys and values."""
-    for rows in read_texts(path, file_format_of(source), options):
-        made: dict[str, list[Any]] = {name: [None] * len(rows) for name in (_KEY, _VALUE, _TEXT, MALFORMED, REFUSAL)}
-        for at, row in enumerate(rows):
-            if row.malformed is not None:
-                made[MALFORMED][at], made[REFUSAL][at] = row.malformed, f"{Reason.MALFORMED.value}: {row.detail}"
-                continue
-            made[_TEXT][at] = row.text.decode()
-            if columns is not None:
-                fields = fields_of_row(row.text)
-                made[_KEY][at], made[_VALUE][at] = columns.key_of(fields), columns.value_of(fields)
-        types = {_KEY: pa.binary(), _VALUE: pa.binary()}
-        yield pa.record_batch({name: pa.array(column, types.get(name, pa.string())) for name, column in made.items()})
-
-
 def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
     """Open files without a schema: keys and values have the texts of the file, and expressions the types of the first files."""
     if source.on_null == "keep":
@@ -313,19 +232,19 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         raise UserError(message)
     types = _expression_types(source, log, files)
     own = FileColumns(key=source.key, value=source.value, columns=source.columns, drop=source.drop)
-    read = partial(read_as_they_stand, source, log.storage_options, own)
-    rows = _stream(spark, source, log, read, {_KEY: "binary", _VALUE: "binary", _TEXT: "string"})
+    read = partial(read_as_they_stand, file_format_of(source), log.storage_options, own)
+    rows = _stream(spark, source, log, read, {KEY: "binary", VALUE: "binary", TEXT: "string"})
     changes = ChangeColumns(
         keys=(),
-        own_key=_KEY,
-        value=_VALUE,
+        own_key=KEY,
+        value=VALUE,
         sequence_by=source.sequence,
         apply_as_deletes=source.tombstone or None,
         apply_as_truncates=source.truncate or None,
         timestamp=source.timestamp,
     )
-    typed = _typed(rows, types, source, [_KEY, _VALUE])
-    made = change_rows(typed, changes, subject=f"source {source.name}", beside=[F.col(name) for name in (MALFORMED, _FILE, _ROW)])
+    typed = _typed(rows, types, source, [KEY, VALUE])
+    made = change_rows(typed, changes, subject=f"source {source.name}", beside=[F.col(name) for name in (MALFORMED, FILE, ROW)])
     if types.names:
         log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=types.jsonValue())])
     return OpenSource(rows=made)
@@ -334,10 +253,10 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
 def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
     """Open files whose columns have the types of a schema."""
     schema = given_schema(source)
-    read = partial(read_as_they_stand, source, log.storage_options, None)
-    rows = _typed(_stream(spark, source, log, read, {_TEXT: "string"}), schema, source, [])
+    read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
+    rows = _typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source, [])
     changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
-    return opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, _FILE, _ROW)])
+    return opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, FILE, ROW)])
 
 
 def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Sequence[str]) -> DataFrame:
@@ -346,15 +265,15 @@ def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Se
         return rows
     subject, is_csv = f"source {source.name}", source.format == "csv"
     parsed = T.StructType([T.StructField(name, T.StringType()) for name in schema.names]) if is_csv else schema
-    kept = [F.col(name) for name in (_TEXT, *beside, REFUSAL, _FILE, _ROW)]
-    made = parsed_json(rows, F.col(_TEXT), parsed, [*kept, F.col(MALFORMED).alias(_UNREAD)], subject=subject)
+    kept = [F.col(name) for name in (TEXT, *beside, REFUSAL, FILE, ROW)]
+    made = parsed_json(rows, F.col(TEXT), parsed, [*kept, F.col(MALFORMED).alias(_UNREAD)], subject=subject)
     misfit = F.col(MALFORMED)
     if is_csv:
         cast = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
         wrong = [F.col(quoted(name)).isNotNull() & column.isNull() for name, column in cast.items()]
-        misfit = F.when(reduce(or_, wrong), F.col(_TEXT))
+        misfit = F.when(reduce(or_, wrong), F.col(TEXT))
         made = made.select(*[column.alias(name) for name, column in cast.items()], misfit.alias(MALFORMED), *kept, _UNREAD)
-    return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, _TEXT)
+    return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, TEXT)
 
 
 def _expression_types(source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> T.StructType:
@@ -433,7 +352,7 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     rows = _stream(spark, source, log, read, types)
     changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
-    made = opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, _FILE, _ROW)])
+    made = opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, FILE, ROW)])
     if decision is not None:
         log.ledger.append([decision])
     return made

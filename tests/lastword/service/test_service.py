@@ -176,7 +176,7 @@ def test_a_source_that_fails_is_named_and_comes_back_by_itself_beside_the_others
             {"name": "made-up", "topic": "fruit", "format": "rate"},
             {"name": "no-folder", "topic": "fruit", "path": str(folder), **files},
             {"name": "no-topic", "topic": "later", "format": "rate"},
-            {"name": "bad-condition", "topic": "fruit", "path": str(tmp_path), "tombstone": "id = 1 and", **files},
+            {"name": "bad-condition", "topic": "fruit", "path": str(tmp_path), "tombstone": "id = = 1", **files},
         ],
     }
     service = Service(Settings.model_validate(settings), longest_restart_seconds=1)

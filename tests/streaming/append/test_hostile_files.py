@@ -26,7 +26,8 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.source_files import FoundFile
-from lastword.streaming.append.file_source import FilePlanner, read_as_they_stand
+from lastword.streaming.append.file_source import FilePlanner, file_format_of
+from lastword.streaming.append.file_task import read_as_they_stand
 from lastword.streaming.append.source_settings import FileSource
 from tests.lives import Crash, crashing
 from tests.test_model_equality import seed_of_this_run
@@ -49,7 +50,7 @@ class _Source:
         self.source, self.topic, self.stats = FileSource.model_validate(given), topic, AppendStats()
         self.batch, self.offset = 0, json.dumps({"files": 0})
         columns = FileColumns(key=self.source.key)
-        self._read = partial(read_as_they_stand, self.source, {}, columns)
+        self._read = partial(read_as_they_stand, file_format_of(self.source), {}, columns)
         self.restart()
 
     def restart(self) -> None:
