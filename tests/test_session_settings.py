@@ -209,6 +209,7 @@ def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
     return _toured(spark, {}, tmp_path_factory.mktemp("plain"))
 
 
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("names", [("no statistics", "other files", "other tables"), ("other SQL",)], ids="; ".join)
 def test_all_that_is_done_shows_the_same_in_every_session(
     spark: SparkSession, plain: dict[str, Any], tmp_path: Path, names: Sequence[str]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import pytest
 
-from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.compaction.errors import OffsetOutOfRange, UnknownFormat, UserError
 from lastword.compaction.read_positions import (
     Extent,
     Loss,
@@ -261,3 +262,12 @@ def test_a_position_is_written_and_read_as_json() -> None:
     assert position.vector() == {0: 4, 1: 5}
     of_nobody_knows_whom = Position.from_json(written.replace(',"topic_id":"a1"', ""))
     assert of_nobody_knows_whom == replace(position, topic_id="")
+
+
+def test_a_position_of_a_later_version_says_so() -> None:
+    """What it carries is not guessed."""
+    position = Position(offsets=(1, 2), table_version=3)
+    for form in (2, "1b", None):
+        with pytest.raises(UnknownFormat, match=f"a position has format {form}"):
+            Position.from_dict({**json.loads(position.to_json()), "format": form})
+    assert Position.from_dict({**json.loads(position.to_json()), "format": 1}) == position
