@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -43,9 +43,10 @@ class CorruptFile(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowText:
-    """A row of a file: its JSON object; or its text, and what is wrong with it."""
+    """A row of a file: its JSON object, and the columns of it; or its text, and what is wrong with it."""
 
     text: bytes = b""
+    fields: Fields = field(default_factory=dict)
     malformed: str | None = None
     detail: str = ""
 
@@ -132,10 +133,9 @@ def _row(text: bytes, encoding: str) -> RowText:
     except UnicodeDecodeError as error:
         return RowText(malformed=text.decode(encoding, "backslashreplace"), detail=_undecoded(error, encoding))
     try:
-        fields_of_row(row)
+        return RowText(text=row, fields=fields_of_row(row))
     except NoEvent as error:
         return RowText(malformed=row.decode(), detail=str(error))
-    return RowText(text=row)
 
 
 def without_mark(text: bytes, encoding: str) -> bytes:
@@ -176,7 +176,8 @@ def csv_row(header: Sequence[str], fields: Sequence[str | None], encoding: str) 
         texts = [None if field is None else _decoded(field, encoding) for field in fields]
     except UnicodeDecodeError as error:
         return RowText(malformed=_escaped(",".join(field or "" for field in fields), encoding), detail=_undecoded(error, encoding))
-    return RowText(text=_PLAIN.encode(dict(zip(header, texts, strict=True))))
+    columns = {name: msgspec.Raw(_PLAIN.encode(text)) for name, text in zip(header, texts, strict=True)}
+    return RowText(text=_PLAIN.encode(columns), fields=columns)
 
 
 def csv_misfit(text: str, count: int, header: Sequence[str], encoding: str) -> RowText:

@@ -14,11 +14,11 @@ import json
 import os
 import uuid
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import AddAction, RemoveAction
+
+from lastword.storage.files.row_files import installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,13 +42,10 @@ def put_text(log: Path, name: str, text: bytes) -> bool:
     return True
 
 
-@cache
 def _engine() -> str:
-    """Return how commits name their writer; the package's metadata is read once, not with each commit."""
-    try:
-        return f"lastword-{version('lastword')}"
-    except PackageNotFoundError:  # the files without their metadata: a source tree on PYTHONPATH
-        return "lastword"
+    """Return how commits name their writer."""
+    version = installed_version()
+    return "lastword" if version is None else f"lastword-{version}"
 
 
 def commit_text(actions: Sequence[AddAction | RemoveAction], *, user_metadata: str, time_ms: int, transactions: Mapping[str, int]) -> bytes:

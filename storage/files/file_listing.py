@@ -11,16 +11,16 @@ micro-batch that is run again has the same files. No file is forgotten, however 
 
 from __future__ import annotations
 
-import json
-import zlib
+import uuid
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
 from lastword.compaction.errors import UnknownFormat, UserError
 from lastword.storage.files.data_files import output_file
-from lastword.storage.files.json_files import read_json_file
-from lastword.storage.files.paths import filesystem_of, is_uri, local_path
+from lastword.storage.files.json_files import json_file, read_json_file
+from lastword.storage.files.paths import filesystem_of, local_path
 from lastword.storage.files.source_files import FoundFile
 
 if TYPE_CHECKING:
@@ -48,16 +48,19 @@ class FileListing:
         self._load()
 
     def _load(self) -> None:
-        infos = self._filesystem.get_file_info(fs.FileSelector("", allow_not_found=True))
-        numbers = sorted((int(info.base_name[:-5]) for info in infos if info.base_name[:-5].isdigit()), reverse=True)
-        self.last = numbers[0] if numbers else 0
-        for number in numbers:
+        numbers = self._numbers()
+        self.last = max(numbers, default=0)
+        for number in sorted(numbers, reverse=True):
             body = self._body(number)
             for file in (*_files(body["files"]), *_files(body.get("before", []))):
                 self.known.setdefault(file.path, file)
             if "before" in body:
                 self._whole = number
                 break
+
+    def _numbers(self) -> list[int]:
+        infos = self._filesystem.get_file_info(fs.FileSelector("", allow_not_found=True))
+        return [int(info.base_name[:-5]) for info in infos if info.base_name[:-5].isdigit()]
 
     def files(self, number: int) -> list[FoundFile]:
         """Return the files of an entry, in the order in which they are read."""
@@ -66,22 +69,22 @@ class FileListing:
     def add(self, files: Sequence[FoundFile]) -> int:
         """Write the next entry, and return its number."""
         number = self.last + 1
-        body: dict[str, Any] = {"format": _FORMAT, "files": [[file.path, file.size_bytes, file.modified_ns] for file in files]}
+        body: dict[str, Any] = {"format": _FORMAT, "files": [astuple(file) for file in files]}
         is_whole = number - self._whole >= max(_ENTRIES, len(self.known) // 1000)
         if is_whole:
-            body["before"] = [[file.path, file.size_bytes, file.modified_ns] for file in self.known.values()]
+            body["before"] = [astuple(file) for file in self.known.values()]
         self._write(number, body)
         self.last = number
         self.known.update((file.path, file) for file in files)
         if is_whole:
             self._whole = number
-            for info in self._filesystem.get_file_info(fs.FileSelector("", allow_not_found=True)):
-                if info.base_name[:-5].isdigit() and int(info.base_name[:-5]) < number - _KEPT:
-                    self._filesystem.delete_file(info.path)
+            for old in self._numbers():
+                if old < number - _KEPT:
+                    self._filesystem.delete_file(_name(old))
         return number
 
     def _body(self, number: int) -> Any:
-        path = f"{number:010d}.json"
+        path = _name(number)
         try:
             body = read_json_file(self._filesystem, path)
         except (ValueError, KeyError, TypeError):
@@ -97,16 +100,16 @@ class FileListing:
 
     def _write(self, number: int, body: dict[str, Any]) -> None:
         """Write an entry whole: on a local disk under another name first, and flushed; the objects of a store appear whole."""
-        path = f"{number:010d}.json"
-        is_local = not is_uri(self._location) or local_path(self._location) is not None
-        unfinished = f".{path}.{zlib.crc32(repr(body).encode()):08x}" if is_local else path
-        if is_local and self._filesystem.get_file_info(unfinished).type is not fs.FileType.NotFound:
-            self._filesystem.delete_file(unfinished)
-        checksum = zlib.crc32(json.dumps(body, sort_keys=True).encode())
+        path = _name(number)
+        unfinished = path if local_path(self._location) is None else f".{path}.{uuid.uuid4().hex}"
         with output_file(self._location, self._options, unfinished) as stream:
-            stream.write(json.dumps({"crc32": checksum, "body": body}).encode())
+            stream.write(json_file(body))
         if unfinished != path:
             self._filesystem.move(unfinished, path)
+
+
+def _name(number: int) -> str:
+    return f"{number:010d}.json"
 
 
 def _files(rows: Sequence[Sequence[Any]]) -> list[FoundFile]:

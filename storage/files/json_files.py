@@ -36,9 +36,14 @@ def write_json_file(filesystem: fs.FileSystem, path: str, body: dict[str, Any], 
     with suppress(OSError, NotImplementedError):
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)
         with filesystem.open_output_stream(unfinished) as file:
-            file.write(json.dumps({"crc32": _checksum(body), "body": body}).encode())
+            file.write(json_file(body))
         if unfinished != path:
             filesystem.move(unfinished, path)
+
+
+def json_file(body: dict[str, Any]) -> bytes:
+    """Return the content of a file with a body."""
+    return json.dumps({"crc32": _checksum(body), "body": body}).encode()
 
 
 def _checksum(body: Any) -> int:

@@ -9,6 +9,7 @@ import json
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
@@ -61,7 +62,7 @@ def write_row_file(
     path = f"{name}.{uuid.uuid4().hex}.parquet"
     count = 0
     with output_file(location, storage_options, path) as stream:
-        named = schema.with_metadata({_WRITER: _version().encode()})
+        named = schema.with_metadata({_WRITER: (installed_version() or "unknown").encode()})
         with pq.ParquetWriter(stream, named, compression="zstd") as writer:
             while first is not None:
                 count += len(first)
@@ -82,8 +83,10 @@ def writer_of(rows: pa.Table) -> str:
     return str((rows.schema.metadata or {}).get(_WRITER, b"unknown").decode())
 
 
-def _version() -> str:
+@cache
+def installed_version() -> str | None:
+    """Return the version of lastword; the package's metadata is read once. None for files without metadata: a source tree on PYTHONPATH."""
     try:
         return version("lastword")
-    except PackageNotFoundError:  # the files without their metadata: a source tree on PYTHONPATH
-        return "unknown"
+    except PackageNotFoundError:
+        return None

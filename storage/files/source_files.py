@@ -82,15 +82,19 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
     """
     uri = path.rstrip("/") if is_uri(path) else str(local_path(path))
     folder, _, name = uri.rpartition("/")
-    if name and _info(folder or "/", name, storage_options).type is fs.FileType.File:
-        return [_found(folder, _info(folder or "/", name, storage_options))]
-    root, pattern = (uri, "") if _is_folder(uri, storage_options) else _split(uri)
-    if not pattern and not _is_folder(uri, storage_options):
-        message = f"there is no file and no folder {path}"
-        raise FileNotFoundError(message)
-    if pattern and not _is_folder(root, storage_options):
-        message = f"there is no folder {root}, in which {pattern} could be found"
-        raise FileNotFoundError(message)
+    if name:
+        lone = filesystem_of(folder or "/", storage_options).get_file_info(name)
+        if lone.type is fs.FileType.File:
+            return [_found(folder, lone)]
+    root, pattern = uri, ""
+    if not _is_folder(uri, storage_options):
+        root, pattern = _split(uri)
+        if not pattern:
+            message = f"there is no file and no folder {path}"
+            raise FileNotFoundError(message)
+        if not _is_folder(root, storage_options):
+            message = f"there is no folder {root}, in which {pattern} could be found"
+            raise FileNotFoundError(message)
     matches = _matching(pattern)
     listed = filesystem_of(root, storage_options).get_file_info(fs.FileSelector("", recursive=True))
     found = [
@@ -103,10 +107,6 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
         and fnmatch.fnmatchcase(info.base_name, name_filter or "*")
     ]
     return sorted(found, key=lambda file: (file.modified_ns, file.path))
-
-
-def _info(folder: str, name: str, storage_options: Mapping[str, str]) -> fs.FileInfo:
-    return filesystem_of(folder, storage_options).get_file_info(name)
 
 
 def _is_folder(uri: str, storage_options: Mapping[str, str]) -> bool:

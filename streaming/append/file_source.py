@@ -50,7 +50,7 @@ from lastword.streaming.planned_source import Planner, planned_stream
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.file_task import Read
@@ -69,7 +69,7 @@ def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms
     """Open the files of a source; raise `UserError` that names what is wrong. Nothing is kept of a start that fails."""
     options = log.storage_options
     try:
-        files = find_files(source.path, options, name_filter=source.options.get("pathGlobFilter", ""))
+        files = _listed(source, options)
     except OSError as error:
         message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
         raise UserError(message) from error
@@ -83,9 +83,18 @@ def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms
     return _as_they_stand(spark, source, log, files, now_ms)
 
 
+def _options(source: FileSource) -> dict[str, str]:
+    """Return the options of a source; case does not count in their names, as in Spark's."""
+    return {name.lower(): value for name, value in source.options.items()}
+
+
+def _listed(source: FileSource, storage_options: Mapping[str, str]) -> list[FoundFile]:
+    return find_files(source.path, storage_options, name_filter=_options(source).get("pathglobfilter", ""))
+
+
 def file_format_of(source: FileSource) -> FileFormat:
     """Return how the files of a source are read, from its options under Spark's names."""
-    known = {name.lower(): value for name, value in source.options.items()}
+    known = _options(source)
     return FileFormat(
         name=source.format,
         encoding=known.get("encoding", known.get("charset", "UTF-8")),
@@ -204,9 +213,8 @@ class FilePlanner(Planner):
         """
         time.sleep(max(0.0, self._free_at - time.monotonic()))
         began = time.monotonic()
-        name_filter = self._source.options.get("pathGlobFilter", "")
         try:
-            return find_files(self._source.path, self._log.storage_options, name_filter=name_filter)
+            return _listed(self._source, self._log.storage_options)
         finally:
             took = time.monotonic() - began
             self._free_at = time.monotonic() + (took if local_path(self._source.path) is not None else max(took, _LISTING_SECONDS))
@@ -233,7 +241,7 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
     types = _expression_types(source, log, files)
     own = FileColumns(key=source.key, value=source.value, columns=source.columns, drop=source.drop)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, own)
-    rows = _stream(spark, source, log, read, {KEY: "binary", VALUE: "binary", TEXT: "string"})
+    rows = _stream(spark, source, log, read, {KEY: "binary", VALUE: "binary", **({TEXT: "string"} if types.names else {})})
     changes = ChangeColumns(
         keys=(),
         own_key=KEY,
@@ -244,9 +252,9 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         timestamp=source.timestamp,
     )
     typed = _typed(rows, types, source, [KEY, VALUE])
-    made = change_rows(typed, changes, subject=f"source {source.name}", beside=[F.col(name) for name in (MALFORMED, FILE, ROW)])
+    made = change_rows(typed, changes, subject=f"source {source.name}", beside=_beside())
     if types.names:
-        log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=types.jsonValue())])
+        _remember(source, log, types, now_ms)
     return OpenSource(rows=made)
 
 
@@ -254,9 +262,31 @@ def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms:
     """Open files whose columns have the types of a schema."""
     schema = given_schema(source)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
-    rows = _typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source, [])
+    return _opened(_typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source, []), schema, source, log, now_ms)
+
+
+def _opened(rows: DataFrame, schema: T.StructType, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
+    """Return rows with the columns of a schema as an open source."""
     changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
-    return opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, FILE, ROW)])
+    return opened(rows, changes, source, log, now_ms, beside=_beside())
+
+
+def _beside() -> list[Column]:
+    return [F.col(name) for name in (MALFORMED, FILE, ROW)]
+
+
+def _remembered(source: FileSource, log: TopicLog) -> T.StructType | None:
+    """Return the columns of the first start of a source; None for a source whose query was not started yet."""
+    decisions = log.decisions()
+    known = decisions.schemas.get(source.name) if source.name in decisions.queries else None
+    return None if known is None else T.StructType.fromJson(dict(known))
+
+
+def _remember(source: FileSource, log: TopicLog, schema: T.StructType, now_ms: int) -> None:
+    """Let the next start have the columns of this one; nothing is written if it would have them already."""
+    details = schema.jsonValue()
+    if log.decisions().schemas.get(source.name) != details:
+        log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=details)])
 
 
 def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Sequence[str]) -> DataFrame:
@@ -267,7 +297,6 @@ def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Se
     parsed = T.StructType([T.StructField(name, T.StringType()) for name in schema.names]) if is_csv else schema
     kept = [F.col(name) for name in (TEXT, *beside, REFUSAL, FILE, ROW)]
     made = parsed_json(rows, F.col(TEXT), parsed, [*kept, F.col(MALFORMED).alias(_UNREAD)], subject=subject)
-    misfit = F.col(MALFORMED)
     if is_csv:
         cast = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
         wrong = [F.col(quoted(name)).isNotNull() & column.isNull() for name, column in cast.items()]
@@ -282,11 +311,10 @@ def _expression_types(source: FileSource, log: TopicLog, files: Sequence[FoundFi
     Raises `UserError` for a column that the first rows do not have, and where there are no rows and a type is needed.
     """
     expressions = [*source.sequence, *(one for one in (source.tombstone, source.truncate) if one)]
-    decisions = log.decisions()
-    known = decisions.schemas.get(source.name) if source.name in decisions.queries else None
-    found = {} if known is None else {one.name: one.dataType.simpleString() for one in T.StructType.fromJson(dict(known)).fields}
+    known = _remembered(source, log)
+    found = {} if known is None else {one.name: one.dataType.simpleString() for one in known.fields}
     used = _used(expressions, source.timestamp, found)
-    if known is None or not (used or not expressions):
+    if known is None or (expressions and not used):
         found, wrong = _sampled(source, files, log.storage_options)
         if not found and (expressions or source.timestamp or wrong):
             message = (
@@ -334,15 +362,8 @@ def _sampled(source: FileSource, files: Sequence[FoundFile], options: Mapping[st
 
 def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
     """Open Parquet files: with the columns of a schema, or those that the first file had at the first start."""
-    decisions, decision = log.decisions(), None
-    known = decisions.schemas.get(source.name) if source.name in decisions.queries else None
-    if source.schema_ddl:
-        schema = given_schema(source)
-    elif known is not None:
-        schema = T.StructType.fromJson(dict(known))
-    else:
-        schema = _first_schema(source, files, log.storage_options)
-        decision = Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=schema.jsonValue())
+    known = given_schema(source) if source.schema_ddl else _remembered(source, log)
+    schema = known or _first_schema(source, files, log.storage_options)
     read = partial(
         read_columns_of,
         schema=to_arrow_schema(schema),
@@ -350,11 +371,9 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
         may_have_more=bool(source.schema_ddl),
     )
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    rows = _stream(spark, source, log, read, types)
-    changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
-    made = opened(rows, changes, source, log, now_ms, beside=[F.col(name) for name in (MALFORMED, FILE, ROW)])
-    if decision is not None:
-        log.ledger.append([decision])
+    made = _opened(_stream(spark, source, log, read, types), schema, source, log, now_ms)
+    if not source.schema_ddl:
+        _remember(source, log, schema, now_ms)
     return made
 
 

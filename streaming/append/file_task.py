@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lastword.compaction.rows.event_rows import line_events
-from lastword.compaction.rows.file_rows import CorruptFile, fields_of_row
+from lastword.compaction.rows.file_rows import CorruptFile
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL
 from lastword.compaction.rows.validation import Reason
 from lastword.storage.files.paths import local_path
@@ -58,12 +58,15 @@ class FileTask:
                 yield _placed(rows, number, count, self.schema)
                 count += len(rows)
         except CorruptFile as error:
-            yield _placed(_corrupt(path, str(error), stops=self.stops), number, count, self.schema)
+            why = str(error)
         except FileNotFoundError:
             folder = local_path(self.root)
             if folder is not None and not (folder if folder.is_dir() else folder.parent).is_dir():
                 raise  # not the file is gone, but all of them
-            yield _placed(_corrupt(path, "it is gone since it was listed", stops=self.stops), number, count, self.schema)
+            why = "it is gone since it was listed"
+        else:
+            return
+        yield _placed(_corrupt(path, why, stops=self.stops), number, count, self.schema)
 
 
 def _placed(rows: pa.RecordBatch, number: int, first: int, schema: pa.Schema) -> pa.RecordBatch:
@@ -103,7 +106,6 @@ def read_as_they_stand(
                 continue
             made[TEXT][at] = row.text.decode()
             if columns is not None:
-                fields = fields_of_row(row.text)
-                made[KEY][at], made[VALUE][at] = columns.key_of(fields), columns.value_of(fields)
+                made[KEY][at], made[VALUE][at] = columns.key_of(row.fields), columns.value_of(row.fields)
         types = {KEY: pa.binary(), VALUE: pa.binary()}
         yield pa.record_batch({name: pa.array(column, types.get(name, pa.string())) for name, column in made.items()})

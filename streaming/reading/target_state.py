@@ -104,9 +104,9 @@ class TargetState:
         """Return whose target a table is; None when nothing says that it is one."""
         kept = self._kept(table)
         if kept is not None:
-            return Owner(topic_id=str(kept["topic_id"]), history=bool(kept["history"]))
+            return _owner_of(kept)
         found = _newest(table, with_position=False)
-        return None if found is None else Owner(topic_id=str(found[1]["topic_id"]), history=bool(found[1]["history"]))
+        return None if found is None else _owner_of(found[1])
 
     def standing(self, table: DeltaTable) -> Standing | None:
         """Return where a table of the owner stands; None when it does not say, or is another one's."""

@@ -337,7 +337,7 @@ def test_a_choice_that_there_is_nothing_to_decide_is_not_asked_for_again(ledger:
 
 def _of_a_later_version(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: Any, details: dict[str, Any]) -> None:
     """Add a decision as another version would."""
-    monkeypatch.setattr(row_files, "_version", lambda: "9.9.9")
+    monkeypatch.setattr(row_files, "installed_version", lambda: "9.9.9")
     ledger.append([Decision(kind=kind, time_ms=1, name="x", details=details)])
     monkeypatch.undo()
 

@@ -232,6 +232,18 @@ def test_a_folder_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, ca
     assert "it is gone since it was listed" in letter["detail"]
 
 
+@pytest.mark.parametrize("name", ["pathGlobFilter", "pathglobfilter", "PATHGLOBFILTER"])
+def test_the_filter_of_names_holds_however_its_option_is_written(tmp_path: Path, name: str) -> None:
+    """Spark's options have no case."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_bytes(b'{"k":"a"}')
+    (tmp_path / "in" / "b.txt").write_bytes(b'{"k":"b"}')
+    source = _Source(tmp_path / "in", _topic(tmp_path), options={name: "*.json"})
+    assert source.run()
+    assert not source.run()
+    assert [bytes(row["key"]) for row in source.topic.records().to_pylist()] == [b"a"]
+
+
 def test_a_listing_is_the_same_after_a_restart_however_long_it_is(tmp_path: Path) -> None:
     """Entries go into one now and then; those that another version wrote, or that are damaged, are an error that names the file."""
     listing = FileListing(str(tmp_path), {})
