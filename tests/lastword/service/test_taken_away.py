@@ -4,6 +4,7 @@
  broker      ──── killed ──────── frozen ───────────────────────────────
  folder      ──────────────────────────────── moved away ───────────────      of the file source
  log.dir     ── read-only ───────────────────────────────── disk full ──      Spark's checkpoints are in it, too
+ workers     ────────────────────────────────── killed ─────────────────      the Python processes of Spark's tasks
  service     ───────────────────────────────────────────────────────────      one process, never started again
 ```
 
@@ -16,12 +17,14 @@ import errno
 import json
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -37,14 +40,33 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.kafka
 _DISK_BYTES: Final = 256 * 2**20
 _PARTITIONS: Final = 2
-_TAKEN: Final = ("killed", "frozen", "folder", "read-only", "full")
+_TAKEN: Final = ("killed", "frozen", "folder", "read-only", "full", "workers")
+
+
+def _kill_workers() -> None:
+    """Kill each Python process that runs a task of Spark for this process, and those that make them."""
+    parents, daemons = dict[int, int](), set[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            number = int(process.name)
+            parents[number] = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                daemons.add(number)
+
+    def is_ours(number: int) -> bool:
+        while number > 1 and number != os.getpid():
+            number = parents.get(number, 0)
+        return number == os.getpid()
+
+    for number in filter(is_ours, daemons):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
 
 
 class Disk:
@@ -72,8 +94,12 @@ class Disk:
         if not self.is_mounted:
             self._number = errno.EROFS if taken else None
         elif taken:
-            assert self._mount("--bind", str(self.folder), str(self.folder))
-            until(lambda: self._mount("-o", "remount,bind,ro", str(self.folder)), "it could not be made read-only")
+            view = self.folder.with_name(f"{self.folder.name}, read-only")
+            view.mkdir(exist_ok=True)
+            assert self._mount("--bind", str(self.folder), str(view))
+            assert self._mount("-o", "remount,bind,ro", str(view))
+            assert self._mount("--bind", str(view), str(self.folder))
+            self._unmount(view)
         else:
             self.unmount()
 
@@ -93,7 +119,11 @@ class Disk:
     def unmount(self) -> None:
         """Let it go."""
         if self.is_mounted:
-            subprocess.run(["umount", "-l", str(self.folder)], check=True, capture_output=True)  # noqa: S603, S607
+            self._unmount(self.folder)
+
+    @staticmethod
+    def _unmount(folder: Path) -> None:
+        subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)  # noqa: S603, S607
 
 
 @dataclass
@@ -139,6 +169,7 @@ class World:
             "folder": (self.folder_lock, lambda: self.incoming.rename(elsewhere), lambda: elsewhere.rename(self.incoming)),
             "read-only": (None, lambda: self.disk.read_only(taken=True), lambda: self.disk.read_only(taken=False)),
             "full": (None, lambda: self.disk.full(taken=True), lambda: self.disk.full(taken=False)),
+            "workers": (None, _kill_workers, _kill_workers),
         }
         lock, take, give_back = steps[what]
         with lock or threading.Lock():
