@@ -21,6 +21,7 @@ import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
@@ -107,6 +108,20 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
         and fnmatch.fnmatchcase(info.base_name, name_filter or "*")
     ]
     return sorted(found, key=lambda file: (file.modified_ns, file.path))
+
+
+def is_away(path: str, file: str) -> bool:
+    """Tell whether a file that `find_files` found at a local path was not found because all that the path names was away.
+
+    A folder without anything in it may be one on which nothing is mounted now, and a file that is there by now was away with its folder a
+    moment ago. Of the objects of a store each is there or gone by itself.
+    """
+    local = local_path(path)
+    if local is None:
+        return False
+    root = str(local) if file.startswith(f"{local}/") else _split(str(local))[0]
+    folder = local.parent if file == str(local) else Path(root)
+    return not folder.is_dir() or not any(folder.iterdir()) or Path(file).exists()
 
 
 def _is_folder(uri: str, storage_options: Mapping[str, str]) -> bool:

@@ -15,8 +15,7 @@ from lastword.compaction.rows.event_rows import line_events
 from lastword.compaction.rows.file_rows import CorruptFile
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL
 from lastword.compaction.rows.validation import Reason
-from lastword.storage.files.paths import local_path
-from lastword.storage.files.source_files import read_lines, read_texts
+from lastword.storage.files.source_files import is_away, read_lines, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,9 +59,8 @@ class FileTask:
         except CorruptFile as error:
             why = str(error)
         except FileNotFoundError:
-            folder = local_path(self.root)
-            if folder is not None and not (folder if folder.is_dir() else folder.parent).is_dir():
-                raise  # not the file is gone, but all of them
+            if is_away(self.root, path):
+                raise
             why = "it is gone since it was listed"
         else:
             return

@@ -57,15 +57,15 @@ class _Source:
         names = {"__key": T.BinaryType(), "__value": T.BinaryType(), "__malformed": T.StringType(), "__refusal": T.StringType()}
         order = {"__order_1_file": T.IntegerType(), "__order_2_row": T.LongType()}
         schema = T.StructType([T.StructField(name, one) for name, one in {**names, **order}.items()])
-        self._planner = FilePlanner(cast("Any", None), self.source, self.topic.log, self._read, schema)
+        self.planner = FilePlanner(cast("Any", None), self.source, self.topic.log, self._read, schema)
         self.stats = AppendStats()
 
     def run(self, crash: CrashPoint | None = None) -> bool:
         """Run one micro-batch; tell whether there was something for it."""
-        end = self._planner.latest(self.offset, "")
+        end = self.planner.latest(self.offset, "")
         if end == self.offset:
             return False
-        task = self._planner.task(self.offset, end, parts=3)
+        task = self.planner.task(self.offset, end, parts=3)
         batches = [rows for part in range(len(task.parts)) for rows in task(iter([pa.record_batch({"id": pa.array([part])})]))]
         rows = pa.Table.from_batches(batches, task.schema).rename_columns(["key", "value", *task.schema.names[2:]])
         micro_batch = MicroBatch(query_id="q", query_name="files", batch_id=self.batch)
@@ -230,6 +230,51 @@ def test_a_folder_that_goes_away_and_comes_back_loses_nothing(tmp_path: Path, ca
     (letter,) = read_dead_letters(source.topic.log.paths.dead_letters, {})
     assert (letter["reason"], letter["raw"]) == ("corrupt_file", f"{folder}/gone.json")
     assert "it is gone since it was listed" in letter["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_unmounted"),
+    [("in", False), ("in/", False), ("[in]", False), ("in/*/[ab]*.json", False), ("in/{x,y}", False), ("in", True)],
+    ids=["folder", "slash", "a name that is a glob", "glob", "braces", "an empty folder is left"],
+)
+def test_a_folder_that_goes_between_listing_and_reading_is_waited_for(tmp_path: Path, path: str, *, is_unmounted: bool) -> None:
+    """It is not each file that is gone: nothing is appended, nothing is a dead letter, and all is read when the folder is back."""
+    folder = tmp_path / path.partition("/")[0]
+    (folder / "x").mkdir(parents=True)
+    for name in ("a", "b"):
+        (folder / "x" / f"{name}.json").write_text(json.dumps({"k": name}))
+    source = _Source(tmp_path / path, _topic(tmp_path))
+    end = source.planner.latest(source.offset, "")
+    elsewhere = tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    if is_unmounted:
+        folder.mkdir()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            source.run()
+        source.restart()
+    assert source.planner.latest(source.offset, "") == end
+    if is_unmounted:
+        folder.rmdir()
+    elsewhere.rename(folder)
+    assert source.run()
+    assert not source.run()
+    assert [bytes(row["key"]) for row in source.topic.records().to_pylist()] == [b"a", b"b"]
+    assert list(read_dead_letters(source.topic.log.paths.dead_letters, {})) == []
+
+
+@pytest.mark.parametrize("path", ["in", "in/*.json", "in/a.json"])
+def test_a_file_that_goes_alone_is_a_dead_letter(tmp_path: Path, path: str) -> None:
+    """What the path names is there; a file of it is not."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "kept.txt").touch()
+    (tmp_path / "in" / "a.json").write_text('{"k":"a"}')
+    source = _Source(tmp_path / path, _topic(tmp_path), options={} if path.endswith("json") else {"pathGlobFilter": "*.json"})
+    source.planner.latest(source.offset, "")
+    (tmp_path / "in" / "a.json").unlink()
+    assert source.run()
+    (letter,) = read_dead_letters(source.topic.log.paths.dead_letters, {})
+    assert (letter["reason"], letter["raw"]) == ("corrupt_file", f"{tmp_path}/in/a.json")
 
 
 @pytest.mark.parametrize("name", ["pathGlobFilter", "pathglobfilter", "PATHGLOBFILTER"])
