@@ -129,10 +129,13 @@ def _json(url: str) -> Any:
         return None
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.jvm
 def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
-    """Files in, appended, cleaned and read on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact."""
+    """Files in, appended, cleaned and read on executors of both workers, /readyz and /metrics answer, SIGTERM ends it with 0; exact.
+
+    One worker is killed with its executor while files are read, and another comes.
+    """
     spark = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
     port, ui, http = _free_port(), _free_port(), _free_port()
     master = f"spark://127.0.0.1:{port}"
@@ -148,9 +151,12 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
     with contextlib.ExitStack() as stack:
         stack.enter_context(_process([*spark, *start], tmp_path / "master.log", tmp_path))
         until(lambda: _json(f"http://127.0.0.1:{ui}/json/"), "the master does not answer")
-        for number in range(2):
+
+        def worker(number: int) -> subprocess.Popen[bytes]:
             folder = ["--work-dir", str(tmp_path / f"worker-{number}")]
-            stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log", tmp_path))
+            return stack.enter_context(_process([*spark, *work, *folder, master], tmp_path / f"worker-{number}.log", tmp_path))
+
+        first, _ = worker(0), worker(1)
         until(lambda: (_json(f"http://127.0.0.1:{ui}/json/") or {}).get("aliveworkers") == 2, "the workers do not come")
         run = [sys.executable, "-m", "tests.cluster_app", str(config), str(tmp_path / "report.json")]
         service = stack.enter_context(_process(run, tmp_path / "service.log", ROOT))
@@ -163,7 +169,14 @@ def test_the_service_does_the_demo_on_a_standalone_master_with_two_workers(tmp_p
         until(lambda: (_json(f"http://127.0.0.1:{http}/readyz") or {}).get("ok"), "the service does not get ready")
         workers = _json(f"http://127.0.0.1:{ui}/json/")["workers"]
         assert [one["coresused"] for one in workers] == [1, 1], "an executor on each worker"
-        until(lambda: sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ())) >= 100_000, "not all was appended")
+
+        def appended() -> int:
+            return sum(one["report"]["log_end_offset"] for one in figures().get("partitions", ()))
+
+        until(lambda: appended() >= 10_000, "nothing was appended")
+        os.killpg(first.pid, signal.SIGKILL)
+        worker(2)
+        until(lambda: appended() >= 100_000, "not all was appended after a worker was killed")
         until(lambda: len({one["partition"] for one in figures().get("receipts", ())}) == 4, "not every partition was cleaned")
 
         def counted() -> bool:
