@@ -6,6 +6,9 @@ Two families, and nothing in between:
 * the four fates of a commit or a cleaning (`CleaningAborted`, `PartitionUncleanable`, `CommitConflict`, `CommitStateUnknown`): the
   machine's or another writer's doing. Each has exactly one right reaction, which its docstring names.
 
+An `OSError` with a number is the storage's: a disk, a network or an object store that did not do what it was asked. It says nothing of
+what is stored. Reaction: do the same again; `CommitStateUnknown` is raised where that could double something.
+
 Any other exception is a bug. "Nothing to do" is a return value, never an error.
 """
 

@@ -25,6 +25,7 @@ from lastword.compaction.read_positions import Position, parse_offsets
 from lastword.compaction.rows.column_types import arrow_schema_of
 from lastword.compaction.rows.table_columns import RowMisfit, decode_table
 from lastword.storage.append.dead_letters import read_dead_letters
+from lastword.storage.files.data_reader import readers_errors, second_look
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
 from lastword.storage.reading.arrow_view import ArrowLog, arrow_view
@@ -214,9 +215,10 @@ class ArrowTopic(Topic):
         view, chosen = self._reader.view(isolation), self._chosen(partitions)
         begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
         try:
-            yield from arrow_rows.record_batches(
-                view, columns or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
-            )
+            with readers_errors(view.location):
+                yield from arrow_rows.record_batches(
+                    view, columns or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
+                )
         except FileNotFoundError as error:
             message = f"topic {view.topic}: VACUUM removed files of table version {view.version} while it was read ({error}); read again"
             raise HistoryCleaned(message) from error
@@ -275,15 +277,24 @@ class ArrowTopic(Topic):
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):
             try:
-                return read(self._reader.view(isolation))
+                return self._read(lambda: read(self._reader.view(isolation)))
             except FileNotFoundError as error:
                 failure = error
         message = f"topic {self.name}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
         raise HistoryCleaned(message) from failure
 
+    def _read(self, read: Callable[[], T]) -> T:
+        """Return what reads give, and look twice at damage."""
+
+        def named() -> T:
+            with readers_errors(self._log.paths.log):
+                return read()
+
+        return second_look(named)
+
     def _of_the_past(self, read: Callable[[], pa.Table]) -> pa.Table:
         try:
-            return read()
+            return self._read(read)
         except FileNotFoundError as error:
             message = f"topic {self.name}: VACUUM removed files of an old table version while they were read ({error}); ask again"
             raise HistoryCleaned(message) from error

@@ -18,8 +18,9 @@ from lastword.compaction.config.topic_config import normalize_overrides
 from lastword.compaction.errors import InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword.handle import Handle
 from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.delta.tables import open_table
 from lastword.storage.files import schema
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.topic_log import TopicLog
@@ -132,7 +133,7 @@ class LogDir(Handle, Generic[TopicT_co]):
         self._files.make()
         self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
         self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.dead_letter_properties())
-        used = LogSnapshot.of(DeltaTable(paths.log, storage_options=self._storage_options)).partitions()
+        used = LogSnapshot.of(open_table(paths.log, self._storage_options)).partitions()
         if used and used[-1] >= partitions:
             message = f"partitions = {partitions}: {paths.log} holds records of partition {used[-1]}; allowed is {used[-1] + 1} or more"
             raise InvalidTopic(message)
@@ -196,7 +197,7 @@ class LogDir(Handle, Generic[TopicT_co]):
     def _create_table(self, location: str, columns: Schema, properties: dict[str, str], *, partition_by: Sequence[str] = ()) -> None:
         """Make a Delta table if it is not there. Of two who do so at once one fails: the table is there when it asks again."""
         for attempt in Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(_CREATE_ATTEMPTS), reraise=True):
-            with attempt:
+            with attempt, storage_faults(location):
                 DeltaTable.create(
                     location,
                     columns,

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from lastword.compaction.config.keys import DAY_MS
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.producers import Control
 from lastword.storage.append.dead_letters import delete_dead_letters
 from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.delta.tables import open_table
 from lastword.storage.files.data_reader import read_columns, row_groups
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.key_search import PARTITION, KeySearch
 
 if TYPE_CHECKING:
@@ -142,10 +142,11 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
     removed: set[str] = set()
     while True:
         found = search.look()
-        table = DeltaTable(location, storage_options=dict(storage_options))  # after the look: what was in flight then is in it
+        table = open_table(location, storage_options)  # after the look: what was in flight then is in it
         snapshot = LogSnapshot.of(table) if is_log else None
         current = set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
-        named = set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
+        with storage_faults(location):
+            named = set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
         left = []
         going = []
         for one in found:

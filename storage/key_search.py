@@ -25,10 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
+from lastword.storage.delta.tables import open_table
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class KeySearch:
 def _stored_names(location: str, storage_options: Mapping[str, str]) -> dict[str, str]:
     """Return how the files of a table call its columns, where that is another name (Delta's column mapping)."""
     try:
-        fields = json.loads(DeltaTable(location, storage_options=dict(storage_options)).schema().to_json())["fields"]
+        fields = json.loads(open_table(location, storage_options).schema().to_json())["fields"]
     except TableNotFoundError:
         return {}
     return {one["name"]: one["metadata"][_PHYSICAL] for one in fields if _PHYSICAL in one.get("metadata", {})}

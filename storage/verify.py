@@ -22,7 +22,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
@@ -30,6 +29,7 @@ from lastword.compaction.errors import CorruptLog, first_line
 from lastword.compaction.producers import Control
 from lastword.storage.delta.history import commits_since
 from lastword.storage.delta.snapshot import Files
+from lastword.storage.delta.tables import open_table
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, LOG_COLUMNS
@@ -90,7 +90,7 @@ def verify(log: TopicLog) -> VerifyReport:
 
 
 def _check_columns(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
-    table = DeltaTable(log.paths.log, version=snapshot.version, storage_options=dict(log.storage_options))
+    table = open_table(log.paths.log, log.storage_options, version=snapshot.version)
     names = [field.name for field in table.schema().fields]
     older = tuple(name for name in LOG_COLUMNS if name not in ADDED_COLUMNS)
     return [] if tuple(names) in {LOG_COLUMNS, older} else [f"the log table has the columns {names}, expected {list(LOG_COLUMNS)}"]
@@ -276,7 +276,7 @@ def _check_history(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
     """Every commit is of a kind that we know, and no offset was given twice, as far as the Delta log still has the commits."""
     filesystem = filesystem_of(log.paths.log, log.storage_options)
     oldest = _oldest_version(filesystem)
-    table = DeltaTable(log.paths.log, version=snapshot.version, storage_options=dict(log.storage_options))
+    table = open_table(log.paths.log, log.storage_options, version=snapshot.version)
     commits = commits_since(table, oldest - 1)
     unsigned = snapshot.version - oldest + 1 - len(commits)
     if unsigned:  # then nobody knows which version an entry of the history is
@@ -316,8 +316,8 @@ def _check_given_once(log: TopicLog, snapshot: LogSnapshot, filesystem: fs.FileS
     base = commits[0].version
     appends = [one.version for one in commits[1:] if one.metadata is not None and one.metadata.kind == "append"]
     try:
-        ends = _log_ends(Files.of(DeltaTable(log.paths.log, version=base, storage_options=dict(log.storage_options)))) if base else {}
-    except (DeltaError, OSError):
+        ends = _log_ends(Files.of(open_table(log.paths.log, log.storage_options, version=base))) if base else {}
+    except (DeltaError, FileNotFoundError):
         ends = {}
     with ThreadPoolExecutor(_COMMITS_AT_A_TIME) as threads:
         added = list(threads.map(lambda version: _appended(filesystem, version), appends))
@@ -345,7 +345,7 @@ def _appended(filesystem: fs.FileSystem, version: int) -> dict[int, tuple[int, i
     try:
         with filesystem.open_input_file(f"{_DELTA_LOG}/{version:0{_VERSION_DIGITS}}.json") as file:
             actions = [json.loads(line) for line in file.readall().splitlines() if line.strip()]
-    except OSError:
+    except FileNotFoundError:
         return {}
     ranges: dict[int, tuple[int, int]] = {}
     for add in (one["add"] for one in actions if "add" in one):

@@ -10,7 +10,7 @@ import typer
 
 from lastword.cli import cleaning, operate, purge, readers, records, run, topics, transactions
 from lastword.cli.options import connection
-from lastword.compaction.errors import LastwordError
+from lastword.compaction.errors import LastwordError, first_line
 
 app = typer.Typer(name="lastword", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.callback()(connection)
@@ -44,7 +44,10 @@ for command in (
 
 
 def main() -> None:
-    """Run the command line. A `LastwordError` is printed as one message on standard error, with exit code 1."""
+    """Run the command line. A `LastwordError` is printed as one message on standard error, with exit code 1.
+
+    So is an `OSError`, which says nothing of what is stored: the disk, the network or the store failed.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
@@ -55,3 +58,6 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:  # the program that reads the pipe has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        sys.stderr.write(f"error: the storage failed ({first_line(error)}); no topic is damaged by that: run the command again\n")
+        sys.exit(1)

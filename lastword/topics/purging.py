@@ -24,7 +24,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
@@ -34,6 +33,7 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.delta.tables import open_table
 from lastword.storage.erasure import erase_dead_letters, rows_of_key, sweep
 from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -348,7 +348,7 @@ class Purge:
 
     def _log_retention_ms(self, location: str) -> int:
         """Return how long a Delta log keeps its commits."""
-        table = DeltaTable(location, storage_options=dict(self._log_dir.storage_options))
+        table = open_table(location, self._log_dir.storage_options)
         found = _INTERVAL.fullmatch(table.metadata().configuration.get("delta.logRetentionDuration", "").strip())
         return int(found[1]) * _UNITS_MS[found[2].lower()] if found else _LOG_RETENTION_MS
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 
 from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.small_tables import commit_rows, current_files
+from lastword.storage.delta.tables import open_table, refresh_table
 from lastword.storage.files.data_files import complete
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.row_files import RowFile, read_row_file, write_row_file
 from lastword.storage.files.schema import dead_letter_arrow_schema
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
+    from deltalake import DeltaTable
     from numpy.typing import NDArray
 
 _SHOWN: Final = ("refused_at", "source", "reason", "detail", "partition", "offset", "key")
@@ -76,7 +76,7 @@ def replace_dead_letters(
     prefix = f"{_micro_batch_name(query_id, batch_id)}."
 
     def once() -> None:
-        table = DeltaTable(location, storage_options=dict(storage_options))
+        table = open_table(location, storage_options)
         there = {one.path: one for one in current_files(table) if one.path.startswith(prefix)}
         written = [one for one in files if one.path not in there]  # an attempt that was overtaken may have committed the same files
         removed = [there[path] for path in there.keys() - {one.path for one in files}]
@@ -89,7 +89,7 @@ def replace_dead_letters(
 
 def read_dead_letters(location: str, storage_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the dead letters of a topic, oldest first, with the columns of the table; a file is opened when its rows are asked for."""
-    files = current_files(DeltaTable(location, storage_options=dict(storage_options)), "refused_at")
+    files = current_files(open_table(location, storage_options), "refused_at")
     for file in sorted(files, key=lambda file: (file.time_ms or 0, file.path)):
         yield from complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema()).to_pylist()
 
@@ -122,7 +122,7 @@ def delete_dead_letters(
     """
 
     def once() -> int:
-        table = DeltaTable(location, storage_options=dict(storage_options))
+        table = open_table(location, storage_options)
         written, removed, count = list[RowFile](), list[RowFile](), 0
         for file in current_files(table, "refused_at"):
             known = whole(file)
@@ -155,12 +155,7 @@ def _micro_batch_name(query_id: str, batch_id: int) -> str:
 
 def _following(table: DeltaTable) -> Callable[[], DeltaTable]:
     """Return a function that brings a table to its newest version."""
-
-    def refreshed() -> DeltaTable:
-        table.update_incremental()
-        return table
-
-    return refreshed
+    return lambda: refresh_table(table)
 
 
 def _millis(times: pa.ChunkedArray) -> NDArray[np.int64]:
@@ -189,9 +184,9 @@ class DeadLetters:
     def look(self) -> DeadLettersView:
         """Return the count, and the newest `most` of them, newest first."""
         if self._table is None:
-            self._table = DeltaTable(self.location, storage_options=dict(self.storage_options))
+            self._table = open_table(self.location, self.storage_options)
         else:
-            self._table.update_incremental()
+            refresh_table(self._table)
         version = self._table.version()
         if self._seen is None or self._seen[0] != version:
             self._seen = version, self._read(self._table)
@@ -202,7 +197,7 @@ class DeadLetters:
         paths = files.column("path").to_pylist()
         counts = files.column("num_records").to_pylist()
         times = files.column("modification_time").to_pylist()
-        filesystem = fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.storage_options)))
+        filesystem = filesystem_of(self.location, self.storage_options)
         newest: list[dict[str, Any]] = []
         for _, path in sorted(zip(times, paths, strict=True), reverse=True):
             if len(newest) >= self.most:

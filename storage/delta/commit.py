@@ -36,9 +36,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown
 from lastword.storage.delta.history import CommitMetadata, commit_actions, find_token, table_files
 from lastword.storage.delta.local_commit import commit_text, put_text
-from lastword.storage.delta.snapshot import txn_version
+from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.data_files import sync_folder
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
 from lastword.storage.files.schema import PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -115,9 +115,10 @@ def put_commit(
         check(table, checked)
         checked = table.version()
         try:
-            table.create_write_transaction(
-                list(actions), "append", table.schema(), commit_properties=properties, post_commithook_properties=hooks
-            )
+            with storage_faults(table.table_uri):
+                table.create_write_transaction(
+                    list(actions), "append", table.schema(), commit_properties=properties, post_commithook_properties=hooks
+                )
         except Exception as failure:
             found = _find(refreshed, metadata.token, checked)
             if found is not None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 
 from lastword.compaction.rows.numbering import Compression
+from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +31,7 @@ def read_compression(location: str, snapshot: LogSnapshot, storage_options: Mapp
     if not len(enough):
         return None
     newest = enough[np.argsort(files.appended_at_ms[enough], kind="stable")[-8:]]
-    filesystem = fs.PyFileSystem(DeltaStorageHandler(location, dict(storage_options)))
+    filesystem = filesystem_of(location, storage_options)
     for file in newest[np.argsort(-files.size_bytes[newest], kind="stable")]:
         with suppress(OSError, pa.ArrowInvalid):
             return _compression(pq.read_metadata(str(files.path[file]), filesystem=filesystem))

@@ -154,7 +154,7 @@ def _version_of_same_files(filesystem: fs.FileSystem, version: int) -> int:
     for at in range(version, -1, -1):
         try:
             differing ^= _files_changed(filesystem, at)
-        except OSError:
+        except FileNotFoundError:
             break
         if not differing:
             return at - 1

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import AddAction, RemoveAction
 
+from lastword.compaction.errors import CommitStateUnknown
 from lastword.storage.files.row_files import installed_version
 
 if TYPE_CHECKING:
@@ -26,20 +27,38 @@ if TYPE_CHECKING:
 
 
 def put_text(log: Path, name: str, text: bytes) -> bool:
-    """Write a commit, and give it its name if no other commit has it; tell whether it was given."""
-    temporary = log / f"_commit_{uuid.uuid4()}.json.tmp"
+    """Write a commit, and give it its name if no other commit has it; tell whether it was given.
+
+    Raises `OSError` when it was not, and `CommitStateUnknown` when nobody can say. A network file system may give the name, and then say
+    that it failed or that the name was taken (link(2)): so it is looked at whose it is.
+    """
+    temporary, commit = log / f"_commit_{uuid.uuid4()}.json.tmp", log / name
     try:
         with temporary.open("xb") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.link(temporary, log / name)
-    except FileExistsError:
-        return False
+        try:
+            os.link(temporary, commit)
+        except OSError as error:
+            if not _is_same(temporary, commit):
+                if isinstance(error, FileExistsError):
+                    return False
+                raise
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             temporary.unlink()
     return True
+
+
+def _is_same(temporary: Path, commit: Path) -> bool:
+    try:
+        return commit.samefile(temporary)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        message = f"whether {commit} was written cannot be found out ({error}); stop, and let the next start look at the table"
+        raise CommitStateUnknown(message) from error
 
 
 def _engine() -> str:

@@ -12,7 +12,8 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from lastword.compaction.errors import CommitConflict
 from lastword.storage.delta.commit import action_time_ms, flush_commit, new_token, put_commit
 from lastword.storage.delta.history import CommitMetadata
-from lastword.storage.delta.snapshot import txn_version
+from lastword.storage.delta.tables import txn_version
+from lastword.storage.files.paths import storage_faults
 from lastword.storage.files.row_files import RowFile
 
 if TYPE_CHECKING:
@@ -41,19 +42,20 @@ def create_small_table(
     version: AppVersion,
 ) -> None:
     """Make a table with its first files in one commit; raises what deltalake raises when there is one already."""
-    create_table_with_add_actions(
-        location,
-        schema,
-        [_added(one, None) for one in adds],
-        mode="error",
-        configuration=dict(properties),
-        storage_options=dict(storage_options),
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": CommitMetadata(token=new_token(), kind=kind).to_json()},
-            max_commit_retries=0,
-            app_transactions=[Transaction(version.app_id, version.next)],
-        ),
-    )
+    with storage_faults(location):
+        create_table_with_add_actions(
+            location,
+            schema,
+            [_added(one, None) for one in adds],
+            mode="error",
+            configuration=dict(properties),
+            storage_options=dict(storage_options),
+            commit_properties=CommitProperties(
+                custom_metadata={"userMetadata": CommitMetadata(token=new_token(), kind=kind).to_json()},
+                max_commit_retries=0,
+                app_transactions=[Transaction(version.app_id, version.next)],
+            ),
+        )
     flush_commit(location, 0)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
 from lastword.storage.delta.history import check_commits
+from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.schema import log_properties
 
 if TYPE_CHECKING:
@@ -272,12 +273,6 @@ def _is_plain(table: DeltaTable) -> bool:
     protocol, properties = table.protocol(), table.metadata().configuration
     known = log_properties()
     return (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and properties.keys() <= known.keys()
-
-
-def txn_version(table: DeltaTable, app_id: str) -> int:
-    """Return the version of an application id at the loaded table version; -1 when it never committed."""
-    version = table.transaction_version(app_id)
-    return -1 if version is None else version
 
 
 def files_in(files: Files, spans: Iterable[tuple[int, int, int]]) -> NDArray[np.bool_]:

@@ -2,25 +2,30 @@
 
 What is read has the types of `DATA_SCHEMA` and ascending offsets, whoever wrote the file: another writer may have rewritten it with INT96
 timestamps, views in the place of strings, or in another order. The last is an error, because every reader of a log relies on the order.
+
+Damage is what is found twice: a disk or a network that gave less of a file than there is gives all of it the second time.
 """
 
 from __future__ import annotations
 
+import errno
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from polars.exceptions import ComputeError
 
 from lastword.compaction.errors import CorruptLog
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.paths import filesystem_of, is_storage_fault, local_path
 from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+T = TypeVar("T")
 #: What pyarrow raises when there is no memory, or it was interrupted: nothing of the file's.
 _NO_DAMAGE = (pa.ArrowMemoryError, pa.ArrowCancelled)
 
@@ -30,22 +35,25 @@ class _OpenFile:
     """A data file that is read, and the last offset that was."""
 
     place: str
-    file: pq.ParquetFile
+    opened: Callable[[], pq.ParquetFile]
     columns: Sequence[str]
     checks_order: bool
     last_offset: int = field(default=-1)
+    file: pq.ParquetFile = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.file = second_look(self._opened_again)
+
+    def _opened_again(self) -> pq.ParquetFile:
+        with _damage_named(self.place):
+            return self.opened()
 
     def read(self, number: int) -> pa.Table:
-        with _damage_named(self.place):
-            rows = self.file.read_row_group(number, columns=list(self.columns), use_threads=False)
-            for name in ADDED_COLUMNS:
-                if name in self.columns and name not in rows.column_names:
-                    rows = rows.append_column(name, pa.nulls(len(rows), DATA_SCHEMA.field(name).type))
-            lacking = sorted(set(self.columns) - set(rows.column_names))
-            if lacking:
-                message = f"{self.place} has no column {', '.join(lacking)}; no writer of lastword leaves such a file"
-                raise CorruptLog(message)
-            rows = pa.table({name: _typed(rows.column(name), DATA_SCHEMA.field(name).type) for name in self.columns})
+        try:
+            rows = self._row_group(number)
+        except CorruptLog:
+            self.file = self._opened_again()
+            rows = self._row_group(number)
         if self.checks_order and "offset" in self.columns and len(rows):
             offsets = rows.column("offset").to_numpy()
             if offsets[0] <= self.last_offset or (np.diff(offsets) <= 0).any():
@@ -56,6 +64,18 @@ class _OpenFile:
                 raise CorruptLog(message)
             self.last_offset = int(offsets[-1])
         return rows
+
+    def _row_group(self, number: int) -> pa.Table:
+        with _damage_named(self.place):
+            rows = self.file.read_row_group(number, columns=list(self.columns), use_threads=False)
+            for name in ADDED_COLUMNS:
+                if name in self.columns and name not in rows.column_names:
+                    rows = rows.append_column(name, pa.nulls(len(rows), DATA_SCHEMA.field(name).type))
+            lacking = sorted(set(self.columns) - set(rows.column_names))
+            if lacking:
+                message = f"{self.place} has no column {', '.join(lacking)}; no writer of lastword leaves such a file"
+                raise CorruptLog(message)
+            return pa.table({name: _typed(rows.column(name), DATA_SCHEMA.field(name).type) for name in self.columns})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +108,10 @@ def row_groups(
     """
     place, wanted = f"{location}/{path}", set(columns)
     with ExitStack() as opened:
-        with _damage_named(place):
-            file = opened.enter_context(_opened(location, storage_options, path))
-        reading = _OpenFile(place, file, columns, checks_order)
-        for number in range(file.num_row_groups):
-            group = file.metadata.row_group(number)
+        reading = _OpenFile(place, lambda: opened.enter_context(_opened(location, storage_options, path)), columns, checks_order)
+        metadata = reading.file.metadata
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
             parts = (group.column(at) for at in range(group.num_columns))
             size = sum(one.total_compressed_size for one in parts if one.path_in_schema.split(".")[0] in wanted)
             yield RowGroup(group.num_rows, size, reading, number)
@@ -106,6 +125,36 @@ def read_columns(location: str, storage_options: Mapping[str, str], path: str, c
 
 def _typed(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == wanted else column.cast(wanted, safe=False)
+
+
+def second_look(read: Callable[[], T]) -> T:
+    """Do something that reads a file, and once more if it finds damage."""
+    try:
+        return read()
+    except (CorruptLog, pa.ArrowException, OSError) as error:
+        if isinstance(error, (FileNotFoundError, *_NO_DAMAGE)) or not is_damage(error):
+            raise
+    return read()
+
+
+@contextmanager
+def readers_errors(location: str) -> Iterator[None]:
+    """Name what readers find that let Arrow or Polars open the files of the table at `location`.
+
+    Raises `CorruptLog` for damage, `OSError` with a number when the storage does not give a file now, and `FileNotFoundError` for one that
+    is gone.
+    """
+    try:
+        yield
+    except (FileNotFoundError, *_NO_DAMAGE):
+        raise
+    except (pa.ArrowException, OSError, ComputeError) as error:
+        if is_storage_fault(error) and getattr(error, "errno", None) is None:
+            raise OSError(errno.EIO, f"{location}: {error}") from error
+        if not is_damage(error):
+            raise
+        message = f"{location}: a file cannot be read: {error}; `lastword verify` says which"
+        raise CorruptLog(message) from error
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _DELETED: Final = ".deleted"
 _SETTINGS: Final = ".settings.json"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: So object_store, through which delta-rs and Polars read and write, says that a disk, a network or a store failed.
+_STORAGE_FAULT: Final = re.compile(r"Generic (?:LocalFileSystem|S3|GCS|MicrosoftAzure|HTTP) error|operation lacked |\(os error \d+\)")
 _TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
 
 
@@ -70,35 +73,49 @@ class _ObjectStore(DeltaStorageHandler):
     Errors of reading have a number, as those of a disk do: without one they could not be told from what pyarrow says of a damaged file.
     """
 
+    def __init__(self, location: str, options: dict[str, str]) -> None:
+        super().__init__(location, options)
+        self._location = location
+
     def open_input_file(self, path: str) -> pa.PythonFile:
-        with _numbered_errors():
-            return pa.PythonFile(_NumbersErrors(self._handler.open_input_file(path)))
+        with storage_faults(self._location):
+            return pa.PythonFile(_NumbersErrors(self._handler.open_input_file(path), self._location))
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
         return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
 
 
+def is_storage_fault(error: Exception) -> bool:
+    """Tell what delta-rs and Polars say of a disk, a network or a store from what they say of a table or a file."""
+    return _STORAGE_FAULT.search(str(error)) is not None
+
+
 @contextmanager
-def _numbered_errors() -> Iterator[None]:
+def storage_faults(location: str) -> Iterator[None]:
+    """Raise what delta-rs says of a disk, a network or a store as `OSError` with a number; its other errors stay what they are."""
     try:
         yield
     except OSError as error:
         if type(error) is OSError and error.errno is None:
-            raise OSError(errno.EIO, str(error)) from error
+            raise OSError(errno.EIO, f"{location}: {error}") from error
+        raise
+    except DeltaError as error:
+        if is_storage_fault(error):
+            raise OSError(errno.EIO, f"{location}: {error}") from error
         raise
 
 
 class _NumbersErrors:
     """A stream that is read from."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, location: str) -> None:
+        self._stream, self._location = stream, location
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def read(self, size: int | None = None) -> bytes:
-        with _numbered_errors():
+        with storage_faults(self._location):
             found: bytes = self._stream.read(size)
             return found
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from lastword.storage.files.data_files import output_file
+from lastword.storage.files.data_reader import second_look
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
@@ -73,9 +74,13 @@ def write_row_file(
 
 
 def read_row_file(location: str, storage_options: Mapping[str, str], path: str) -> pa.Table:
-    """Return the rows of a file; raises what the file system or Arrow raises when it is not there or damaged."""
-    with filesystem_of(location, storage_options).open_input_file(path) as source:
-        return pq.read_table(source)
+    """Return the rows of a file; raises what the file system or Arrow raises when it is not there, or damaged at a second look too."""
+
+    def read() -> pa.Table:
+        with filesystem_of(location, storage_options).open_input_file(path) as source:
+            return pq.read_table(source)
+
+    return second_look(read)
 
 
 def writer_of(rows: pa.Table) -> str:

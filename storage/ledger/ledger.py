@@ -14,25 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from lastword.compaction.errors import CommitConflict, LedgerUnreadable, TopicExists, UnknownFormat, UnknownTopic, first_line
+from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable, TopicExists, UnknownFormat, UnknownTopic
 from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.history import check_commits, commit_file
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
-from lastword.storage.delta.snapshot import txn_version
+from lastword.storage.delta.tables import open_table, refresh_table, txn_version
 from lastword.storage.delta.turns import turn_at
 from lastword.storage.files import schema
 from lastword.storage.files.data_reader import is_damage
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
 from lastword.storage.files.row_files import read_row_file, write_row_file, writer_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
+
+    from deltalake import DeltaTable
 
     from lastword.storage.files.row_files import RowFile
 
@@ -98,6 +99,9 @@ class Ledger:
     def _folded(self) -> Decisions:
         try:
             return fold(row for rows in self._rows.values() for row in rows)
+        except StopIteration as error:
+            why = "it does not say how the topic was created"
+            raise self._unreadable(why) from error
         except (TypeError, KeyError, ValueError) as error:
             writers = sorted({writer_of(read_row_file(self._uri, self._options, path)) for path in self._rows})
             message = (
@@ -165,7 +169,8 @@ class Ledger:
             except CommitConflict:
                 return 0  # somebody decided something: next time
             newest = self._newest_table()
-            newest.vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False, full=True)
+            with storage_faults(self._uri):
+                newest.vacuum(retention_hours=24, dry_run=False, enforce_retention_duration=False, full=True)
             flush_delta_log(self._uri, since_version=newest.version() - 2)
             return len(rows) - len(kept)
 
@@ -182,9 +187,7 @@ class Ledger:
         return self._table
 
     def _newest_table(self) -> DeltaTable:
-        table = self._opened_table()
-        table.update_incremental()
-        return table
+        return refresh_table(self._opened_table())
 
     def _written(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
         """Write numbered decisions into a file of the ledger's folder."""
@@ -200,16 +203,16 @@ class Ledger:
             return
         try:
             if self._table is None:
-                self._table = DeltaTable(self._uri, storage_options=self._options)
+                self._table = open_table(self._uri, self._options)
             else:
-                self._table.update_incremental()
+                refresh_table(self._table)
         except TableNotFoundError as error:
             self._table, self._version = None, -1
             message = f"topic {self._topic} does not exist (no ledger at {self._uri})"
             raise UnknownTopic(message) from error
-        except DeltaError as error:
+        except CorruptLog as error:
             self._table, self._version = None, -1
-            raise self._unreadable(first_line(error)) from error
+            raise self._unreadable(str(error)) from error
         if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
             return
         check_commits(self._table, None if self._version < 0 else self._version)

@@ -16,17 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lastword.compaction.log.restores import Restore, is_contained
 from lastword.compaction.read_positions import RemovedTombstone, TakenBack
 from lastword.storage.delta.history import commits_since, telling
 from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.delta.tables import open_table
 from lastword.storage.ledger.decisions import highest_tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from deltalake import DeltaTable
 
     from lastword.storage.delta.history import Commit
     from lastword.storage.ledger.decisions import Decisions
@@ -128,8 +130,8 @@ def _tombstones(decisions: Decisions, since_version: int, version: int, commits:
 def _taken_back(restore: Restore, table: DeltaTable, partitions: int, storage_options: Mapping[str, str] | None) -> TakenBack:
     options = dict(storage_options or {})
     try:
-        left = LogSnapshot.of(DeltaTable(table.table_uri, version=restore.version, storage_options=options))
-    except (DeltaError, OSError):  # the Delta log keeps its history for some days only
+        left = LogSnapshot.of(open_table(table.table_uri, options, version=restore.version))
+    except (DeltaError, FileNotFoundError):  # the Delta log keeps its history for some days only
         ends = None
     else:
         ends = tuple(left.log_end_offsets(partitions))

@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
+from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_topic_config
@@ -25,7 +24,8 @@ from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.following import follow
 from lastword.storage.delta.footers import read_compression
 from lastword.storage.delta.history import commits_since, telling
-from lastword.storage.delta.snapshot import LogSnapshot, txn_version
+from lastword.storage.delta.snapshot import LogSnapshot
+from lastword.storage.delta.tables import open_table, refresh_table, txn_version
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import numpy as np
+    from deltalake import DeltaTable
     from numpy.typing import NDArray
 
     from lastword.compaction.planning.bounds import PartitionLog
@@ -156,13 +157,19 @@ class TopicLog:
                     transactions=transactions,
                     newest=self.snapshot,
                 )
-                if version % CHECKPOINT_INTERVAL == 0 and self._opened().version() < version:  # delta-rs has written none
-                    self._refreshed().create_checkpoint()
+                if version % CHECKPOINT_INTERVAL == 0:
+                    self._write_checkpoint(version)
                 return version
         except CommitConflict:
             if not keeps_files:
                 self.discard(adds)
             raise
+
+    def _write_checkpoint(self, version: int) -> None:
+        """Write a checkpoint for a commit where delta-rs has written none; the commit counts without it, and a later one has its own."""
+        with suppress(DeltaError, OSError):
+            if self._opened().version() < version:
+                self._refreshed().create_checkpoint()
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete data files that no commit names; VACUUM removes what cannot be deleted."""
@@ -185,9 +192,9 @@ class TopicLog:
     def _refreshed(self) -> DeltaTable:
         """Return the table at its newest version: delta-rs needs 2 ms for each 1,000 files of the table when there is a new one."""
         if self._table is None:
-            self._table = DeltaTable(self.paths.log, storage_options=self._storage_options)
+            self._table = open_table(self.paths.log, self._storage_options)
         else:
-            self._table.update_incremental()
+            refresh_table(self._table)
         return self._table
 
     def _files(self) -> fs.FileSystem:
@@ -200,7 +207,7 @@ class TopicLog:
         newest = self.snapshot()
         if newest.version == version:
             return newest
-        return LogSnapshot.of(DeltaTable(self.paths.log, version=version, storage_options=self._storage_options))
+        return LogSnapshot.of(open_table(self.paths.log, self._storage_options, version=version))
 
     def check_partition(self, partition: int) -> int:
         """Return a partition that the topic has; raise `UserError` naming those that it has otherwise."""
@@ -223,8 +230,7 @@ class TopicLog:
 
     def missing_files(self, paths: Sequence[str]) -> list[str]:
         """Return those of the log's files that are not there any more."""
-        filesystem = fs.PyFileSystem(DeltaStorageHandler(self.paths.log, self._storage_options))
-        return [one.path for one in filesystem.get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
+        return [one.path for one in self._files().get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
 
     def log_end_offsets(self) -> list[int]:
         """Return the next offset of every partition."""

@@ -21,12 +21,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
-
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
 from lastword.storage.delta.commit import flush_delta_log
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.delta.tables import open_table
+from lastword.storage.files.paths import filesystem_of, storage_faults
 
 if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
@@ -52,8 +51,9 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
         hours = -(-min(retention_ms, _LONGEST_FILE_RETENTION_MS) // HOUR_MS)
         if orphans:
             hours = max(1, hours)  # a file that an append has written and not committed yet is no orphan
-        table = DeltaTable(location, storage_options=dict(log.storage_options))
-        table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
+        table = open_table(location, log.storage_options)
+        with storage_faults(location):
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
         flush_delta_log(location, since_version=table.version() - 2)
 
 
@@ -63,13 +63,14 @@ def checkpoint(log: TopicLog) -> int:
     Commits older than `delta.logRetentionDuration` are removed with it. Beside it each 500th commit writes one
     (`lastword.storage.files.schema.log_properties`), for where nobody does this.
     """
-    table = DeltaTable(log.paths.log, storage_options=dict(log.storage_options))
+    table = open_table(log.paths.log, log.storage_options)
     newest = _newest_checkpoint(log)
     if table.version() - newest < CHECKPOINT_COMMITS:
         return newest
-    table.create_checkpoint()
-    flush_delta_log(log.paths.log, since_version=table.version())
-    table.cleanup_metadata()
+    with storage_faults(log.paths.log):
+        table.create_checkpoint()
+        flush_delta_log(log.paths.log, since_version=table.version())
+        table.cleanup_metadata()
     return table.version()
 
 

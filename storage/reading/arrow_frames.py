@@ -18,9 +18,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS
 from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, range_batches, schema_of, together
-from lastword.storage.reading.arrow_view import NOTHING, log_filesystem
+from lastword.storage.reading.arrow_view import NOTHING
 from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def latest(
         kept = range_batches(filesystem, [one], columns, aborted=view.aborted, keep=newest_of_dirty, needs=("offset", "value"))
         return list(kept)
 
-    filesystem = log_filesystem(view.location, view.storage_options)
+    filesystem = filesystem_of(view.location, view.storage_options)
     won = [_narrowed(one, _between(winners.get(one.partition, NOTHING), one.first_offset, one.last_offset)) for one in dirty]
     ranges = sorted([*clean, *(one for one in won if one is not None)], key=lambda one: one.partition)
     return together(ranges, read, columns)

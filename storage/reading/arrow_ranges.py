@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.reading.arrow_rows import file_ranges, range_batches
-from lastword.storage.reading.arrow_view import ArrowLog, log_filesystem
+from lastword.storage.reading.arrow_view import ArrowLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ def read_split(split: RangeSplit, columns: Sequence[str]) -> Iterator[pa.RecordB
     When a file is not there any more, what was not given out yet is read from the newest table version.
     """
     log = ArrowLog(split.root, split.storage_options)
-    filesystem = log_filesystem(log.paths.log, log.storage_options)
+    filesystem = filesystem_of(log.paths.log, log.storage_options)
     todo = split
     for attempt in range(_ATTEMPTS):
         next_offset = todo.begin

@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, RECORD_COLUMNS
-from lastword.storage.reading.arrow_view import NOTHING, THREADS, log_filesystem
+from lastword.storage.reading.arrow_view import NOTHING, THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -195,7 +196,7 @@ def records(
 ) -> pa.Table:
     """Return the rows that a view shows from `begin` to `end` (offset vectors; default: all of them), by partition and offset."""
     schema_of(columns)
-    filesystem = log_filesystem(view.location, view.storage_options)
+    filesystem = filesystem_of(view.location, view.storage_options)
     ranges = file_ranges(view, *clipped(view, begin, end), partitions)
 
     def read(one: FileRange) -> list[pa.RecordBatch]:
@@ -215,7 +216,7 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `records` as record batches, file by file: a file is opened when its rows are asked for."""
     ranges = file_ranges(view, *clipped(view, begin, end), partitions)
-    filesystem = log_filesystem(view.location, view.storage_options)
+    filesystem = filesystem_of(view.location, view.storage_options)
     yield from range_batches(filesystem, ranges, columns, aborted=view.aborted, control=control)
 
 
@@ -225,7 +226,7 @@ def offsets_at(view: ArrowView, moment_ms: int) -> tuple[int, ...]:
     Kafka's offsetsForTimes. Of each partition the first file is read whose statistics reach that far, and only its narrow columns.
     """
     found = list(view.end)
-    filesystem = log_filesystem(view.location, view.storage_options)
+    filesystem = filesystem_of(view.location, view.storage_options)
     files = view.files
     newest = dict(zip(files.path.tolist(), files.max_timestamp_ms.tolist(), strict=True))
     moment = pa.scalar(moment_ms * 1000, pa.int64()).cast(TIMESTAMP)

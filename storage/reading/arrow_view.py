@@ -27,10 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
 
 from lastword.compaction.errors import UnknownTopic
 from lastword.compaction.log.restores import Restore
@@ -38,14 +35,17 @@ from lastword.compaction.producers import Control
 from lastword.compaction.read_positions import Extent, Position
 from lastword.storage.delta.history import commits_since
 from lastword.storage.delta.snapshot import Files
-from lastword.storage.files.paths import TopicPaths
+from lastword.storage.delta.tables import open_table, refresh_table
+from lastword.storage.files.paths import TopicPaths, filesystem_of
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.reading.view import check_isolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 
+    from deltalake import DeltaTable
     from numpy.typing import NDArray
+    from pyarrow import fs
 
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
@@ -138,7 +138,7 @@ def arrow_view(log: TopicLog, view: View) -> ArrowView:
         undecided = np.flatnonzero(
             (files.producer_rows > 0) & (files.last_offset >= np.asarray(view.first_dirty, dtype=np.int64)[files.partition])
         )
-        found = file_transactions(log_filesystem(log.paths.log, log.storage_options), [str(path) for path in files.path[undecided]], {})
+        found = file_transactions(filesystem_of(log.paths.log, log.storage_options), [str(path) for path in files.path[undecided]], {})
         for partition in range(view.partitions):
             aborted[partition] = _union([one.aborted for one, at in zip(found, undecided, strict=True) if files.partition[at] == partition])
     return ArrowView(
@@ -177,15 +177,15 @@ class ArrowLog:
     @cached_property
     def filesystem(self) -> fs.FileSystem:
         """The folder of the log table as a file system."""
-        return log_filesystem(self.paths.log, self.storage_options)
+        return filesystem_of(self.paths.log, self.storage_options)
 
     def table(self) -> DeltaTable:
         """Return the log table at its newest version; raise `UnknownTopic` when there is none."""
         try:
             if self._table is None:
-                self._table = DeltaTable(self.paths.log, storage_options=self.storage_options)
+                self._table = open_table(self.paths.log, self.storage_options)
             else:
-                self._table.update_incremental()
+                refresh_table(self._table)
         except TableNotFoundError as error:
             message = f"topic {self.topic} does not exist (no log at {self.paths.log}): give the folder <log.dir>/<topic>"
             raise UnknownTopic(message) from error
@@ -297,13 +297,6 @@ def file_transactions(
 
 def _union(arrays: Sequence[Longs]) -> Longs:
     return np.unique(np.concatenate(arrays)) if arrays else NOTHING
-
-
-def log_filesystem(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
-    """Return the folder of a log table as a file system: a local one directly, any other through delta-rs."""
-    if "://" in location:
-        return fs.PyFileSystem(DeltaStorageHandler(location, dict(storage_options)))
-    return fs.SubTreeFileSystem(location, fs.LocalFileSystem())
 
 
 def _location(path: str | Path) -> str:

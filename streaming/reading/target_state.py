@@ -24,17 +24,18 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 
-from lastword.compaction.errors import UserError, first_line
 from lastword.compaction.read_positions import Position
 from lastword.storage.delta.history import commit_actions, table_files
+from lastword.storage.delta.tables import open_table
 from lastword.storage.files.json_files import read_json_file, write_json_file
 from lastword.storage.files.paths import filesystem_of, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from deltalake import DeltaTable
 
 #: The application id of the steps.
 APP_ID: Final = "lastword-materialize"
@@ -79,12 +80,9 @@ class TargetState:
     def table(self) -> DeltaTable | None:
         """Return the table as it is now; None when there is none. Raises `UserError` for one that cannot be read."""
         try:
-            return DeltaTable(self._location, storage_options=self._options)
+            return open_table(self._location, self._options)
         except TableNotFoundError:
             return None
-        except DeltaError as error:
-            message = f"{self._location}: the Delta log of the table cannot be read: {first_line(error)}"
-            raise UserError(message) from error
 
     def metadata(self, standing: Standing) -> str:
         """Return the `userMetadata` of the commit with which a target comes to stand there."""

@@ -15,7 +15,8 @@ from lastword.storage.delta import commit
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.following import follow
 from lastword.storage.delta.history import CommitMetadata
-from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, LogSnapshot, txn_version
+from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, LogSnapshot
+from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.paths import filesystem_of
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog, offsets

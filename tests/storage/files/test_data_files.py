@@ -135,7 +135,7 @@ def test_errors_of_an_object_store_have_a_number() -> None:
 
         error: Exception = OSError("Generic S3 error: no answer")
 
-    stream = _NumbersErrors(Store())
+    stream = _NumbersErrors(Store(), "s3://bucket/log")
     with pytest.raises(OSError, match="no answer") as caught:
         stream.read(1)
     assert caught.value.errno == errno.EIO

@@ -1,0 +1,92 @@
+"""Opening a Delta table, and following it to its newest version: the one place where delta-rs reads a Delta log.
+
+delta-rs does not always say that the storage gave no answer. On a local disk it takes a commit that it cannot look at for one that is not
+there: the newest ones are left out without a word, and one in between is a gap, which looks like damage. So
+
+```
+ an error        the Delta log is listed here, where errors have a number, and read a second time: damage is what is found twice
+ no error        no later commit is there than the version that was read (local disk), or the table is read again
+```
+
+Errors: `TableNotFoundError` when there is no table, `CorruptLog` for damage (`DeltaError` for a version that is not there any more), and an
+`OSError` with a number for the disk, the network or the store. Only the first two say something about the table.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import fs
+
+from lastword.compaction.errors import CorruptLog, first_line
+from lastword.storage.delta.history import commit_file, table_files
+from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
+_LOOKS: Final = 3
+
+
+def open_table(location: str, storage_options: Mapping[str, str], *, version: int | None = None) -> DeltaTable:
+    """Return a table at its newest version, or at another one. Errors as the module says."""
+    options = dict(storage_options)
+    files = filesystem_of(location, options)
+    if version is not None:
+        return _read_twice(lambda: DeltaTable(location, version=version, storage_options=options), location, files)
+    with _damage_named(location):
+        return _at_newest(_read_twice(lambda: DeltaTable(location, storage_options=options), location, files), files)
+
+
+def refresh_table(table: DeltaTable) -> DeltaTable:
+    """Bring a table to its newest version, and return it. Errors as the module says."""
+    files = table_files(table)
+    with _damage_named(table.table_uri):
+        _read_twice(table.update_incremental, table.table_uri, files)
+        return _at_newest(table, files)
+
+
+def txn_version(table: DeltaTable, app_id: str) -> int:
+    """Return the version of an application id at the loaded table version; -1 when it never committed. Errors as the module says."""
+    version = _read_twice(lambda: table.transaction_version(app_id), table.table_uri, table_files(table))
+    return -1 if version is None else version
+
+
+@contextmanager
+def _damage_named(location: str) -> Iterator[None]:
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except DeltaError as error:
+        message = f"{location}: the Delta log cannot be read: {first_line(error)}"
+        raise CorruptLog(message) from error
+
+
+def _read_twice(read: Callable[[], T], location: str, files: fs.FileSystem) -> T:
+    """Do something that reads a Delta log; after an error once more, if the log can be listed."""
+    try:
+        return read()
+    except (DeltaError, OSError):
+        files.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
+    with storage_faults(location):
+        return read()
+
+
+def _at_newest(table: DeltaTable, files: fs.FileSystem) -> DeltaTable:
+    """Return a table when no later commit is there than it knows; read it again otherwise."""
+    location = table.table_uri
+    for _ in range(_LOOKS if local_path(location) is not None else 0):
+        version = table.version()
+        if files.get_file_info(commit_file(version + 1)).type == fs.FileType.NotFound:
+            break
+        _read_twice(table.update_incremental, location, files)
+        if table.version() == version:
+            message = f"{location}: table version {version + 1} is there, and cannot be looked at"
+            raise OSError(errno.EIO, message)
+    return table
