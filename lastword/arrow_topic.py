@@ -25,7 +25,7 @@ from lastword.compaction.read_positions import Position, parse_offsets
 from lastword.compaction.rows.column_types import arrow_schema_of
 from lastword.compaction.rows.table_columns import RowMisfit, decode_table
 from lastword.storage.append.dead_letters import read_dead_letters
-from lastword.storage.files.data_reader import readers_errors, second_look
+from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
 from lastword.storage.reading.arrow_view import ArrowLog, arrow_view
@@ -215,7 +215,7 @@ class ArrowTopic(Topic):
         view, chosen = self._reader.view(isolation), self._chosen(partitions)
         begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
         try:
-            with readers_errors(view.location):
+            with named_errors(view.location, may_be_gone=True):
                 yield from arrow_rows.record_batches(
                     view, columns or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
                 )
@@ -287,7 +287,7 @@ class ArrowTopic(Topic):
         """Return what reads give, and look twice at damage."""
 
         def named() -> T:
-            with readers_errors(self._log.paths.log):
+            with named_errors(self._log.paths.log, may_be_gone=True):
                 return read()
 
         return second_look(named)

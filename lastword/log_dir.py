@@ -6,7 +6,6 @@ import uuid
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from typing_extensions import TypeVar
@@ -18,9 +17,9 @@ from lastword.compaction.config.topic_config import normalize_overrides
 from lastword.compaction.errors import InvalidTopic, TopicExists, UnknownTopic, UserError
 from lastword.handle import Handle
 from lastword.storage.delta.snapshot import LogSnapshot
-from lastword.storage.delta.tables import open_table
+from lastword.storage.delta.tables import create_table, open_table
 from lastword.storage.files import schema
-from lastword.storage.files.paths import filesystem_of, storage_faults
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.topic_log import TopicLog
@@ -197,12 +196,5 @@ class LogDir(Handle, Generic[TopicT_co]):
     def _create_table(self, location: str, columns: Schema, properties: dict[str, str], *, partition_by: Sequence[str] = ()) -> None:
         """Make a Delta table if it is not there. Of two who do so at once one fails: the table is there when it asks again."""
         for attempt in Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(_CREATE_ATTEMPTS), reraise=True):
-            with attempt, storage_faults(location):
-                DeltaTable.create(
-                    location,
-                    columns,
-                    mode="ignore",
-                    partition_by=list(partition_by),
-                    configuration=properties,
-                    storage_options=self._storage_options,
-                )
+            with attempt:
+                create_table(location, columns, properties, self._storage_options, partition_by=partition_by)

@@ -27,7 +27,7 @@ from pyarrow import fs
 
 from lastword.compaction.errors import CorruptLog, first_line
 from lastword.compaction.producers import Control
-from lastword.storage.delta.history import commits_since
+from lastword.storage.delta.history import commit_actions, commits_since
 from lastword.storage.delta.snapshot import Files
 from lastword.storage.delta.tables import open_table
 from lastword.storage.files.data_reader import row_groups
@@ -193,7 +193,6 @@ class _Look:
 
 def _look(log: TopicLog, files: Files, file: int, start: int, checkpoint: int) -> _Look:
     """Read a file, and compare it with its statistics: offsets ascend, and are those that the Delta log says."""
-    look = _Look()
     partition, path = int(files.partition[file]), str(files.path[file])
     first, last, count = int(files.first_offset[file]), int(files.last_offset[file]), int(files.record_count[file])
     columns = ["offset"]
@@ -201,13 +200,21 @@ def _look(log: TopicLog, files: Files, file: int, start: int, checkpoint: int) -
         columns += ["key", "control"]
     if files.producer_rows[file]:
         columns += [name for name in ("control", "producer_id", "txn_first_offset", "delete_horizon") if name not in columns]
-    try:
+
+    def read() -> _Look:
+        look = _Look()
         for group in row_groups(log.paths.log, log.storage_options, path, columns, checks_order=False):
             _add(look, group.read(), start, checkpoint)
-    except (CorruptLog, OSError) as error:
-        look.is_read = False
-        look.problems.append(f"partition {partition}: offsets {first} to {last} cannot be read, in {path}: {first_line(error)}")
         return look
+
+    try:
+        try:
+            look = read()
+        except OSError:  # of the storage: what it does not give at a second look either is a problem
+            look = read()
+    except (CorruptLog, OSError) as error:
+        problem = f"partition {partition}: offsets {first} to {last} cannot be read, in {path}: {first_line(error)}"
+        return _Look(is_read=False, problems=[problem])
     offsets = look.offsets
     fallen = np.flatnonzero(np.diff(offsets) <= 0)
     if len(fallen):
@@ -343,8 +350,7 @@ def _check_given_once(log: TopicLog, snapshot: LogSnapshot, filesystem: fs.FileS
 def _appended(filesystem: fs.FileSystem, version: int) -> dict[int, tuple[int, int]]:
     """Return the first and the last offset that a commit added to each partition; nothing when the Delta log has it no more."""
     try:
-        with filesystem.open_input_file(f"{_DELTA_LOG}/{version:0{_VERSION_DIGITS}}.json") as file:
-            actions = [json.loads(line) for line in file.readall().splitlines() if line.strip()]
+        actions = commit_actions(filesystem, version)
     except FileNotFoundError:
         return {}
     ranges: dict[int, tuple[int, int]] = {}

@@ -43,12 +43,13 @@ _COLUMNS: Final = {
 }
 
 
-class _Lives(Lives):
+class DiskLives(Lives):
     """Lives without Spark, in two processes that know nothing of each other: each step is taken by one of them."""
 
     compared: ClassVar[frozenset[str]] = frozenset({"clean", "retain", "purge", "merge"})
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        """Begin with two processes."""
         self._others: list[tuple[LogDir, Topic]] = []
         self._written = 0
         super().__init__(*args, **options)
@@ -56,6 +57,7 @@ class _Lives(Lives):
         self._others.append((logs, logs.topic(self.topic.name)))
 
     def live(self, steps: int) -> None:
+        """Take each step by one of the processes."""
         for _ in range(steps):
             if self.chance.random() < 0.4:
                 self._others.append((self.logs, self.topic))
@@ -63,12 +65,12 @@ class _Lives(Lives):
             super().live(1)
 
     def opened(self) -> LogDir:
+        """Open the log.dir again."""
         return LogDir(self.logs.location)
 
     def appended(self, drawn: Sequence[tuple[Any, ...]]) -> None:
-        table = pa.table(
-            {name: pa.array(column, of) for (name, of), column in zip(_COLUMNS.items(), zip(*drawn, strict=True), strict=True)}
-        )
+        """Append; now and then the process dies of it, and the append is repeated."""
+        table = self.table(drawn)
         crash = self.chance.choice((*[None] * 8, CrashPoint.APPEND_PLANNED, CrashPoint.APPEND_COMMITTED))
         self._written += 1
         try:
@@ -81,7 +83,12 @@ class _Lives(Lives):
             assert again.replayed == (crash is CrashPoint.APPEND_COMMITTED)
         self.adopt()  # an append closes segments by record time, which the model takes over
 
+    def table(self, drawn: Sequence[tuple[Any, ...]]) -> pa.Table:
+        """Return rows as they are appended."""
+        return pa.table({name: pa.array(column, of) for (name, of), column in zip(_COLUMNS.items(), zip(*drawn, strict=True), strict=True)})
+
     def rows(self) -> dict[int, list[Record]]:
+        """Read the data files."""
         found: dict[int, list[Record]] = {partition: [] for partition in range(self.model.partitions)}
         files = self.topic.log.snapshot().files
         for partition, path in zip(files.partition.tolist(), files.path, strict=True):
@@ -89,6 +96,7 @@ class _Lives(Lives):
         return found
 
     def words(self) -> dict[tuple[int, bytes], tuple[int, bytes]]:
+        """Read `latest()`."""
         shown = by_arrow(self.topic).latest().select(["partition", "key", "offset", "value"]).to_pylist()
         return {(row["partition"], row["key"]): (row["offset"], row["value"]) for row in shown}
 
@@ -120,7 +128,7 @@ def _live(folder: Path, histories: int) -> None:
     chance = random.Random(seed_of_this_run())
     for number in range(-(-histories // _PARTITIONS)):
         slots = [3, 6, 10_000] if number % 5 == 4 else [10_000]
-        lives = _Lives(LogDir(str(folder / f"logs-{number}")), chance, f"lives-{number}", _PARTITIONS, slots=slots)
+        lives = DiskLives(LogDir(str(folder / f"logs-{number}")), chance, f"lives-{number}", _PARTITIONS, slots=slots)
         lives.live(_STEPS)
         lives.compare()
 

@@ -23,13 +23,14 @@ commit is flushed to the disk before it counts.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: How often another writer may be first at the version that a commit is put at.
 _ATTEMPTS: Final = 100
+#: What delta-rs says of a version that it has loaded, and that it leaves out when it lists the log again (lastword.storage.delta.tables).
+_NOT_LISTED: Final = "Invalid table version"
 #: Actions that say nothing about files or metadata.
 _HARMLESS: Final = frozenset({"commitInfo", "txn"})
 
@@ -123,6 +126,9 @@ def put_commit(
             found = _find(refreshed, metadata.token, checked)
             if found is not None:
                 return flush_commit(table.table_uri, found)
+            if isinstance(failure, DeltaError) and str(failure).startswith(_NOT_LISTED):
+                message = f"{table.table_uri}: {failure}; nothing of this commit was written"
+                raise OSError(errno.EIO, message) from failure
             # Another commit at this version was first; anything else is no race, and would be no other at the next version.
             if not isinstance(failure, CommitFailedError) or refreshed().version() <= checked:
                 raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyarrow import fs
 
 from lastword.compaction.errors import CorruptLog, UnknownFormat
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.paths import filesystem_of, storage_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -220,6 +220,6 @@ def _commit_info(filesystem: fs.FileSystem, version: int) -> dict[str, Any] | No
 
 
 def _read(filesystem: fs.FileSystem, version: int) -> bytes:
-    with filesystem.open_input_stream(commit_file(version)) as stream:
+    with storage_faults(commit_file(version)), filesystem.open_input_stream(commit_file(version)) as stream:
         text: bytes = stream.read()
     return text

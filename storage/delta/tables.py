@@ -4,7 +4,7 @@ delta-rs does not always say that the storage gave no answer. On a local disk it
 there: the newest ones are left out without a word, and one in between is a gap, which looks like damage. So
 
 ```
- an error        the Delta log is listed here, where errors have a number, and read a second time: damage is what is found twice
+ an error        the Delta log is listed here, where errors have a number, and read again: damage is what is found each time
  no error        no later commit is there than the version that was read (local disk), or the table is read again
 ```
 
@@ -27,10 +27,30 @@ from lastword.storage.delta.history import commit_file, table_files
 from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from deltalake import Schema
 
 T = TypeVar("T")
 _LOOKS: Final = 3
+
+
+def create_table(
+    location: str, columns: Schema, properties: Mapping[str, str], storage_options: Mapping[str, str], *, partition_by: Sequence[str] = ()
+) -> None:
+    """Make a table if there is none. Raises what deltalake raises when another one is made at the same time, and `OSError`."""
+    try:
+        with storage_faults(location):
+            DeltaTable.create(
+                location,
+                columns,
+                mode="ignore",
+                partition_by=list(partition_by),
+                configuration=dict(properties),
+                storage_options=dict(storage_options),
+            )
+    except TableNotFoundError as error:  # what was just written
+        raise OSError(errno.EIO, f"{location}: {error}") from error
 
 
 def open_table(location: str, storage_options: Mapping[str, str], *, version: int | None = None) -> DeltaTable:
@@ -38,22 +58,22 @@ def open_table(location: str, storage_options: Mapping[str, str], *, version: in
     options = dict(storage_options)
     files = filesystem_of(location, options)
     if version is not None:
-        return _read_twice(lambda: DeltaTable(location, version=version, storage_options=options), location, files)
+        return _read_again(lambda: DeltaTable(location, version=version, storage_options=options), location, files)
     with _damage_named(location):
-        return _at_newest(_read_twice(lambda: DeltaTable(location, storage_options=options), location, files), files)
+        return _at_newest(_read_again(lambda: DeltaTable(location, storage_options=options), location, files), files)
 
 
 def refresh_table(table: DeltaTable) -> DeltaTable:
     """Bring a table to its newest version, and return it. Errors as the module says."""
     files = table_files(table)
     with _damage_named(table.table_uri):
-        _read_twice(table.update_incremental, table.table_uri, files)
+        _read_again(table.update_incremental, table.table_uri, files)
         return _at_newest(table, files)
 
 
 def txn_version(table: DeltaTable, app_id: str) -> int:
     """Return the version of an application id at the loaded table version; -1 when it never committed. Errors as the module says."""
-    version = _read_twice(lambda: table.transaction_version(app_id), table.table_uri, table_files(table))
+    version = _read_again(lambda: table.transaction_version(app_id), table.table_uri, table_files(table))
     return -1 if version is None else version
 
 
@@ -68,12 +88,14 @@ def _damage_named(location: str) -> Iterator[None]:
         raise CorruptLog(message) from error
 
 
-def _read_twice(read: Callable[[], T], location: str, files: fs.FileSystem) -> T:
-    """Do something that reads a Delta log; after an error once more, if the log can be listed."""
-    try:
-        return read()
-    except (DeltaError, OSError):
-        files.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
+def _read_again(read: Callable[[], T], location: str, files: fs.FileSystem) -> T:
+    """Do something that reads a Delta log; after an error again, if the log can be listed, and there is one."""
+    for _ in range(_LOOKS - 1):
+        try:
+            return read()
+        except (DeltaError, OSError):
+            if not files.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True)):
+                break
     with storage_faults(location):
         return read()
 
@@ -85,7 +107,7 @@ def _at_newest(table: DeltaTable, files: fs.FileSystem) -> DeltaTable:
         version = table.version()
         if files.get_file_info(commit_file(version + 1)).type == fs.FileType.NotFound:
             break
-        _read_twice(table.update_incremental, location, files)
+        _read_again(table.update_incremental, location, files)
         if table.version() == version:
             message = f"{location}: table version {version + 1} is there, and cannot be looked at"
             raise OSError(errno.EIO, message)

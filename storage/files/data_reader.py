@@ -45,7 +45,7 @@ class _OpenFile:
         self.file = second_look(self._opened_again)
 
     def _opened_again(self) -> pq.ParquetFile:
-        with _damage_named(self.place):
+        with named_errors(self.place):
             return self.opened()
 
     def read(self, number: int) -> pa.Table:
@@ -66,7 +66,7 @@ class _OpenFile:
         return rows
 
     def _row_group(self, number: int) -> pa.Table:
-        with _damage_named(self.place):
+        with named_errors(self.place):
             rows = self.file.read_row_group(number, columns=list(self.columns), use_threads=False)
             for name in ADDED_COLUMNS:
                 if name in self.columns and name not in rows.column_names:
@@ -132,45 +132,32 @@ def second_look(read: Callable[[], T]) -> T:
     try:
         return read()
     except (CorruptLog, pa.ArrowException, OSError) as error:
-        if isinstance(error, (FileNotFoundError, *_NO_DAMAGE)) or not is_damage(error):
+        if isinstance(error, (FileNotFoundError, *_NO_DAMAGE)) or not _is_damage(error):
             raise
     return read()
 
 
 @contextmanager
-def readers_errors(location: str) -> Iterator[None]:
-    """Name what readers find that let Arrow or Polars open the files of the table at `location`.
+def named_errors(place: str, *, may_be_gone: bool = False) -> Iterator[None]:
+    """Tell damage of a file, or of one of the files of a table, from a storage that does not give it now.
 
-    Raises `CorruptLog` for damage, `OSError` with a number when the storage does not give a file now, and `FileNotFoundError` for one that
-    is gone.
+    Raises `CorruptLog` naming `place` for damage, and `OSError` with a number for the storage. A file that is gone is damage, unless it
+    `may_be_gone`: `FileNotFoundError` then.
     """
-    try:
-        yield
-    except (FileNotFoundError, *_NO_DAMAGE):
-        raise
-    except (pa.ArrowException, OSError, ComputeError) as error:
-        if is_storage_fault(error) and getattr(error, "errno", None) is None:
-            raise OSError(errno.EIO, f"{location}: {error}") from error
-        if not is_damage(error):
-            raise
-        message = f"{location}: a file cannot be read: {error}; `lastword verify` says which"
-        raise CorruptLog(message) from error
-
-
-@contextmanager
-def _damage_named(place: str) -> Iterator[None]:
     try:
         yield
     except _NO_DAMAGE:
         raise
-    except (pa.ArrowException, OSError) as error:
-        if not is_damage(error):
+    except (pa.ArrowException, OSError, ComputeError) as error:
+        if is_storage_fault(error) and getattr(error, "errno", None) is None:
+            raise OSError(errno.EIO, f"{place}: {error}") from error
+        if not _is_damage(error) or (may_be_gone and isinstance(error, FileNotFoundError)):
             raise
         message = f"{place} cannot be read: {error}"
         raise CorruptLog(message) from error
 
 
-def is_damage(error: Exception) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Tell an error that names a file which is cut, garbled or not there from one of the storage that holds it.
 
     An error of the storage has a number or a class of its own; what pyarrow says of bytes that are no Parquet is a plain `OSError` or one

@@ -32,7 +32,9 @@ _DELETED: Final = ".deleted"
 _SETTINGS: Final = ".settings.json"
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: So object_store, through which delta-rs and Polars read and write, says that a disk, a network or a store failed.
-_STORAGE_FAULT: Final = re.compile(r"Generic (?:LocalFileSystem|S3|GCS|MicrosoftAzure|HTTP) error|operation lacked |\(os error \d+\)")
+_STORAGE_FAULT: Final = re.compile(
+    r"Generic (?:LocalFileSystem|S3|GCS|MicrosoftAzure|HTTP) error|operation lacked |\(os error \d+\)|error stat\(\)ing"
+)
 _TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
 
 
@@ -70,19 +72,40 @@ def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileS
 class _ObjectStore(DeltaStorageHandler):
     """delta-rs' view of an object store. Its output streams take bytes alone, and pyarrow hands them buffers.
 
-    Errors of reading have a number, as those of a disk do: without one they could not be told from what pyarrow says of a damaged file.
+    Errors have a number, as those of a disk do: without one they could not be told from what pyarrow says of a damaged file.
     """
 
     def __init__(self, location: str, options: dict[str, str]) -> None:
         super().__init__(location, options)
         self._location = location
 
+    def get_file_info(self, paths: list[str]) -> list[fs.FileInfo]:
+        with storage_faults(self._location):
+            return list(super().get_file_info(paths))
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
+        with storage_faults(self._location):
+            return list(super().get_file_info_selector(selector))
+
+    def delete_file(self, path: str) -> None:
+        with storage_faults(self._location):
+            super().delete_file(path)
+
+    def delete_dir(self, path: str) -> None:
+        with storage_faults(self._location):
+            super().delete_dir(path)
+
+    def move(self, src: str, dest: str) -> None:
+        with storage_faults(self._location):
+            super().move(src, dest)
+
     def open_input_file(self, path: str) -> pa.PythonFile:
         with storage_faults(self._location):
             return pa.PythonFile(_NumbersErrors(self._handler.open_input_file(path), self._location))
 
     def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
-        return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata)))
+        with storage_faults(self._location):
+            return pa.PythonFile(_TakesBuffers(self._handler.open_output_stream(path, metadata), self._location))
 
 
 def is_storage_fault(error: Exception) -> bool:
@@ -106,7 +129,7 @@ def storage_faults(location: str) -> Iterator[None]:
 
 
 class _NumbersErrors:
-    """A stream that is read from."""
+    """A stream of an object store."""
 
     def __init__(self, stream: Any, location: str) -> None:
         self._stream, self._location = stream, location
@@ -120,18 +143,17 @@ class _NumbersErrors:
             return found
 
 
-class _TakesBuffers:
+class _TakesBuffers(_NumbersErrors):
     """A stream that is written buffers to."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
     def write(self, data: Any) -> int:
-        written: int = self._stream.write(bytes(data))
-        return written
+        with storage_faults(self._location):
+            written: int = self._stream.write(bytes(data))
+            return written
+
+    def close(self) -> None:
+        with storage_faults(self._location):
+            self._stream.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from lastword.storage.files.data_files import output_file
-from lastword.storage.files.data_reader import second_look
+from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def write_row_file(
 
 
 def read_row_file(location: str, storage_options: Mapping[str, str], path: str) -> pa.Table:
-    """Return the rows of a file; raises what the file system or Arrow raises when it is not there, or damaged at a second look too."""
+    """Return the rows of a file; raises `CorruptLog` when it is damaged or not there, `OSError` when the storage does not give it now."""
 
     def read() -> pa.Table:
-        with filesystem_of(location, storage_options).open_input_file(path) as source:
+        with named_errors(f"{location}/{path}"), filesystem_of(location, storage_options).open_input_file(path) as source:
             return pq.read_table(source)
 
     return second_look(read)

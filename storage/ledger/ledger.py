@@ -25,7 +25,6 @@ from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_
 from lastword.storage.delta.tables import open_table, refresh_table, txn_version
 from lastword.storage.delta.turns import turn_at
 from lastword.storage.files import schema
-from lastword.storage.files.data_reader import is_damage
 from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
 from lastword.storage.files.row_files import read_row_file, write_row_file, writer_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
@@ -238,10 +237,8 @@ class Ledger:
                 )
                 raise UnknownFormat(message)
             return _from_arrow(rows)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            if not is_damage(error):
-                raise
-            why = f"{path}: {error}"
+        except (CorruptLog, ValueError, pa.ArrowException) as error:
+            why = str(error) if isinstance(error, CorruptLog) else f"{path}: {error}"
             raise self._unreadable(why) from error
 
     def _unreadable(self, why: str) -> LedgerUnreadable:

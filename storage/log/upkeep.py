@@ -77,7 +77,8 @@ def checkpoint(log: TopicLog) -> int:
 def _newest_checkpoint(log: TopicLog) -> int:
     """Return the table version of the newest checkpoint, as the Delta log names it; -1 when it names none."""
     try:
-        with filesystem_of(log.paths.log, log.storage_options).open_input_stream("_delta_log/_last_checkpoint") as stream:
+        files = filesystem_of(log.paths.log, log.storage_options)
+        with storage_faults(log.paths.log), files.open_input_stream("_delta_log/_last_checkpoint") as stream:
             return int(json.loads(stream.read())["version"])
     except FileNotFoundError:
         return -1

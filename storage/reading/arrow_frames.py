@@ -11,7 +11,7 @@ Values are read once, and only in files that hold a row of the answer. Polars fo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from lastword.storage.reading.arrow_view import NOTHING
 from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -168,12 +168,17 @@ def _scan(view: ArrowView, ranges: Sequence[FileRange], *, control: bool = False
     return rows if control else rows.filter(data)
 
 
+def _polars_options(options: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return options of delta-rs as Polars takes them, which wants this one as a number."""
+    return {key: int(value) if key == "max_retries" else value for key, value in options.items()} or None
+
+
 def _scanned(view: ArrowView, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
     """Return the rows of files of one partition, which is not read from their paths: a log.dir may lie below a folder `name=value`."""
     rows = pl.scan_parquet(
         [f"{view.location}/{path}" for path in paths],
         hive_partitioning=False,
         glob=False,
-        storage_options=dict(view.storage_options) or None,
+        storage_options=_polars_options(view.storage_options),
     )
     return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))

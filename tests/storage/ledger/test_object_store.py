@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import urllib.request
 import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tenacity import Retrying, stop_after_delay, wait_fixed
 from typer.testing import CliRunner
 
 from lastword import LogDir
@@ -23,6 +17,7 @@ from lastword.compaction.errors import TopicExists, UnknownTopic
 from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
 from lastword.storage.files.paths import filesystem_of
+from tests.s3_server import running_store
 from tests.storage.logs import DiskLog
 from tests.storage.storm import storm
 
@@ -35,41 +30,17 @@ _S3A = "spark.hadoop.fs.s3a."
 
 @pytest.fixture(scope="module")
 def options() -> Iterator[dict[str, str]]:
-    """A store with an empty bucket, and what reaches it: derived from Spark's settings.
-
-    LASTWORD_S3_ENDPOINT names a server that runs already, with the access key `key` and the secret key `secret`; else it is moto's.
-    """
-    given = os.environ.get("LASTWORD_S3_ENDPOINT")
-    endpoint, server = (given, None) if given else _moto()
-    found = storage_options(
-        {
-            f"{_S3A}access.key": "key",
-            f"{_S3A}secret.key": "secret",
-            f"{_S3A}endpoint": endpoint,
-            f"{_S3A}endpoint.region": "us-east-1",
-            f"{_S3A}path.style.access": "true",
-        }
-    )
-    try:
-        yield found
-    finally:
-        if server is not None:
-            server.kill()
-            server.wait()
-
-
-def _moto() -> tuple[str, subprocess.Popen[bytes]]:
-    """Start moto's server with a bucket; a process of its own, as delta-rs holds the interpreter's lock while it asks."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-    for attempt in Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2), reraise=True):
-        with attempt:
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/bucket", method="PUT"), timeout=10).close()  # noqa: S310  loopback
-    return endpoint, server
+    """A store with an empty bucket, and what reaches it: derived from Spark's settings."""
+    with running_store() as endpoint:
+        yield storage_options(
+            {
+                f"{_S3A}access.key": "key",
+                f"{_S3A}secret.key": "secret",
+                f"{_S3A}endpoint": endpoint,
+                f"{_S3A}endpoint.region": "us-east-1",
+                f"{_S3A}path.style.access": "true",
+            }
+        )
 
 
 @pytest.mark.long
