@@ -80,7 +80,11 @@ class Disk:
     def trial(self, verb: str, call: Call, fault: Fault, nth: int, *, goes_on: bool) -> None:
         """Let the nth call fail, or all from it on, and print what is wrong."""
         number, last = self.chance.choice(_NUMBERS), _ALL if goes_on else nth
-        problems = self.of(verb).faulty(lambda place: self.files.failing(place, call, fault, nth, number, last=last))
+        trials = self.of(verb)
+        try:
+            problems = trials.faulty(lambda place: self.files.failing(place, call, fault, nth, number, last=last))
+        except Exception as error:  # noqa: BLE001  of the topic that the fault left
+            problems = [repr(error)]
         self.tried += self.files.failed > 0
         for problem in problems if self.files.failed else ():
             print(f"{verb}: {call.name} {fault.name} {nth}{'…' if goes_on else ''} {errno.errorcode[number]} {self.files.path}: {problem}")  # noqa: T201

@@ -107,6 +107,14 @@ def test_only_the_clock_module_reads_the_wall_clock() -> None:
     ]
 
 
+def test_one_module_opens_delta_tables() -> None:
+    """It tells damage from a storage that fails (Spark's `DeltaTable` is another class, and has another name here)."""
+    opening = re.compile(r"(?<!\w)DeltaTable(\.create)?\(")
+    found = [module for module in MODULES if opening.search(module.read_text(encoding="utf-8"))]
+
+    assert [str(module.relative_to(ROOT)) for module in found] == ["storage/delta/tables.py"]
+
+
 def test_one_function_commits_files_to_a_log() -> None:
     """Every other commit is of a table that holds no records: the ledger, dead letters, materialized tables."""
     found = [module for module in MODULES if "create_write_transaction" in module.read_text(encoding="utf-8")]

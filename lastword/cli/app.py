@@ -46,7 +46,7 @@ for command in (
 def main() -> None:
     """Run the command line. A `LastwordError` is printed as one message on standard error, with exit code 1.
 
-    So is an `OSError`, which says nothing of what is stored: the disk, the network or the store failed.
+    So is an `OSError`, which says nothing of what is stored (lastword.compaction.errors).
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -59,5 +59,5 @@ def main() -> None:
     except BrokenPipeError:  # the program that reads the pipe has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        sys.stderr.write(f"error: the storage failed ({first_line(error)}); no topic is damaged by that: run the command again\n")
+        sys.stderr.write(f"error: {first_line(error)} (a file system, a network or an object store failed; no topic is damaged by that)\n")
         sys.exit(1)

@@ -212,8 +212,12 @@ class LogDirFiles:
         return sorted(name for name in self._folders("") if not name.startswith(".") and self.has_ledger(name))
 
     def has_ledger(self, name: str) -> bool:
-        """Tell whether topic `name` has a ledger, which is what makes it a topic."""
-        return self._exists(f"{name}/ledger/_delta_log")
+        """Tell whether topic `name` has a ledger, which is what makes it a topic: a commit, not a folder that one was to come into."""
+        log = f"{name}/ledger/_delta_log"
+        if self._exists(f"{log}/{0:020}.json"):
+            return True
+        there = self._filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
+        return any(one.base_name.endswith((".json", ".parquet")) for one in there)
 
     def make(self) -> None:
         """Make the folder of a local log.dir if it is not there."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from lastword import ArrowTopic, InvalidRecords, LogDir, SparkTopic, UserError
+from lastword import ArrowTopic, InvalidRecords, LogDir, SparkTopic, UnknownTopic, UserError
 from tests.pictures import T0, latest, rows
 from tests.test_packaging import ROOT
 
@@ -99,3 +99,15 @@ def test_records_of_the_past_are_asked_by_a_version_and_not_by_offsets(spark: Sp
     for topic in topics:
         with pytest.raises(UserError, match=r"records\(\) takes a table version or a moment"):
             topic.records(as_of={0: 1})
+
+
+def test_a_folder_whose_ledger_was_never_committed_is_no_topic(tmp_path: Path) -> None:
+    """A disk that failed, or a process that was killed, left it: the name is free."""
+    (tmp_path / "fruit/ledger/_delta_log").mkdir(parents=True)
+    (tmp_path / "fruit/ledger/_delta_log/_commit_0.json.tmp").write_bytes(b"{")
+    logs = LogDir(tmp_path)
+    assert logs.topics() == []
+    with pytest.raises(UnknownTopic):
+        logs.topic("fruit")
+    assert logs.create_topic("fruit", partitions=2).partitions == 2
+    assert logs.topics() == ["fruit"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from pyarrow import feather
 
 from lastword import LogDir
+from lastword.cli import app
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.writing import ArrowRows
 from tests.pictures import log, rows
@@ -164,3 +166,28 @@ def test_a_topic_lives_without_spark(tmp_path: Path) -> None:
     """Appends, a transaction, a cleaning, a deletion, a purge, the end."""
     done = subprocess.run([sys.executable, "-c", _LIFE, str(tmp_path / "logs")], capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        TimeoutError("late"),
+        ConnectionResetError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_storage_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError) -> None:
+    """No traceback, and nothing that sounds as if a topic were damaged."""
+
+    def fails() -> None:
+        raise error
+
+    monkeypatch.setattr(app, "app", fails)
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    told = capsys.readouterr().err
+    assert (ended.value.code, told.count("\n")) == (1, 1)
+    assert told.startswith(f"error: {type(error).__name__}: ")
+    assert told.endswith("no topic is damaged by that)\n")

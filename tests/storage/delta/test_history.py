@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.storage.delta.history import CommitMetadata, commits_since, find_token
+from lastword.storage.delta.history import CommitMetadata, _version_of_same_files, commits_since, find_token
 from tests.clocks import at
 from tests.pictures import T0, delete_records, rows
 
@@ -149,3 +150,16 @@ def test_delete_records_outlives_a_restore_to_a_later_moment(spark: SparkSession
     assert [one.restored_version for one in topic.log.decisions().restores] == [kept]
     assert [row["offset"] for row in topic.records().orderBy("offset").collect()] == [1, 2, 3]
     assert topic.verify().ok
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "no answer"), TimeoutError("late"), PermissionError(errno.EACCES, "no")])
+def test_a_history_that_cannot_be_read_now_does_not_end_there(error: OSError) -> None:
+    """What a RESTORE took back goes to the ledger for good: it is not guessed from a part of the history."""
+
+    class Failing:
+        def open_input_stream(self, _path: str) -> None:
+            raise error
+
+    failing: Any = Failing()
+    with pytest.raises(type(error)):
+        _version_of_same_files(failing, 3)

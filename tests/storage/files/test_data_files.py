@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import errno
 import json
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lastword.compaction.errors import CorruptLog
-from lastword.storage.files import data_files
+from lastword.storage.files import data_files, data_reader
 from lastword.storage.files.data_files import DataFile, SliceWriter, complete
 from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import _NumbersErrors
 from lastword.storage.files.schema import DATA_SCHEMA
 from tests.compaction.logs import arrow_rows, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def _offsets(*offsets: int) -> pa.Table:
@@ -124,6 +129,24 @@ def test_what_the_storage_or_the_memory_does_not_give_now_is_no_damage(
     del raised[0]
     with pytest.raises(CorruptLog, match="cannot be read: Couldn't deserialize thrift"):
         read_columns(str(tmp_path), {}, file.path, DATA_SCHEMA.names)
+
+
+@pytest.mark.parametrize("what", ["footer", "row group"])
+def test_a_file_that_is_whole_at_a_second_look_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A disk or a network gave less of it than there is."""
+    writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
+    writer.write(complete(arrow_rows(rows("0:k=v 1:k=w"))))
+    file = writer.close()
+    whole = Path(tmp_path, file.path).read_bytes()
+    looks = [whole[:-9] if what == "footer" else whole[:4] + bytes(400) + whole[404:], whole]
+
+    @contextmanager
+    def opened(*_: object) -> Iterator[pq.ParquetFile]:
+        yield pq.ParquetFile(pa.BufferReader(looks.pop(0)))
+
+    monkeypatch.setattr(data_reader, "_opened", opened)
+    assert read_columns(str(tmp_path), {}, file.path, ["offset"]).column("offset").to_pylist() == [0, 1]
+    assert not looks
 
 
 def test_errors_of_an_object_store_have_a_number() -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from lastword import LogDir
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID, LogSnapshot
+from lastword.storage.log import topic_log
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -97,3 +99,17 @@ def test_a_log_whose_newest_commit_is_gone_is_not_read_again(log: TopicLog, monk
         Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
     assert log.snapshot() is first
     assert process.full_reads == 1
+
+
+def test_an_append_whose_checkpoint_cannot_be_written_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint only makes a later look cheaper."""
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(topic_log, "CHECKPOINT_INTERVAL", 1)
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
+    topic = LogDir(tmp_path).create_topic("fruit")
+    for number in range(2):
+        assert topic.append([{"key": "a", "value": str(number)}]).record_count == 1
+    assert len(topic.records()) == 2
