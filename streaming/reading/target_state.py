@@ -163,11 +163,11 @@ class TargetState:
         return None
 
     def _kept(self, table: DeltaTable) -> dict[str, Any] | None:
-        """Return what the file beside the table says, if it is about this table."""
+        """Return what the file beside the table says, if it is there and about this table; raise `OSError` if nobody can tell now."""
         try:
             body: dict[str, Any] = read_json_file(filesystem_of(self._location, self._options), _KEPT)
             mine = (body["format"], body["table_id"]) == (_FORMAT, table.metadata().id)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
         return body if mine and body["examined"] <= table.version() else None
 

@@ -173,5 +173,5 @@ def test_settings_that_stop_steps(location: Path) -> None:
 def test_a_delta_log_that_cannot_be_read_is_one_error(location: Path) -> None:
     """And no traceback of the library below."""
     (location / "_delta_log" / f"{0:020}.json").write_text("no json\n")
-    with pytest.raises(UserError, match="the Delta log of the table cannot be read"):
+    with pytest.raises(UserError, match="the Delta log cannot be read"):
         state_of(location).table()
