@@ -388,6 +388,14 @@ def test_a_hiccup_of_the_network_is_no_damage(ledger: Ledger, monkeypatch: pytes
     assert opened.read().sequence == 2
 
 
+def test_a_ledger_without_its_beginning_is_damage(tmp_path: Path) -> None:
+    """Its first file was lost, or its first commit."""
+    ledger = Ledger(str(tmp_path / "ledger"), "fruit")
+    ledger.create([Decision(kind=Kind.ROLL, time_ms=1, partition=0, offset=5, table_version=1)])
+    with pytest.raises(LedgerUnreadable, match="it does not say how the topic was created"):
+        ledger.read()
+
+
 def test_commits_of_a_later_version_say_so() -> None:
     """What they carry is not guessed."""
     ours = CommitMetadata(token="t", kind="append")  # noqa: S106  no password
