@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from lastword.compaction.errors import CorruptLog, first_line
@@ -38,7 +38,7 @@ _LOOKS: Final = 3
 def create_table(
     location: str, columns: Schema, properties: Mapping[str, str], storage_options: Mapping[str, str], *, partition_by: Sequence[str] = ()
 ) -> None:
-    """Make a table if there is none. Raises what deltalake raises when another one is made at the same time, and `OSError`."""
+    """Make a table if there is none. Raises what deltalake raises when another is made at the same time; errors as the module says."""
     try:
         with storage_faults(location):
             DeltaTable.create(
@@ -49,8 +49,13 @@ def create_table(
                 configuration=dict(properties),
                 storage_options=dict(storage_options),
             )
-    except TableNotFoundError as error:  # what was just written
-        raise OSError(errno.EIO, f"{location}: {error}") from error
+    except CommitFailedError:
+        raise
+    except DeltaError as error:  # what is there says whether that is damage
+        try:
+            open_table(location, storage_options)
+        except TableNotFoundError:
+            raise OSError(errno.EIO, f"{location}: {error}") from error
 
 
 def open_table(location: str, storage_options: Mapping[str, str], *, version: int | None = None) -> DeltaTable:
