@@ -26,6 +26,7 @@ import tests.lives
 from lastword import LogDir
 from lastword.cli.app import main as main_of_commands
 from lastword.compaction.errors import CommitStateUnknown
+from lastword.streaming.cleaning.failures import record_success
 from tests import clocks
 from tests.failing_files import Call, FailingFiles, Fault
 from tests.failing_verbs import READS, TOPIC, WRITES, Trials, fault_of, make_topic
@@ -171,6 +172,13 @@ class _FaultyLives(DiskLives):
             clocks.at(self.now_ms, self.topic).append(table, idempotency_key=key)
         self.adopt()
 
+    def forgive(self) -> bool:
+        """End the backoff of partitions whose cleaning failed, which the ledger and `explain` report; tell whether there are any."""
+        log = self.topic.log
+        failures = log.decisions().cleaning_failures()
+        record_success(log, failures, table_version=log.snapshot().version, now_ms=self.now_ms)
+        return bool(failures)
+
     def words(self) -> dict[tuple[int, bytes], tuple[int, bytes]]:
         found = super().words()
         try:
@@ -192,8 +200,13 @@ def lives(folder: Path, chance: random.Random, histories: int) -> None:
         if at is None:
             yield
             return
-        with current[-1].failing(_READING | _WRITING):
-            yield
+        try:
+            with current[-1].failing(_READING | _WRITING):
+                yield
+        finally:
+            is_reported = current[-1].forgive()
+        if is_reported:  # the others were cleaned
+            raise Crash
 
     tests.lives.crashing = crashing
     for number in range(-(-histories // 20)):
