@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lastword.storage.delta.commit import retry_on_conflict
+from lastword.storage.delta.history import check_commits
 from lastword.storage.delta.small_tables import commit_rows, current_files
 from lastword.storage.delta.tables import open_table, refresh_table
 from lastword.storage.files.data_files import complete
@@ -76,7 +77,7 @@ def replace_dead_letters(
     prefix = f"{_micro_batch_name(query_id, batch_id)}."
 
     def once() -> None:
-        table = open_table(location, storage_options)
+        table = _opened(location, storage_options)
         there = {one.path: one for one in current_files(table) if one.path.startswith(prefix)}
         written = [one for one in files if one.path not in there]  # an attempt that was overtaken may have committed the same files
         removed = [there[path] for path in there.keys() - {one.path for one in files}]
@@ -89,7 +90,7 @@ def replace_dead_letters(
 
 def read_dead_letters(location: str, storage_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the dead letters of a topic, oldest first, with the columns of the table; a file is opened when its rows are asked for."""
-    files = current_files(open_table(location, storage_options), "refused_at")
+    files = current_files(_opened(location, storage_options), "refused_at")
     for file in sorted(files, key=lambda file: (file.time_ms or 0, file.path)):
         yield from complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema()).to_pylist()
 
@@ -122,7 +123,7 @@ def delete_dead_letters(
     """
 
     def once() -> int:
-        table = open_table(location, storage_options)
+        table = _opened(location, storage_options)
         written, removed, count = list[RowFile](), list[RowFile](), 0
         for file in current_files(table, "refused_at"):
             known = whole(file)
@@ -146,6 +147,13 @@ def delete_dead_letters(
         return count
 
     return retry_on_conflict(once)
+
+
+def _opened(location: str, storage_options: Mapping[str, str]) -> DeltaTable:
+    """Return the table of dead letters; raise `CorruptLog` for a commit that the machine lost with its power."""
+    table = open_table(location, storage_options)
+    check_commits(table)
+    return table
 
 
 def _micro_batch_name(query_id: str, batch_id: int) -> str:
@@ -184,11 +192,12 @@ class DeadLetters:
     def look(self) -> DeadLettersView:
         """Return the count, and the newest `most` of them, newest first."""
         if self._table is None:
-            self._table = open_table(self.location, self.storage_options)
+            self._table = _opened(self.location, self.storage_options)
         else:
             refresh_table(self._table)
         version = self._table.version()
         if self._seen is None or self._seen[0] != version:
+            check_commits(self._table, None if self._seen is None else self._seen[0])
             self._seen = version, self._read(self._table)
         return self._seen[1]
 

@@ -151,7 +151,7 @@ class Cleaning:
         return [SourceFile(**dict(zip(names, values, strict=True))) for values in zip(*columns, *special, strict=True)]
 
     def _check_order(self) -> None:
-        """Raise `PartitionUncleanable` where files of other segments lie between those of the plan's: they would be out of order."""
+        """Raise `PartitionUncleanable` where files of other segments lie between those of the plan's, or two files hold one offset."""
         files = self.snapshot.files
         for partition, plan in self.chosen.items():
             if not plan.segments:
@@ -162,6 +162,12 @@ class Cleaning:
             if between != planned:
                 segments = f"segments {[segment.label for segment in plan.segments]} with slices {planned}"
                 message = f"topic {self.log.name} partition {partition}: where {segments} are, slices {between} lie"
+                raise PartitionUncleanable(message)
+            ordered = np.flatnonzero(files.partition == partition)
+            twice = np.flatnonzero(files.first_offset[ordered][1:] <= files.last_offset[ordered][:-1])
+            if len(twice):
+                one, other = (str(files.path[ordered[twice[0] + number]]) for number in (0, 1))
+                message = f"topic {self.log.name} partition {partition}: {other} begins before {one} ends; another writer made one of them"
                 raise PartitionUncleanable(message)
 
     def _places(self) -> dict[int, list[int]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
@@ -59,7 +60,8 @@ class Files:
 
     @staticmethod
     def of(table: DeltaTable) -> Files:
-        """Read them from the add actions of a table."""
+        """Read them from the add actions of a table; raise `CorruptLog` for files that no writer of lastword leaves so."""
+        _check_whole_files(table)
         actions = pa.table(table.get_add_actions(flatten=True)).combine_chunks()
         column = {name: actions.column(name) for name in actions.schema.names}
 
@@ -116,6 +118,22 @@ def _check_statistics(table: DeltaTable, column: Mapping[str, pa.Array]) -> None
                 "lastword writes them for every file, so another writer added or rewrote these. RESTORE the table to the version before"
             )
             raise CorruptLog(message)
+
+
+def _check_whole_files(table: DeltaTable) -> None:
+    """Raise `CorruptLog` for files of which another writer deleted rows by deletion vectors: not every reader of Parquet sees these."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return
+    try:
+        paths = pa.table(table.deletion_vectors()).column("filepath").to_pylist()
+    except DeltaError as error:
+        paths = [f"one that cannot be read ({error})"]
+    if paths:
+        message = (
+            f"{table.table_uri} version {table.version()}: files have deletion vectors ({len(paths)}), such as {paths[0]}: another writer "
+            "deleted rows. RESTORE the table to the version before"
+        )
+        raise CorruptLog(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
 T = TypeVar("T")
 #: What pyarrow raises when there is no memory, or it was interrupted: nothing of the file's.
 _NO_DAMAGE = (pa.ArrowMemoryError, pa.ArrowCancelled)
@@ -54,15 +56,8 @@ class _OpenFile:
         except CorruptLog:
             self.file = self._opened_again()
             rows = self._row_group(number)
-        if self.checks_order and "offset" in self.columns and len(rows):
-            offsets = rows.column("offset").to_numpy()
-            if offsets[0] <= self.last_offset or (np.diff(offsets) <= 0).any():
-                message = (
-                    f"{self.place}: offsets do not ascend after {self.last_offset}; no writer of lastword leaves such a file, so "
-                    "another one rewrote it: RESTORE the table to the version before"
-                )
-                raise CorruptLog(message)
-            self.last_offset = int(offsets[-1])
+        if self.checks_order and "offset" in self.columns:
+            self.last_offset = check_order(rows.column("offset").to_numpy(), self.last_offset, self.place)
         return rows
 
     def _row_group(self, number: int) -> pa.Table:
@@ -121,6 +116,19 @@ def read_columns(location: str, storage_options: Mapping[str, str], path: str, c
     """Return some columns of a whole data file; errors as `row_groups`."""
     found = [group.read() for group in row_groups(location, storage_options, path, columns)]
     return pa.concat_tables(found)
+
+
+def check_order(offsets: NDArray[np.int64], last: int, place: str) -> int:
+    """Return the last of the offsets that follow `last` in a data file; raise `CorruptLog` naming it where they do not ascend."""
+    if not len(offsets):
+        return last
+    if offsets[0] <= last or (np.diff(offsets) <= 0).any():
+        message = (
+            f"{place}: offsets do not ascend after {last}; no writer of lastword leaves such a file, so another one rewrote it: "
+            "RESTORE the table to the version before"
+        )
+        raise CorruptLog(message)
+    return int(offsets[-1])
 
 
 def _typed(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:

@@ -49,11 +49,8 @@ def latest(
     schema_of(columns)
     clean, dirty = _sections(view, partitions)
     wanted = None if keys is None else pa.array(sorted(set(keys)), pa.binary())
-    by_partition = (
-        _newest(view, dirty, None if wanted is None else pl.Series(wanted))
-        .collect(engine="streaming")
-        .partition_by("partition", as_dict=True)
-    )
+    newest = _newest(view, dirty, None if wanted is None else pl.Series(wanted))
+    by_partition = _collected(view, dirty, newest).partition_by("partition", as_dict=True)
     winners = {int(str(part[0])): frame["offset"].sort().to_numpy() for part, frame in by_partition.items()}
     newer = {int(str(part[0])): frame.select("key") for part, frame in by_partition.items()}
 
@@ -82,6 +79,16 @@ def latest(
     won = [_narrowed(one, _between(winners.get(one.partition, NOTHING), one.first_offset, one.last_offset)) for one in dirty]
     ranges = sorted([*clean, *(one for one in won if one is not None)], key=lambda one: one.partition)
     return together(ranges, read, columns)
+
+
+def _collected(view: ArrowView, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
+    """Return the rows of a frame over file ranges. What Polars says of a damaged file does not name it: pyarrow's `CorruptLog` does."""
+    try:
+        return frame.collect(engine="streaming")
+    except pl.exceptions.PolarsError:
+        for _ in range_batches(filesystem_of(view.location, view.storage_options), ranges, ("key", "txn_first_offset")):
+            pass
+        raise
 
 
 def _narrowed(one: FileRange, offsets: Longs) -> FileRange | None:

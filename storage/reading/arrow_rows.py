@@ -5,8 +5,9 @@
  read               rows 3, 4          all of it           not opened
 ```
 
-Only the columns that are asked for and the row groups that reach into the range are read. Rows of a partition ascend by offset. A file that
-VACUUM took meanwhile means that a newer table version holds its rows: the caller asks for a new view.
+Only the columns that are asked for, the offsets and the row groups that reach into the range are read. Rows of a partition ascend by
+offset; a file whose rows do not was rewritten by another writer, and is an error. A file that VACUUM took meanwhile means that a newer
+table version holds its rows: the caller asks for a new view.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
+from lastword.storage.files.data_reader import check_order, named_errors
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, RECORD_COLUMNS
 from lastword.storage.reading.arrow_view import NOTHING, THREADS
@@ -113,19 +115,22 @@ def range_batches(
     """Return the rows of file ranges as record batches with `columns` (of `TYPES`), in the order of the ranges and of their offsets.
 
     Without the data of aborted transactions (`aborted`: their first offsets by partition), without control rows unless `control`, and
-    only those that `keep` says, which is given the columns of `needs` too. Raises FileNotFoundError when a file is gone.
+    only those that `keep` says, which is given the columns of `needs` too. Raises FileNotFoundError when a file is gone, and `CorruptLog`
+    when one cannot be read or its rows are not in offset order.
     """
     schema = schema_of(columns)
     for one in ranges:
         gone = aborted[one.partition] if aborted is not None else NOTHING
-        wanted = {*columns, *needs}
+        wanted = {*columns, *needs, "offset"}
         wanted |= set() if control and not len(gone) else {"control"}
         wanted |= {"txn_first_offset"} if len(gone) else set()
-        wanted |= set() if one.whole else {"offset"}
-        with pq.ParquetFile(one.path, filesystem=filesystem) as file:
+        last = -1
+        with named_errors(one.path, may_be_gone=True), pq.ParquetFile(one.path, filesystem=filesystem) as file:
             groups = _row_groups(file.metadata, one)
             in_file = [name for name in file.schema_arrow.names if name in wanted]
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=in_file or ["offset"], use_threads=False):
+            for read in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=in_file, use_threads=False):
+                batch = _typed(read)
+                last = check_order(batch.column("offset").to_numpy(), last, one.path)
                 mask = _seen(batch, one, gone, control=control)
                 kept = keep(batch, one) if keep is not None else None
                 if kept is not None:
@@ -171,6 +176,12 @@ def _seen(batch: pa.RecordBatch, wanted: FileRange, gone: Longs, *, control: boo
     return mask
 
 
+def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with the types of the log: another writer may have rewritten the file with views in the place of strings."""
+    wanted = pa.schema([(name, TYPES[name]) for name in batch.schema.names])
+    return batch if batch.schema.types == wanted.types else batch.cast(wanted, safe=False)
+
+
 def _shaped(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of a file with the columns of `schema`, the partition among them."""
 
@@ -179,8 +190,7 @@ def _shaped(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.Reco
             return pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows)
         if field.name in ADDED_COLUMNS and field.name not in batch.schema.names:
             return pa.nulls(batch.num_rows, field.type)
-        found = batch.column(field.name)
-        return found if found.type == field.type else found.cast(field.type)
+        return batch.column(field.name)
 
     return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
 

@@ -33,9 +33,10 @@ from lastword.compaction.errors import UnknownTopic
 from lastword.compaction.log.restores import Restore
 from lastword.compaction.producers import Control
 from lastword.compaction.read_positions import Extent, Position
-from lastword.storage.delta.history import commits_since
+from lastword.storage.delta.history import check_commits, commits_since
 from lastword.storage.delta.snapshot import Files
 from lastword.storage.delta.tables import open_table, refresh_table
+from lastword.storage.files.data_reader import named_errors
 from lastword.storage.files.paths import TopicPaths, filesystem_of
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.reading.view import check_isolation
@@ -229,6 +230,7 @@ class ArrowLog:
 
     def _read(self, table: DeltaTable) -> Files:
         if self._files is None or self._files[0] != table.version():
+            check_commits(table, None if self._files is None else self._files[0])
             self._files = table.version(), Files.of(table)
         return self._files[1]
 
@@ -272,7 +274,7 @@ def file_transactions(
     """Return what files know of transactions, in their order; those in `known` are not read again."""
 
     def read(path: str) -> FileTransactions:
-        with pq.ParquetFile(path, filesystem=filesystem) as file:
+        with named_errors(path, may_be_gone=True), pq.ParquetFile(path, filesystem=filesystem) as file:
             table = file.read(columns=["control", "offset", "txn_first_offset"], use_threads=False)
         control, first = table.column("control"), table.column("txn_first_offset")
         records = table.filter(pc.and_(pc.is_null(control), pc.is_valid(first)))

@@ -25,7 +25,7 @@ def _location(tmp_path: Path) -> str:
     return str(tmp_path / "letters")
 
 
-def _written(location: str, query: str, batch: int, *letters: dict[str, Any]) -> list[RowFile]:
+def written_letters(location: str, query: str, batch: int, *letters: dict[str, Any]) -> list[RowFile]:
     """Write a file as a task of Spark does; `refused_ms` of the letters is the same."""
     columns = schema.dead_letter_arrow_schema()
     rows = [{name: value for name, value in one.items() if name != "refused_ms"} for one in letters]
@@ -43,11 +43,11 @@ def _raw(location: str) -> list[str]:
 
 def test_an_attempt_takes_the_place_of_an_earlier_one_of_the_same_micro_batch(location: str) -> None:
     """It may have refused other rows, under other settings; or none at all."""
-    replace_dead_letters(location, {}, _written(location, "q", 1, {"raw": "a"}, {"raw": "b"}), query_id="q", batch_id=1)
-    replace_dead_letters(location, {}, _written(location, "q", 11, {"raw": "c"}), query_id="q", batch_id=11)
-    replace_dead_letters(location, {}, _written(location, "other", 1, {"raw": "d"}), query_id="other", batch_id=1)
+    replace_dead_letters(location, {}, written_letters(location, "q", 1, {"raw": "a"}, {"raw": "b"}), query_id="q", batch_id=1)
+    replace_dead_letters(location, {}, written_letters(location, "q", 11, {"raw": "c"}), query_id="q", batch_id=11)
+    replace_dead_letters(location, {}, written_letters(location, "other", 1, {"raw": "d"}), query_id="other", batch_id=1)
     assert _raw(location) == ["a", "b", "c", "d"]
-    replace_dead_letters(location, {}, _written(location, "q", 1, {"raw": "b"}), query_id="q", batch_id=1)
+    replace_dead_letters(location, {}, written_letters(location, "q", 1, {"raw": "b"}), query_id="q", batch_id=1)
     assert _raw(location) == ["b", "c", "d"]
     version = DeltaTable(location).version()
     replace_dead_letters(location, {}, [], query_id="q", batch_id=2)
@@ -64,7 +64,7 @@ def test_old_ones_and_those_of_a_key_leave_and_the_others_stay(location: str) ->
         3_000: [{"raw": "c", "headers": [{"key": "h", "value": b"k"}]}, {"raw": "d"}],
     }
     for batch, (refused_ms, letters) in enumerate(refused.items()):
-        files = _written(location, "q", batch, *({"refused_ms": refused_ms, **one} for one in letters))
+        files = written_letters(location, "q", batch, *({"refused_ms": refused_ms, **one} for one in letters))
         replace_dead_letters(location, {}, files, query_id="q", batch_id=batch)
     letters_of = DeadLetters(location, {})
     assert letters_of.look().count == 5
