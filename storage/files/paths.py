@@ -193,11 +193,20 @@ class TopicPaths:
         return f"{self.root}/queries/{name}"
 
 
+def _check_puts(storage_options: Mapping[str, str]) -> None:
+    """Raise `UserError` for an option by which a store would not tell two writers of one commit apart."""
+    for name, value in storage_options.items():
+        if name.lower() in {"aws_conditional_put", "conditional_put"} and value != "etag":
+            message = f"storage option {name} = {value}: allowed is etag: a commit is put only where there is none, or two would overwrite"
+            raise UserError(message)
+
+
 class LogDirFiles:
     """The files of a log.dir: which topics are there, and how one of them goes away."""
 
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
         """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made."""
+        _check_puts(storage_options or {})
         self._filesystem = filesystem_of(location, storage_options or {})
         self.local = local_path(location)
         self._identity: tuple[int, int] | None = None

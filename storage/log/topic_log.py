@@ -182,7 +182,11 @@ class TopicLog:
         with self._lock:
             self.snapshot()
             if query_id not in self._transactions:  # delta-rs reads all of the Delta log for an id that is not in it
-                self._transactions[query_id] = txn_version(self._opened(), query_id)
+                try:
+                    self._transactions[query_id] = txn_version(self._refreshed(), query_id)
+                except DeltaError:  # the commits that the table was opened with are gone: a checkpoint says what they did
+                    self._table = None
+                    self._transactions[query_id] = txn_version(self._refreshed(), query_id)
             return self._transactions[query_id]
 
     def _opened(self) -> DeltaTable:

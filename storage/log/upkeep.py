@@ -75,12 +75,12 @@ def checkpoint(log: TopicLog) -> int:
 
 
 def _newest_checkpoint(log: TopicLog) -> int:
-    """Return the table version of the newest checkpoint, as the Delta log names it; -1 when it names none."""
+    """Return the table version of the newest checkpoint, as the Delta log names it; -1 when it names none, or cannot be read."""
     try:
         files = filesystem_of(log.paths.log, log.storage_options)
         with storage_faults(log.paths.log), files.open_input_stream("_delta_log/_last_checkpoint") as stream:
             return int(json.loads(stream.read())["version"])
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # the last three: a power cut left a part of it
         return -1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,10 +14,11 @@ from typer.testing import CliRunner
 
 from lastword import LogDir
 from lastword.cli.app import app
-from lastword.compaction.errors import TopicExists, UnknownTopic
+from lastword.compaction.errors import CommitConflict, TopicExists, UnknownTopic, UserError
 from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
 from lastword.storage.files.paths import filesystem_of
+from tests.compaction.logs import rows
 from tests.s3_server import running_store
 from tests.storage.logs import DiskLog
 from tests.storage.storm import storm
@@ -111,6 +113,37 @@ def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, 
 def test_several_processes_commit_to_a_log_on_an_object_store(options: dict[str, str]) -> None:
     """A conditional put is what keeps them apart."""
     storm(DiskLog.create(f"s3://bucket/storm-{uuid.uuid4().hex}", options), writers=2, commits=3)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"},
+        {"AWS_S3_LOCKING_PROVIDER": "dynamodb"},
+        {"aws_copy_if_not_exists": "header: x-absent: true"},
+        {"AWS_CONDITIONAL_PUT": "etag"},
+        {},
+    ],
+    ids=lambda setting: next(iter(setting), "none given"),
+)
+def test_no_setting_of_a_store_lets_two_writers_make_one_version(options: dict[str, str], setting: dict[str, str]) -> None:
+    """Whatever delta-rs was told of locks and renames: the later of two commits that were planned at one version is refused."""
+    given = {**{name: value for name, value in options.items() if name != "aws_conditional_put"}, **setting}
+    log = DiskLog.create(f"s3a://bucket/{uuid.uuid4().hex}", given)
+    planned, files = log.snapshot(), [log.written(rows(f"0:{key}=1"), segment=0) for key in "ab"]
+    log.append(files[:1], planned)
+    with pytest.raises(CommitConflict, match="another commit of lastword-append came"):
+        log.append(files[1:], planned)
+    assert [one.row.key for one in log.rows()] == [b"a"]
+
+
+@pytest.mark.parametrize("name", ["aws_conditional_put", "AWS_CONDITIONAL_PUT", "conditional_put"])
+@pytest.mark.parametrize("value", ["disabled", "dynamo:locks", "ETag-"])
+def test_a_store_that_may_overwrite_is_refused_by_name(name: str, value: str) -> None:
+    """Before anything is asked of it."""
+    for open_log_dir in (LogDir, partial(LogDir, settings={})):
+        with pytest.raises(UserError, match=rf"{name} = {value}: allowed is etag"):
+            open_log_dir("s3://bucket/topics", storage_options={name: value})
 
 
 @pytest.mark.torture
