@@ -14,6 +14,7 @@ Any other exception is a bug. "Nothing to do" is a return value, never an error.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ _CALL_FAILED: Final = "An error occurred while calling "
 _WAITED: Final = "Exception thrown in awaitResult"
 _CAUSED_BY: Final = "Caused by: "
 _MOST_CHARACTERS: Final = 500
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 
 
 class LastwordError(Exception):
@@ -160,6 +162,12 @@ class CommitConflict(LastwordError):
 
 class CommitStateUnknown(LastwordError):
     """Nobody can say whether the commit was written. Reaction: stop; the next start finds out from the table."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return an error of a storage in one line: delta-rs writes each cause into a line of its own, behind an arrow in colour."""
+    text = _COLOUR.sub("", without_secrets(str(error)))
+    return " ".join(text.replace("↳", "<-").split())[:_MOST_CHARACTERS] or type(error).__name__
 
 
 def first_line(error: BaseException) -> str:

@@ -28,7 +28,7 @@ _AUTHORIZATION: Final = re.compile(r"(authorization[\"']?\s*[:=]\s*[\"']?)(?:(?:
 _LOGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@\"']+@", re.IGNORECASE)
 #: A name before a colon may also be the end of a path: then what follows is no value of it.
 _NAMED: Final = rf"(?:[\w.\-]*{_NAME}[\w.\-]*[\"']?\s*=|(?<![/\w.\-])[\w.\-]*{_NAME}[\w.\-]*[\"']?\s*:(?!//))"
-_ASSIGNED: Final = re.compile(rf"({_NAMED}\s*)(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&)\]}}]+)", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(rf"({_NAMED}\s*)(?!\*\*\*)(\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[^\s,;&)\]}}]+)", re.IGNORECASE)
 
 
 def is_secret(key: str) -> bool:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
 from lastword.compaction.rows.column_types import ddl_of
+from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.storage.reading.view import view_of
@@ -376,7 +377,7 @@ class SparkTopic(Topic):
 
     def dead_letters(self) -> DataFrame:
         """Return the refused rows of streams: when, from where, why, and the row itself."""
-        return self._spark.read.format("delta").load(self._log.paths.dead_letters)
+        return self._spark.read.format("delta").load(spark_location(self._log.paths.dead_letters))
 
     def stop_queries(self) -> None:
         """Stop the streaming queries of this process that append to the topic, between two micro-batches."""

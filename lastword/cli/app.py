@@ -7,10 +7,11 @@ import os
 import sys
 
 import typer
+from deltalake.exceptions import DeltaError
 
 from lastword.cli import cleaning, operate, purge, readers, records, run, topics, transactions
 from lastword.cli.options import connection
-from lastword.compaction.errors import LastwordError, first_line
+from lastword.compaction.errors import LastwordError, in_one_line
 
 app = typer.Typer(name="lastword", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.callback()(connection)
@@ -46,7 +47,7 @@ for command in (
 def main() -> None:
     """Run the command line. A `LastwordError` is printed as one message on standard error, with exit code 1.
 
-    So is an `OSError`, which says nothing of what is stored (lastword.compaction.errors).
+    So is what the storage says, which is nothing of what is stored (lastword.compaction.errors).
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     for noisy in ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -58,6 +59,6 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:  # the program that reads the pipe has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        sys.stderr.write(f"error: {first_line(error)} (a file system, a network or an object store failed; no topic is damaged by that)\n")
+    except (OSError, DeltaError) as error:
+        sys.stderr.write(f"error: {in_one_line(error)} (a file system, a network or an object store failed; no topic is damaged by that)\n")
         sys.exit(1)

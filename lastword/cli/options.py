@@ -15,6 +15,7 @@ from rich.console import Console
 
 from lastword.cli import tables
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, Violation
+from lastword.compaction.secrets import HIDDEN
 from lastword.log_dir import LogDir
 from lastword.spark.object_store import storage_options
 from lastword.spark.session import spark_session
@@ -153,13 +154,14 @@ def print_rows(taken: Iterable[dict[str, Any]], columns: Sequence[str], title: s
 
 
 def config_pairs(config: list[str] | None) -> dict[str, object]:
-    """Return `--config key=value` options as a mapping. Raises `InvalidConfiguration` with each option that has no `=`."""
+    """Return `--config key=value` options as a mapping. Raises `InvalidConfiguration` with each option that has no key or no `=`."""
     pairs: dict[str, object] = {}
-    violations = []
+    violations = list[Violation]()
     for text in config or []:
         key, separator, value = text.partition("=")
-        if not separator:
-            violations.append(Violation(key=text, value="nothing", allowed="write key=value"))
+        if not separator or not key.strip():  # neither is shown: it may be a secret that was put into the wrong place
+            violations.append(Violation(key=f"option {len(pairs) + len(violations) + 1}", value=HIDDEN, allowed="write key=value"))
+            continue
         pairs[key.strip()] = value.strip()
     if violations:
         subject = "the command line"

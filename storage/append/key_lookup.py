@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
 from lastword.storage.files.data_reader import row_groups
-from lastword.storage.files.paths import local_path
+from lastword.storage.files.locations import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

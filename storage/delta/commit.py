@@ -39,7 +39,8 @@ from lastword.storage.delta.history import CommitMetadata, commit_actions, find_
 from lastword.storage.delta.local_commit import commit_text, put_text
 from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.data_files import sync_folder
-from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.files.schema import PLACE_COLUMNS
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from pyarrow import fs
 
 from lastword.compaction.errors import CorruptLog, first_line
 from lastword.storage.delta.history import commit_file, table_files
-from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of, storage_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

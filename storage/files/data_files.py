@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA, PLACE_COLUMNS, STATISTICS_COLUMNS
 
 if TYPE_CHECKING:

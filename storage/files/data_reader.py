@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from polars.exceptions import ComputeError
 
 from lastword.compaction.errors import CorruptLog
-from lastword.storage.files.paths import filesystem_of, is_storage_fault, local_path
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of, is_storage_fault
 from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from pyarrow import fs
 from lastword.compaction.errors import UnknownFormat, UserError
 from lastword.storage.files.data_files import output_file
 from lastword.storage.files.json_files import json_file, read_json_file
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.source_files import FoundFile
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import re
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from lastword.compaction.errors import InvalidTopic, LogDirUnreachable, UserError
+from lastword.storage.files.locations import local_path, location_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,18 +47,6 @@ def check_topic_name(name: str) -> str:
         )
         raise InvalidTopic(message)
     return name
-
-
-def is_uri(location: str) -> bool:
-    """Tell a URI from a path."""
-    return "://" in location or location.startswith("file:")
-
-
-def local_path(location: str) -> Path | None:
-    """Return the local folder that a path or a file: URI names; None for an object store."""
-    if not is_uri(location):
-        return Path(location).absolute()
-    return Path(fs.FileSystem.from_uri(location)[1]) if location.startswith("file:") else None
 
 
 def filesystem_of(location: str, storage_options: Mapping[str, str]) -> fs.FileSystem:
@@ -205,12 +193,12 @@ class LogDirFiles:
     """The files of a log.dir: which topics are there, and how one of them goes away."""
 
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
-        """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made."""
+        """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made. Raises `UserError` for another location."""
         _check_puts(storage_options or {})
-        self._filesystem = filesystem_of(location, storage_options or {})
-        self.local = local_path(location)
+        self.uri = location_of(location)
+        self._filesystem = filesystem_of(self.uri, storage_options or {})
+        self.local = local_path(self.uri)
         self._identity: tuple[int, int] | None = None
-        self.uri = location.rstrip("/") if is_uri(location) else str(self.local)
 
     def topic(self, name: str) -> TopicPaths:
         """Return the folders of topic `name`, whether it exists or not."""

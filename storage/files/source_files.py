@@ -39,7 +39,8 @@ from lastword.compaction.rows.file_rows import (
     json_lines,
     without_mark,
 )
-from lastword.storage.files.paths import filesystem_of, is_uri, local_path
+from lastword.storage.files.locations import local_path, location_of
+from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -81,7 +82,7 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
 
     Raises `FileNotFoundError` for a folder that is not there.
     """
-    uri = path.rstrip("/") if is_uri(path) else str(local_path(path))
+    uri = location_of(path, is_pattern=True)
     folder, _, name = uri.rpartition("/")
     if name:
         lone = filesystem_of(folder or "/", storage_options).get_file_info(name)

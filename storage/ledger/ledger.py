@@ -25,7 +25,8 @@ from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_
 from lastword.storage.delta.tables import open_table, refresh_table, txn_version
 from lastword.storage.delta.turns import turn_at
 from lastword.storage.files import schema
-from lastword.storage.files.paths import filesystem_of, local_path, storage_faults
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.files.row_files import read_row_file, write_row_file, writer_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
 

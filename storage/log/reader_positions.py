@@ -23,7 +23,8 @@ from pyarrow import fs
 
 from lastword.compaction.readers import Reader, renewal_ms
 from lastword.storage.files.json_files import read_json_file, write_json_file
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:

@@ -19,9 +19,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -37,12 +35,14 @@ from lastword.storage.delta.history import check_commits, commits_since
 from lastword.storage.delta.snapshot import Files
 from lastword.storage.delta.tables import open_table, refresh_table
 from lastword.storage.files.data_reader import named_errors
+from lastword.storage.files.locations import location_of
 from lastword.storage.files.paths import TopicPaths, filesystem_of
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.reading.view import check_isolation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+    from pathlib import Path
 
     from deltalake import DeltaTable
     from numpy.typing import NDArray
@@ -163,7 +163,7 @@ class ArrowLog:
 
     def __init__(self, path: str | Path, storage_options: Mapping[str, str] | None = None, ledger: Ledger | None = None) -> None:
         """Take the folder of a topic, `<log.dir>/<topic>`, as a path or URI, and its ledger if it is open already; nothing is read yet."""
-        self.paths = TopicPaths(_location(path))
+        self.paths = TopicPaths(location_of(str(path)))
         self.topic = self.paths.root.rsplit("/", 1)[-1]
         self.storage_options = dict(storage_options or {})
         self.ledger = Ledger(self.paths.ledger, self.topic, self.storage_options) if ledger is None else ledger
@@ -299,11 +299,3 @@ def file_transactions(
 
 def _union(arrays: Sequence[Longs]) -> Longs:
     return np.unique(np.concatenate(arrays)) if arrays else NOTHING
-
-
-def _location(path: str | Path) -> str:
-    """Return a topic's folder as every engine here takes it: an absolute local path, or a URI."""
-    text = str(path).rstrip("/")
-    if text.startswith("file:"):
-        text = unquote(urlsplit(text).path)
-    return text if "://" in text else str(Path(text).absolute())

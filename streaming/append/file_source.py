@@ -30,7 +30,7 @@ from lastword.compaction.rows.column_types import quoted
 from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, inferred_types
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
 from lastword.storage.files.file_listing import FileListing
-from lastword.storage.files.paths import local_path
+from lastword.storage.files.locations import local_path
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.files.source_files import (
     FileFormat,

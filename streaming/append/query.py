@@ -32,7 +32,8 @@ from lastword.compaction.producers import Control
 from lastword.compaction.rows.input_columns import EVENT, check_event_columns, shape_of
 from lastword.storage.append import transactions
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.locations import local_path, spark_location
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming import metrics
 from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
@@ -118,7 +119,7 @@ def start_append_query(
         writer = rows.writeStream.foreachBatch(appender.append_micro_batch).queryName(f"{log.name}/{name}")
         if trigger:
             writer = writer.trigger(**trigger)
-        query = writer.option("checkpointLocation", location).start()
+        query = writer.option("checkpointLocation", spark_location(location)).start()
         try:
             appender.bind(query.id)
         except BaseException:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.compaction.producers import Control
+from lastword.storage.files.locations import spark_location
 from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS, TRANSACTION
 from lastword.storage.log.producer_states import has_producers
 from lastword.storage.reading.view import LATEST_COLUMNS
@@ -55,7 +56,7 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
 
 def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
     check_session(spark)
-    table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(log.paths.log)
+    table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(spark_location(log.paths.log))
     if view.snapshot.has_sequences:
         return table
     return table.withColumn("source_sequence", F.lit(None).cast("string"))

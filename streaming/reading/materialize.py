@@ -35,7 +35,7 @@ from lastword.streaming.reading.misfits import first_misfit
 from lastword.streaming.reading.own_session import own_session, settle
 from lastword.streaming.reading.tail import Tail
 from lastword.streaming.reading.tail_source import streaming_frame
-from lastword.streaming.reading.target import register, registered_name
+from lastword.streaming.reading.target import register
 from lastword.streaming.reading.target_columns import check_value_type, shaped
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _may_replace(log: TopicLog, target: Target) -> bool:
     """Tell whether what is at the place of a target may be replaced: it follows this topic, or did so before somebody changed it."""
     today = log.decisions()
     owner = target.owner()
-    return owner == today.topic_id or (owner is None and registered_name(target.location) in today.targets)
+    return owner == today.topic_id or (owner is None and target.location in today.targets)
 
 
 def _shaped_rows(last: DataFrame, shape: Shape) -> DataFrame:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from pyspark.sql import types as T
 
 from lastword.compaction.errors import CommitConflict, UserError
 from lastword.compaction.rows.column_types import quoted
-from lastword.storage.files.paths import is_uri
+from lastword.storage.files.locations import location_of, spark_location
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.reading.target_columns import (
     CURRENT,
@@ -81,8 +80,10 @@ class Target:
 
     def __init__(self, location: str, *, topic_id: str, history: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
         """Name it; nothing is read yet."""
-        self.location, self.history = location, history
-        self._state = TargetState(location, Owner(topic_id=topic_id, history=history), storage_options or {})
+        self.location, self.history = location_of(location), history
+        #: As Spark is given it.
+        self._place = spark_location(self.location)
+        self._state = TargetState(self.location, Owner(topic_id=topic_id, history=history), storage_options or {})
 
     def standing(self) -> Standing | None:
         """Return where the target stands; None when there is no table yet. Raises `UserError` when it is not a target of this topic.
@@ -132,7 +133,7 @@ class Target:
 
     def columns(self, spark: SparkSession) -> T.StructType:
         """Return the columns that the table has now."""
-        return spark.read.format("delta").load(self.location).schema
+        return spark.read.format("delta").load(self._place).schema
 
     def create(self, rows: DataFrame, position: Position, *, replaces: bool = False) -> Standing:
         """Write the table of the last words (`latest()`) at a position, in one commit; return where it stands then.
@@ -151,7 +152,7 @@ class Target:
             if needs_mapping(written.schema):
                 writer = writer.option(_MAPPING, "name")
             try:
-                writer.mode("error").save(self.location)
+                writer.mode("error").save(self._place)
             except Exception as error:
                 if "PATH_EXISTS" in str(error) or "already exists" in str(error):
                     message = f"{self.location} was made by somebody else meanwhile"
@@ -163,7 +164,7 @@ class Target:
         steps = now.transaction_version(APP_ID)
         standing = Standing(position=position, steps=0 if steps is None else steps + 1, examined=now.version())
         writer = written.write.format("delta").options(**self._commit(standing))
-        writer.mode("overwrite").option("overwriteSchema", "true").save(self.location)
+        writer.mode("overwrite").option("overwriteSchema", "true").save(self._place)
         return self._taken(standing)
 
     def step(self, rows: DataFrame, standing: Standing, position: Position) -> Standing:
@@ -186,13 +187,13 @@ class Target:
         Raises `CommitConflict` when another step came first.
         """
         after = replace(standing, steps=standing.steps + 1, fenced_version=log_version)
-        nothing = spark.read.format("delta").load(self.location).limit(0)
-        nothing.write.format("delta").mode("append").options(**self._commit(after)).save(self.location)
+        nothing = spark.read.format("delta").load(self._place).limit(0)
+        nothing.write.format("delta").mode("append").options(**self._commit(after)).save(self._place)
         self._taken(after, examines=False)
 
     def erase(self, spark: SparkSession, wanted: WantedKey) -> int:
         """Delete the rows of a key, those of its past too, in a commit of its own; return how many they were."""
-        target = SparkDeltaTable.forPath(spark, self.location)
+        target = SparkDeltaTable.forPath(spark, self._place)
         names = names_of(target.toDF())
         if names["key"] not in target.toDF().columns:
             return 0
@@ -241,13 +242,13 @@ class Target:
             spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{_MAPPING}' = 'name')")
 
     def _sql_name(self) -> str:
-        return f"delta.{quoted(registered_name(self.location))}"
+        return f"delta.{quoted(self._place)}"
 
     def _apply(self, rows: DataFrame, commit: Mapping[str, str]) -> None:
         words = F.max_by(F.struct("value", "headers", "timestamp", "offset", "live"), "offset")
         newest = rows.groupBy("partition", "key").agg(words.alias("newest")).select("partition", "key", "newest.*").persist()
         try:
-            table = rows.sparkSession.read.format("delta").load(self.location)
+            table = rows.sparkSession.read.format("delta").load(self._place)
             if newest.count() * _REWRITE_SHARE >= table.count():
                 self._rewrite(table, newest, commit)
             else:
@@ -261,10 +262,10 @@ class Target:
         keys = newest.select(F.col("partition").alias(names["partition"]), F.col("key").alias(names["key"]))
         kept = table.join(keys, [names["partition"], names["key"]], "left_anti").select(*map(quoted, table.columns))
         written = kept.unionByName(shaped(newest.where("live")), allowMissingColumns=True)
-        written.write.format("delta").mode("overwrite").options(**commit).save(self.location)
+        written.write.format("delta").mode("overwrite").options(**commit).save(self._place)
 
     def _merge(self, newest: DataFrame, commit: Mapping[str, str]) -> None:
-        target = SparkDeltaTable.forPath(newest.sparkSession, self.location)
+        target = SparkDeltaTable.forPath(newest.sparkSession, self._place)
         changes = shaped(newest.withColumnRenamed("live", _LIVE), keep=(_LIVE,))
         names = names_of(target.toDF())
         same = f"target.{names['partition']} = change.{names['partition']} AND target.{names['key']} = change.{names['key']}"
@@ -282,7 +283,7 @@ class Target:
          holds                 [10:00, 10:00) [10:00, 11:00) [11:00, …)
         ```
         """
-        target = SparkDeltaTable.forPath(rows.sparkSession, self.location)
+        target = SparkDeltaTable.forPath(rows.sparkSession, self._place)
         names = names_of(target.toDF())
         # When the words of a key that the table has begin and end: nothing that comes later begins before.
         past = target.toDF().groupBy(F.col(names["partition"]).alias("partition"), F.col(names["key"]).alias("key"))
@@ -315,14 +316,9 @@ class Target:
         return {"txnAppId": APP_ID, "txnVersion": str(standing.steps), "userMetadata": self._state.metadata(standing)}
 
 
-def registered_name(location: str) -> str:
-    """Return the name under which a table stands in the ledger of its topic."""
-    return location if is_uri(location) else str(Path(location).absolute())
-
-
 def register(log: TopicLog, location: str, *, history: bool, now_ms: int) -> None:
     """Write into the ledger that a table follows the topic, once: a purge erases there too."""
-    name, details = registered_name(location), {"history": history}
+    name, details = location_of(location), {"history": history}
     if log.decisions().targets.get(name) != details:
         row = Decision(kind=Kind.TARGET, time_ms=now_ms, name=name, details=details)
         log.ledger.decide(lambda today: [] if today.targets.get(name) == details else [row])

@@ -30,7 +30,8 @@ from lastword.compaction.read_positions import Position
 from lastword.storage.delta.history import commit_actions, table_files
 from lastword.storage.delta.tables import open_table
 from lastword.storage.files.json_files import read_json_file, write_json_file
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

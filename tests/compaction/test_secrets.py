@@ -34,6 +34,7 @@ _JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required userna
         ("headers={'Authorization': 'Bearer hunter2'}", "headers={'Authorization': '***'}"),
         ("-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY----- : x", "*** : x"),
         ("fs.azure.account.key.ann.dfs.core.windows.net=hunter2==", "fs.azure.account.key.ann.dfs.core.windows.net=***"),
+        ("ssl.key.password = ***: unknown", "ssl.key.password = ***: unknown"),
         ("DefaultEndpointsProtocol=https;AccountKey=hunter2;", "DefaultEndpointsProtocol=https;AccountKey=***;"),
     ],
 )

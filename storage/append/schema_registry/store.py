@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lastword.storage.files.json_files import read_json_file, write_json_file
-from lastword.storage.files.paths import filesystem_of, local_path
+from lastword.storage.files.locations import local_path
+from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
