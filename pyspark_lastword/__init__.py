@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DefaultSource"]
 
-_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, timestampType int"
 _HEADERS = ", headers array<struct<key: string, value: binary>>"
 
 

@@ -29,6 +29,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from lastword.compaction.errors import UserError
 from lastword.compaction.rows.file_rows import (
     CorruptFile,
     RowText,
@@ -43,7 +44,7 @@ from lastword.storage.files.locations import local_path, location_of
 from lastword.storage.files.paths import filesystem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _MAGIC: Final = re.compile(r"[*?\[{]")
 _BLOCK_BYTES: Final = 2**24
@@ -123,6 +124,39 @@ def is_away(path: str, file: str) -> bool:
     root = str(local) if file.startswith(f"{local}/") else _split(str(local))[0]
     folder = local.parent if file == str(local) else Path(root)
     return not folder.is_dir() or not any(folder.iterdir()) or Path(file).exists()
+
+
+def check_apart(path: str, log_dir: str, found: Sequence[FoundFile]) -> None:
+    """Raise `UserError` where the files that a path names are, or may come to be, those of a log.dir: it would be fed with itself.
+
+    ```
+     log.dir /data/logs      refused  /data   /data/logs/fruit   /data/*/*.json   /in, where /in/x is a link to /data/logs
+                             allowed  /data/*.json   /data/in
+    ```
+    """
+    uri = location_of(path, is_pattern=True)
+    root, pattern = (uri, "") if Path(uri).exists() else _split(uri)
+    if local_path(uri) is None or local_path(log_dir) is None:
+        place, home = (one.replace("s3a://", "s3://", 1).split("/") for one in (root, log_dir))
+        inside, above = place[: len(home)] == home, home[: len(place)] == place
+        below = home[len(place) :]
+    else:
+        real, folder = Path(root).resolve(), Path(log_dir).resolve()
+        inside = any(one.is_relative_to(folder) for one in {real, *(Path(file.path).parent.resolve() for file in found)})
+        above = folder.is_relative_to(real)
+        below = list(folder.parts[len(real.parts) :])
+    if inside or (above and _reaches(pattern, below)):
+        message = f"{path} names files of the log.dir {log_dir}, or may come to: the log would be fed with itself. Let them lie apart"
+        raise UserError(message)
+
+
+def _reaches(pattern: str, parts: Sequence[str]) -> bool:
+    """Tell whether a pattern may match a folder, given by its parts, or something in it."""
+    if any(part.startswith(("_", ".")) for part in parts):
+        return False
+    if "**" in pattern or re.search(r"\{[^}]*/", pattern):
+        return True
+    return all(re.fullmatch(_regex(wanted), part) for wanted, part in zip(pattern.split("/"), parts, strict=False)) if pattern else True
 
 
 def _is_folder(uri: str, storage_options: Mapping[str, str]) -> bool:

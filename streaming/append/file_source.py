@@ -35,6 +35,7 @@ from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.files.source_files import (
     FileFormat,
     FoundFile,
+    check_apart,
     find_files,
     parquet_schema,
     read_columns_of,
@@ -73,6 +74,7 @@ def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms
     except OSError as error:
         message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
         raise UserError(message) from error
+    check_apart(source.path, log.paths.root.rpartition("/")[0], files)
     if source.envelope:
         types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
         return OpenSource(rows=_stream(spark, source, log, partial(event_lines, options), types))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lastword.compaction.errors import UserError
 from lastword.compaction.rows.file_rows import CorruptFile
 from lastword.storage.files import source_files
 from lastword.storage.files.source_files import (
     FileFormat,
     Unreachable,
+    check_apart,
     find_files,
     parquet_schema,
     read_columns_of,
@@ -78,6 +82,59 @@ def test_every_file_is_found_whatever_its_name_and_age(tmp_path: Path) -> None:
         (one,) = find_files(str(tmp_path / "in" / name), {})
         assert Path(one.path).name == name
         assert _rows(one.path) == ['{"k":1}']
+
+
+@pytest.mark.parametrize(
+    ("path", "is_apart"),
+    [
+        ("", False),
+        ("data", False),
+        ("data/logs", False),
+        ("data/logs/", False),
+        ("data/logs/fruit/log", False),
+        ("data/logs/*/log", False),
+        ("data/*", False),
+        ("*/logs", False),
+        ("*/*/*.json", False),
+        ("**/*.json", False),
+        ("{in,data/logs}/*.json", False),
+        ("data/../data/logs", False),
+        ("link", False),
+        ("linked", False),
+        ("linked/*", False),
+        ("data/*.json", True),
+        ("data/in", True),
+        ("data/log", True),
+        ("data/log*/in/*.json", False),
+        ("data/[!l]*/*.json", True),
+        ("in", True),
+        ("in/*", True),
+    ],
+)
+def test_a_source_does_not_read_the_log_that_it_fills(tmp_path: Path, path: str, *, is_apart: bool) -> None:
+    """By a folder in the log.dir, one above it, a pattern, or a link to it, at any depth; one error that names both."""
+    log_dir = tmp_path / "data/logs"
+    for name in ("data/logs/fruit/log/partition=0/a.parquet", "data/in/a.json", "data/log/a.json", "in/a.json"):
+        _write(tmp_path, name, b"")
+    (tmp_path / "link").symlink_to(log_dir)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/deeper").symlink_to(log_dir / "fruit")
+    where = f"{tmp_path}/{path}"
+    with (
+        contextlib.nullcontext()
+        if is_apart
+        else pytest.raises(UserError, match=f"^{re.escape(where)} names files of the log.dir {log_dir}")
+    ):
+        check_apart(where, str(log_dir), find_files(where, {}))
+
+
+def test_a_source_on_a_store_does_not_read_the_log_that_it_fills() -> None:
+    """By its URI, under both names of the scheme; a folder whose name only begins alike is another one."""
+    for path in ("s3://b", "s3a://b/logs", "s3://b/logs/fruit", "s3://b/*"):
+        with pytest.raises(UserError, match=r"names files of the log\.dir"):
+            check_apart(path, "s3://b/logs", [])
+    for path in ("s3://b/logs-in", "s3://other/logs", "s3://b/in/*", "/logs", "gs://b/logs"):
+        check_apart(path, "s3://b/logs", [])
 
 
 @pytest.mark.parametrize(
