@@ -35,6 +35,7 @@ from lastword.spark.session import spark_session
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
+from lastword.streaming.append.kafka_topics import hang_up
 from lastword.streaming.append.query_errors import query_error
 from lastword.streaming.append.sources import matching_sources, open_source, trigger_of
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
@@ -131,6 +132,7 @@ class Service:
             must_start=not cleaning,
             in_thread=lambda: with_pool(spark, APPEND_POOL),
             longest_seconds=longest_restart_seconds,
+            hang_up=hang_up,
         )
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(

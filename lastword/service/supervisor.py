@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +44,7 @@ LONGEST_RESTART_SECONDS: Final = 300.0
 #: Kafka topics that a pattern matches are looked for so often.
 PATTERN_SECONDS: Final = 30.0
 _STARTERS: Final = 4
+_HURRY_SECONDS: Final = 0.05
 _LOG: Final = logger("service")
 
 
@@ -110,6 +111,8 @@ class SourceSupervisor:
     restarts: bool
     must_start: bool = False
     in_thread: Callable[[], None] = lambda: None
+    #: Ends what a start waits for: an answer of a cluster that is not there.
+    hang_up: Callable[[], None] = lambda: None
     longest_seconds: float = LONGEST_RESTART_SECONDS
     pattern_seconds: float = PATTERN_SECONDS
     #: What ended a source that is not restarted: the first such error.
@@ -149,7 +152,11 @@ class SourceSupervisor:
     def stop(self) -> None:
         """Stop every query after the micro-batch in hand. Returns when no start is in hand any more."""
         if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            starts = [one.starting for one in (*self._patterns, *self._running.values()) if one.starting is not None]
+            in_hand = [one for one in starts if not one.cancelled()]
+            while wait(in_hand, timeout=_HURRY_SECONDS).not_done:
+                self.hang_up()
         for one in list(self._running.values()):
             if one.starting is not None and not one.starting.cancelled() and one.starting.exception() is None:
                 one.log, one.query = one.starting.result()
@@ -248,9 +255,9 @@ class SourceSupervisor:
             one.over = True
             _LOG.error("source failed", source=source, topic=topic, error=one.message)
             return
-        wait = one.backoff.next_seconds(worked_seconds=worked_seconds)
-        one.due, one.retry_ms = time.monotonic() + wait, self.clock_ms() + round(wait * 1000)
-        _LOG.error("source failed", source=source, topic=topic, failures=one.backoff.failures, restart_in_s=wait, error=one.message)
+        seconds = one.backoff.next_seconds(worked_seconds=worked_seconds)
+        one.due, one.retry_ms = time.monotonic() + seconds, self.clock_ms() + round(seconds * 1000)
+        _LOG.error("source failed", source=source, topic=topic, failures=one.backoff.failures, restart_in_s=seconds, error=one.message)
 
     def _works(self, one: _Work) -> None:
         if one.is_failing:

@@ -19,6 +19,15 @@ _TIMEOUT_MS: Final = 15_000
 _NO_ANSWER: Final = ("TimeoutException", "DisconnectException", "NetworkException", "NotAvailableException", "No resolvable bootstrap urls")
 
 
+_ASKING: Final[set[KafkaTopics]] = set()
+
+
+def hang_up() -> None:
+    """End every question that a cluster has not answered yet: the process is to end."""
+    for topics in list(_ASKING):
+        topics.close()
+
+
 class KafkaUnreachable(UserError):
     """A Kafka cluster that does not answer now. Reaction: ask again later."""
 
@@ -44,6 +53,13 @@ class KafkaTopics:
             **client_options,
         }
         self._admin: Any = None
+
+    def close(self) -> None:
+        """End the connection: who waits for an answer on it gets `KafkaUnreachable`; the next question makes another one."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            jvm: Any = self._spark.sparkContext._jvm  # noqa: SLF001  as `_ask`
+            admin.close(jvm.java.time.Duration.ZERO)
 
     def describe(self, name: str) -> KafkaTopic:
         """Return what the cluster says of a topic now; raise `KafkaUnreachable`, or `UserError` when it has no such topic."""
@@ -82,12 +98,15 @@ class KafkaTopics:
                 for key, value in self._options.items():
                     properties.setProperty(key, value)
                 self._admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+            _ASKING.add(self)
             return question(self._admin, jvm)
         except Py4JJavaError as error:
             reason = _root_cause(error.java_exception)
             message = f"Kafka {what}at {self._options['bootstrap.servers']}: {reason}"
             kind = KafkaUnreachable if any(one in reason for one in _NO_ANSWER) else UserError
             raise kind(message) from error
+        finally:
+            _ASKING.discard(self)
 
 
 def _root_cause(error: Any) -> str:

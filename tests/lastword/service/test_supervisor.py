@@ -280,6 +280,22 @@ def test_stop_waits_for_a_start_in_hand_and_stops_what_it_started(monkeypatch: p
     assert [one.isActive for one in bench.queries["made-up"]] == [False]
 
 
+def test_stop_hangs_up_on_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start, or a search for the topics of a pattern, would keep the process for as long as the client is patient."""
+    bench, answered = Bench(monkeypatch), threading.Event()
+
+    def unanswered(_: Any) -> Any:
+        answered.wait()
+        raise ConnectionError
+
+    bench.sources.start = bench.sources.matching = unanswered
+    bench.sources.hang_up = answered.set
+    bench.sources.step()
+    bench.sources.stop()
+    assert answered.is_set()
+    assert bench.queries == {}
+
+
 _PROXY = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred
 === Streaming Query ===
 Caused by: py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 from lastword import clock
 from lastword.compaction.errors import QueryRefused, UserError
-from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
+from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable, hang_up
 from lastword.streaming.append.source_settings import KafkaSource
 from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
@@ -250,6 +252,21 @@ def test_a_cluster_that_is_not_there_is_told_from_a_topic_that_is_not_there(spar
     with pytest.raises(UserError) as gone:
         KafkaTopics(spark, broker.bootstrap_servers, {}).describe("nowhere")
     assert not isinstance(gone.value, KafkaUnreachable)
+
+
+def test_a_question_that_is_not_answered_ends_when_the_process_is_to_end(spark: SparkSession) -> None:
+    """However patient the client is; the next question is asked anew."""
+    topics = KafkaTopics(spark, "127.0.0.1:1", {})
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(topics.describe, "fruit")
+        time.sleep(0.5)
+        while not asked.done():
+            hang_up()
+            time.sleep(0.05)
+    with pytest.raises(KafkaUnreachable):
+        asked.result()
+    with pytest.raises(KafkaUnreachable):
+        KafkaTopics(spark, "127.0.0.1:1", {"default.api.timeout.ms": "500", "request.timeout.ms": "400"}).names()
 
 
 def test_a_mirror_of_uncommitted_records_says_what_stays_in_it(
