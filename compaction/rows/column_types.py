@@ -28,6 +28,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+#: The type, and what is quoted: a column of this name has a type behind it.
+_TIMESTAMP: Final = re.compile(r"(`[^`]*`|'[^']*'|\"[^\"]*\")|\btimestamp\b(?=\s*(?:[,>)]|$|not\b|comment\b))", re.IGNORECASE)
 INTEGER_BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _UNITS: Final = ("millis", "micros", "nanos")
 #: Arrow's decimal128 and Spark's decimal have no more digits.
@@ -190,6 +192,11 @@ def ddl_of(columns: Sequence[Column]) -> str:
     return ", ".join(f"{quoted(column.name)} {_spark_type(column.data_type)}" for column in columns)
 
 
+def with_time_zones(ddl: str) -> str:
+    """Return Spark's DDL with `timestamp_ltz` for the type `timestamp`: whether that has a time zone is a setting of the session."""
+    return _TIMESTAMP.sub(lambda found: found[1] or "timestamp_ltz", ddl)
+
+
 def quoted(name: str) -> str:
     """Return a column's name as DDL has it: in backticks, unless it is a plain word."""
     return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
@@ -205,7 +212,9 @@ def _spark_type(data_type: DataType) -> str:
     if isinstance(data_type, DecimalType):
         fixed = _fixed_decimal(data_type)
         return "string" if fixed is None else f"decimal({fixed[0]},{fixed[1]})"
-    return {"json": "variant", **dict.fromkeys(("enum", "uuid", "interval", "time"), "string")}.get(data_type.kind, data_type.kind)
+    # What `timestamp` means is a setting of the session.
+    named = {"json": "variant", "timestamp": "timestamp_ltz", **dict.fromkeys(("enum", "uuid", "interval", "time"), "string")}
+    return named.get(data_type.kind, data_type.kind)
 
 
 def merged(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:

@@ -77,7 +77,7 @@ _KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], ColumnKind], ...]] = (
 _VALIDATED_DDL: Final = {
     "partition": "int",
     "offset": "bigint",
-    "timestamp": "timestamp",
+    "timestamp": "timestamp_ltz",
     "key": "binary",
     "value": "binary",
     "headers": HEADERS_TYPE,

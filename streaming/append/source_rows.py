@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
+from lastword.compaction.rows.column_types import with_time_zones
 from lastword.compaction.rows.input_columns import COLUMNS, EVENT, MALFORMED, ORDER_PREFIX, REFUSAL, UNCHANGED
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
@@ -78,7 +79,7 @@ def opened(
 def given_schema(source: FileSource | KafkaSource) -> T.StructType:
     """Return the schema of a source's settings; raise `UserError` for one that is no DDL, or has names that are not to be had."""
     try:
-        given = T.DataType.fromDDL(source.schema_ddl)
+        given = T.DataType.fromDDL(with_time_zones(source.schema_ddl))
     except ParseException as error:
         message = f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {error}"
         raise UserError(message) from error

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.column_types import ScalarType, ddl_of, quoted
+from lastword.compaction.rows.column_types import ScalarType, ddl_of, quoted, with_time_zones
 from lastword.storage.reading.view import misfit_policy
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def value_struct(schema: T.StructType | str) -> T.StructType:
     if isinstance(schema, T.StructType):
         return schema
     try:
-        given = T.DataType.fromDDL(schema)
+        given = T.DataType.fromDDL(with_time_zones(schema))
     except PySparkException as error:
         message = f"schema {schema!r} is not SQL DDL (icao string, elevation double): {error}"
         raise UserError(message) from error

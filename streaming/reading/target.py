@@ -144,7 +144,7 @@ class Target:
         written = shaped(rows)
         if self.history:
             moment = F.col(names_of(written)["timestamp"])
-            written = written.withColumns({VALID_FROM: moment, VALID_TO: F.lit(None).cast("timestamp"), CURRENT: F.lit(True)})
+            written = written.withColumns({VALID_FROM: moment, VALID_TO: F.lit(None).cast("timestamp_ltz"), CURRENT: F.lit(True)})
         table = self._state.table() if replaces else None
         if table is None:
             standing = Standing(position=position, steps=0)

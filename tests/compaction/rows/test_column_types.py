@@ -32,6 +32,7 @@ from lastword.compaction.rows.column_types import (
     ddl_of,
     decode_rows,
     merged,
+    with_time_zones,
 )
 from lastword.compaction.rows.connect_schema import columns_of_connect_schema, columns_of_ddl
 from lastword.compaction.rows.row_converter import RowConverter
@@ -589,16 +590,39 @@ def test_a_decimal_has_precision_and_scale_or_neither() -> None:
 # For readers
 
 
+@pytest.mark.parametrize(
+    ("ddl", "found"),
+    [
+        ("at timestamp", "at timestamp_ltz"),
+        ("timestamp TIMESTAMP, at timestamp_ntz", "timestamp timestamp_ltz, at timestamp_ntz"),
+        ("timestamp string", "timestamp string"),
+        (
+            "a array<timestamp>, m map<string,timestamp>, s struct<timestamp: timestamp, x: int>",
+            "a array<timestamp_ltz>, m map<string,timestamp_ltz>, s struct<timestamp: timestamp_ltz, x: int>",
+        ),
+        (
+            "at timestamp NOT NULL COMMENT 'a timestamp', `a timestamp` int",
+            "at timestamp_ltz NOT NULL COMMENT 'a timestamp', `a timestamp` int",
+        ),
+        ("timestamp", "timestamp_ltz"),
+        ("my_timestamp timestamp_ltz", "my_timestamp timestamp_ltz"),
+    ],
+)
+def test_a_timestamp_of_ddl_has_a_time_zone_in_every_session(ddl: str, found: str) -> None:
+    """The type, at any depth; neither a column of this name nor what is quoted."""
+    assert with_time_zones(ddl) == found
+
+
 def test_ddl_for_spark_has_its_types() -> None:
     """What Spark has no type for is text."""
     columns = columns_of_ddl(
         "id int, `a``b c` float, p decimal(20,10), n decimal(*), z decimal(65,30), y decimal(3,5), x decimal(5,-2), u uuid, e enum,"
-        "i interval, t time, j json, l timestamp_ntz, s struct<`d d`: array<time>>, m map<string,json>"
+        "i interval, t time, j json, l timestamp_ntz, k timestamp, s struct<`d d`: array<time>>, m map<string,json>"
     )
 
     assert ddl_of(columns) == (
         "id int, `a``b c` float, p decimal(20,10), n string, z string, y decimal(5,5), x decimal(7,0), u string, e string, i string, "
-        "t string, j variant, l timestamp_ntz, s struct<`d d`: array<string>>, m map<string,variant>"
+        "t string, j variant, l timestamp_ntz, k timestamp_ltz, s struct<`d d`: array<string>>, m map<string,variant>"
     )
 
 
