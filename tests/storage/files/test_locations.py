@@ -46,10 +46,10 @@ def test_a_location_is_one_place(given: str, found: str) -> None:
 def test_relative_paths_and_home_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the working directory when it is opened, and by HOME; a folder that is called so is written with ./ in front."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", "/srv/ann")
     for given in ("data", "./data", "data/", "./data//"):
         assert location_of(given) == f"{tmp_path}/data"
-    assert [location_of(given) for given in ("~", "~/data", "./~")] == ["/home/ann", "/home/ann/data", f"{tmp_path}/~"]
+    assert [location_of(given) for given in ("~", "~/data", "./~")] == ["/srv/ann", "/srv/ann/data", f"{tmp_path}/~"]
     assert location_of("./dbfs:/x") == f"{tmp_path}/dbfs:/x"
     logs = LogDir("data")
     logs.create_topic("fruit").append(rows("lime=1"))

@@ -13,10 +13,12 @@ from pyspark.sql import functions as F
 
 from lastword import clock
 from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
+from lastword.streaming.append.query import _RUNNING
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
 from lastword.streaming.cleaning import partition_locks
 from tests.pictures import latest, log
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -262,3 +264,4 @@ def test_csv_parquet_and_rate_sources(spark: SparkSession, logs: LogDir[SparkTop
     finally:
         query.stop()
     assert {key.split("-")[0] for key in latest(topic) if key.startswith("key-")} == {"key"}
+    until(lambda: query.runId not in _RUNNING, "a query that ended is remembered")
