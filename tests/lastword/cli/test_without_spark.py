@@ -189,5 +189,5 @@ def test_a_storage_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch, ca
         app.main()
     told = capsys.readouterr().err
     assert (ended.value.code, told.count("\n")) == (1, 1)
-    assert told.startswith(f"error: {type(error).__name__}: ")
+    assert told.startswith(f"error: {str(error) or type(error).__name__} (")
     assert told.endswith("no topic is damaged by that)\n")
