@@ -28,7 +28,7 @@ import pyarrow as pa
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
-from lastword.storage.append.append import AppendStats, append_rows
+from lastword.storage.append.append import AppendStats, append_rows, is_sequenced
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import retry_on_conflict
@@ -200,6 +200,9 @@ class Purge:
         if living:
             columns = {"partition": living, "key": [self._key] * len(living), "timestamp": [self._now_ms] * len(living)}
             rows = pa.table({**columns, "value": pa.nulls(len(living))})
+            if is_sequenced(self._log.snapshot(), self._log.decisions()):
+                # The empty one becomes that of the key's newest record: what the source sends again from before it is not taken.
+                rows = rows.append_column("source_sequence", pa.array([""] * len(living)))
             result = append_rows(self._log, ArrowRows(rows), now_ms=self._now_ms, stats=AppendStats())
             tombstones |= {partition: one.last_offset for partition, one in result.ranges.items()}
         crash_points.reached(CrashPoint.PURGE_TOMBSTONE_WRITTEN)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.input_columns import Column, Shape
     from lastword.storage.append.plan import Written
+    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
@@ -266,7 +267,7 @@ class Append:
             stamped=self._stamped(),
             is_mirror=self.decisions.mirror is not None,
             letters=self._letters(),
-            sequences=self._sequence_bounds(self.log.decisions_seen(self.snapshot)) if shape.has_sequences else (),
+            sequences=sequence_bounds(self.snapshot, self.log.decisions_seen(self.snapshot)) if shape.has_sequences else (),
             lookups=[
                 KeyLookup.of(self.log.paths.log, self.log.storage_options, self.snapshot.files, partition)
                 for partition in range(self.decisions.partitions)
@@ -326,16 +327,6 @@ class Append:
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
         return AppendResult(table_version=version, ranges=_ranges(files))
 
-    def _sequence_bounds(self, decisions: Decisions) -> list[SequenceBounds]:
-        """Return what is known of the source sequences of each partition."""
-        highest = self.snapshot.highest_sequences(decisions.partitions)
-        return [
-            SequenceBounds(
-                highest=highest[partition], removed=decisions.removed_sequence(partition), truncated=decisions.truncation.position
-            )
-            for partition in range(len(highest))
-        ]
-
     def _check_sequences(self, shape: Shape) -> None:
         """Raise `InvalidRecords` for rows that do not say where they stand in their source, as the records of the log do."""
         if shape.has_sequences:
@@ -348,7 +339,7 @@ class Append:
                     "copy its records"
                 )
                 raise InvalidRecords(message)
-        elif any(bounds.highest or bounds.removed for bounds in self._sequence_bounds(self.decisions)):
+        elif is_sequenced(self.snapshot, self.decisions):
             message = f"topic {self.log.name} orders its records by source_sequence; add this column to the rows"
             raise InvalidRecords(message)
 
@@ -471,6 +462,20 @@ def check_not_fenced(stamp: ProducerStamp, decisions: Decisions, topic: str) -> 
             f"{newest.producer_id}, epoch {newest.epoch}); what it left open was aborted"
         )
         raise ProducerFenced(message)
+
+
+def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[SequenceBounds]:
+    """Return what is known of the source sequences of each partition."""
+    highest = snapshot.highest_sequences(decisions.partitions)
+    return [
+        SequenceBounds(highest=highest[partition], removed=decisions.removed_sequence(partition), truncated=decisions.truncation.position)
+        for partition in range(len(highest))
+    ]
+
+
+def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
+    """Tell whether a topic orders its records by the sequences of their source, so that it takes no rows without."""
+    return any(bounds.highest or bounds.removed for bounds in sequence_bounds(snapshot, decisions))
 
 
 def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:

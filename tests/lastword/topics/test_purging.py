@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from lastword import clock
-from lastword.compaction.errors import Aborted, CommitConflict, PurgeIncomplete, UserError
+from lastword import Envelope, LogDir, clock
+from lastword.compaction.errors import Aborted, CommitConflict, InvalidRecords, PurgeIncomplete, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.schema import HEADERS_TYPE
@@ -30,11 +30,13 @@ from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, frame, history, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, SparkTopic
+    from lastword import SparkTopic
 
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 _ONCE = {"availableNow": True}
 _KEY = "grape-4711"
+#: The types of a change: key, value, source_sequence.
+_CHANGE = (pa.string(), pa.string(), pa.int64())
 
 
 def holders(*folders: str | Path, key: bytes = _KEY.encode()) -> list[str]:
@@ -470,3 +472,49 @@ def test_a_key_goes_from_tables_whose_files_do_not_say_what_the_table_says(
     assert receipt.target_rows_removed == {target: 2 if history else 1}
     assert holders(target, key=b"kiwi") == []
     assert sorted(bytes(row["key"]) for row in spark.read.format("delta").load(target).collect()) == [b"date", b"fig", b"lime", b"plum"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("a", "1", 3), ("b", "1", 5)],
+        [("b", "1", 5), ("a", "1", 7), ("a", "2", 8)],
+        [("a", "1", 3), ("a", None, 4), ("b", "1", 5)],
+        [("c", "1", 1), ("c", None, 9), ("a", "1", 9), ("b", "1", 9)],
+    ],
+    ids=["lower than others", "highest", "deleted", "equal to others"],
+)
+def test_a_key_goes_from_a_topic_that_orders_by_the_sequences_of_its_source(
+    tmp_path: Path, changes: list[tuple[str, str | None, int]]
+) -> None:
+    """Its tombstone has the sequence of its newest record: an earlier change that comes again is reported, the next one is taken."""
+
+    def append(changes: list[tuple[str, str | None, int]]) -> None:
+        names = ("key", "value", "source_sequence")
+        topic.append(pa.table([pa.array([row[at] for row in changes], kind) for at, kind in enumerate(_CHANGE)], names))
+
+    topic = at(T0, LogDir(tmp_path)).create_topic("t", config=_EAGER)
+    append(changes)
+    newest = max(sequence for key, _, sequence in changes if key == "a")
+    receipt = topic.purge("a")
+    assert receipt.records_removed == sum(key == "a" for key, *_ in changes)
+    assert {bytes(row["key"]) for row in topic.records().to_pylist()} == {key.encode() for key, *_ in changes} - {b"a"}
+    with pytest.raises(InvalidRecords, match="unknown_order"):
+        append([("a", "again", newest - 1)])
+    append([("a", "next", newest + 1)])
+    assert [row["value"] for row in topic.latest(keys=["a"]).to_pylist()] == [b"next"]
+    assert topic.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["without a position", "with one"])
+def test_a_key_of_change_events_goes(tmp_path: Path, kind: str) -> None:
+    """As Debezium sends them: the purge needs nothing of the source."""
+    source = '{"connector":"postgresql","lsn":%d}' if kind == "with one" else '{"connector":"unknown"}'
+    texts = [f'{{"op":"c","before":null,"after":{{"id":{n}}},"source":{source % n if "%" in source else source}}}' for n in (1, 2)]
+    topic = at(T0, LogDir(tmp_path)).create_topic("t", config=_EAGER)
+    topic.append(pa.table({"key": ['{"id":1}', '{"id":2}'], "value": texts}), envelope=Envelope())
+    key = bytes(topic.latest().to_pylist()[0]["key"])
+    assert topic.purge(key).records_removed == 1
+    assert key not in {bytes(row["key"]) for row in topic.records().to_pylist()}
+    assert topic.latest().num_rows == 1
+    assert topic.verify().ok
