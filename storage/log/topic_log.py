@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
+_ASKED_ONE_BY_ONE: Final = 100
 _COMPRESSION_VERSIONS: Final = 20
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
 _LOOKED_VERSIONS: Final = 200
@@ -233,8 +234,11 @@ class TopicLog:
             return watch.look(self._opened(), decisions, since_version, version=self.snapshot().version)
 
     def missing_files(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the log's files that are not there any more."""
-        return [one.path for one in self._files().get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
+        """Return those of the log's files that are not there any more; of many the whole folder is listed, not one asked after the other."""
+        if len(paths) <= _ASKED_ONE_BY_ONE:
+            return [one.path for one in self._files().get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
+        there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
+        return [path for path in paths if path not in there]
 
     def log_end_offsets(self) -> list[int]:
         """Return the next offset of every partition."""

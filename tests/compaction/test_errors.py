@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line
+from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line, in_one_line
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
@@ -46,3 +46,10 @@ def test_an_aborted_cleaning_names_the_partitions_that_were_paused_or_none() -> 
     """None when the cleaner is told to stop: then no other partition is planned anew either."""
     assert CleaningAborted("two were paused", [1, 3]).paused == {1, 3}
     assert CleaningAborted("the service stops").paused == frozenset()
+
+
+def test_what_a_storage_says_is_one_line_without_colours_and_secrets() -> None:
+    """delta-rs writes each cause into a line of its own; an error without a text has the name of its class."""
+    told = "Generic S3 error\n  \x1b[31m\u21b3\x1b[0m GET http://me:hunter2@store/x\n  \u21b3 no answer"
+    assert in_one_line(OSError(told)) == "Generic S3 error <- GET http://***@store/x <- no answer"
+    assert in_one_line(ConnectionResetError()) == "ConnectionResetError"
