@@ -234,7 +234,7 @@ class TopicLog:
             return watch.look(self._opened(), decisions, since_version, version=self.snapshot().version)
 
     def missing_files(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the log's files that are not there any more; of many the whole folder is listed, not one asked after the other."""
+        """Return those of the log's files that are not there any more; the whole folder is listed for many, not one asked after another."""
         if len(paths) <= _ASKED_ONE_BY_ONE:
             return [one.path for one in self._files().get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
         there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
