@@ -10,14 +10,42 @@ and `tests/streaming/reading/test_tail.py` runs all that Spark does with them.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame
 
+from lastword.storage.files.locations import local_path
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: A source in an object store is looked at so often at the most, as each look is several requests.
+_STORE_SECONDS: Final = 1.0
+
+
+class Pace:
+    """Lets a source rest between two looks: without a trigger Spark asks again 10 ms after it heard that there is nothing new.
+
+    Whoever asks earlier waits: that there is nothing new must be true.
+    """
+
+    def __init__(self, location: str) -> None:
+        """Pace the looks at a location: half of the time at the most, and once a second in an object store."""
+        self._least_seconds = 0.0 if local_path(location) is not None else _STORE_SECONDS
+        self._began = self._free_at = 0.0
+
+    def begin(self) -> None:
+        """Wait until the next look is due."""
+        time.sleep(max(0.0, self._free_at - time.monotonic()))
+        self._began = time.monotonic()
+
+    def rest(self) -> None:
+        """Let the next look wait as long as this one took."""
+        now = time.monotonic()
+        self._free_at = now + max(now - self._began, self._least_seconds)
 
 
 class Planner(ABC):

@@ -30,7 +30,6 @@ from lastword.compaction.rows.column_types import quoted
 from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, inferred_types
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
 from lastword.storage.files.file_listing import FileListing
-from lastword.storage.files.locations import local_path
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.files.source_files import (
     FileFormat,
@@ -46,7 +45,7 @@ from lastword.streaming.append.change_rows import ChangeColumns, change_rows
 from lastword.streaming.append.file_task import FILE, KEY, PLACE, ROW, TEXT, VALUE, FileTask, event_lines, read_as_they_stand
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.events import logger
-from lastword.streaming.planned_source import Planner, planned_stream
+from lastword.streaming.planned_source import Pace, Planner, planned_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,8 +58,6 @@ if TYPE_CHECKING:
 
 _UNREAD: Final = "__unread"
 _SAMPLED_ROWS, _SAMPLED_FILES = 1_000, 10
-#: A folder of an object store is listed so often at the most.
-_LISTING_SECONDS: Final = 1.0
 #: A folder that cannot be listed is reported so often.
 _REPORT_SECONDS: Final = 60.0
 _LOG: Final = logger("files")
@@ -125,7 +122,7 @@ class FilePlanner(Planner):
         self._listing: FileListing | None = None
         self._until: set[str] | None = None
         self._reported_at = -_REPORT_SECONDS
-        self._free_at = 0.0
+        self._pace = Pace(source.path)
         self._changed: set[FoundFile] = set()
 
     def first(self) -> str:
@@ -209,17 +206,11 @@ class FilePlanner(Planner):
         return [file for file in found if file.path not in listing.known and (self._until is None or file.path in self._until)]
 
     def _found(self) -> list[FoundFile]:
-        """List the files; half of the time at the most, and a store once a second.
-
-        Whoever asks earlier waits: that there is nothing new must be true.
-        """
-        time.sleep(max(0.0, self._free_at - time.monotonic()))
-        began = time.monotonic()
+        self._pace.begin()
         try:
             return _listed(self._source, self._log.storage_options)
         finally:
-            took = time.monotonic() - began
-            self._free_at = time.monotonic() + (took if local_path(self._source.path) is not None else max(took, _LISTING_SECONDS))
+            self._pace.rest()
 
 
 def _parts(files: Sequence[FoundFile], count: int) -> list[list[tuple[int, str]]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import ReaderBehind
-from lastword.streaming.planned_source import Planner, planned_stream
+from lastword.streaming.planned_source import Pace, Planner, planned_stream
 from lastword.streaming.reading.tail import TAIL_COLUMNS, Span
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class _Spans(Planner):
         self.name = f"lastword[{tail.log.paths.root}]"
         self._until: dict[str, tuple[int, ...]] = {}
         self._processed = first.end
+        self._pace = Pace(tail.log.paths.root)
 
     def first(self) -> str:
         return self._first.to_json()
@@ -45,9 +46,13 @@ class _Spans(Planner):
     def latest(self, after: str, query: str) -> str:
         position = Span.from_json(after).end
         self._processed = position
+        self._pace.begin()
         span = self._tail.plan(position, until=self._until.get(query))
         self._tail.tell(position)
-        return after if span.is_empty and span.end == position else span.to_json()
+        if span.is_empty and span.end == position:
+            self._pace.rest()
+            return after
+        return span.to_json()
 
     def rows(self, after: str, end: str) -> DataFrame | None:
         """Return the rows of a span, which says itself where it begins.

@@ -1,0 +1,54 @@
+"""A source rests between two looks for something new."""
+
+from __future__ import annotations
+
+import pytest
+
+from lastword.streaming import planned_source
+from lastword.streaming.planned_source import Pace
+
+
+class _Time:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now, self.slept = 100.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 6))
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("location", "took", "waits"),
+    [
+        ("/data/in", 0.25, 0.25),
+        ("/data/in", 0.0, 0.0),
+        ("file:///data/in", 3.0, 3.0),
+        ("s3://bucket/in", 0.05, 1.0),
+        ("gs://bucket/in", 2.0, 2.0),
+    ],
+)
+def test_the_next_look_waits_as_long_as_the_last_one_took(
+    monkeypatch: pytest.MonkeyPatch, location: str, took: float, waits: float
+) -> None:
+    """In an object store a second at least; a look that was not empty lets nobody wait, and time that went by counts."""
+    clock = _Time()
+    monkeypatch.setattr(planned_source, "time", clock)
+    pace = Pace(location)
+    pace.begin()
+    clock.now += took
+    pace.begin()
+    assert clock.slept == [0.0, 0.0]
+    clock.now += took
+    pace.rest()
+    pace.begin()
+    assert clock.slept[2:] == [waits]
+    clock.now += took
+    pace.rest()
+    clock.now += waits + 1
+    pace.begin()
+    assert clock.slept[3:] == [0.0]
