@@ -23,12 +23,11 @@ from lastword.compaction.log.segments import ActiveSegment, next_append
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
-from lastword.compaction.rows.sequence_checks import SequenceBounds
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
 from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
-from lastword.storage.append.key_lookup import KeyLookup
+from lastword.storage.append.key_lookup import KeyLookup, is_sequenced, sequence_bounds
 from lastword.storage.append.plan import AppendPlan, Stamped
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.input_columns import Column, Shape
     from lastword.storage.append.plan import Written
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
@@ -462,20 +460,6 @@ def check_not_fenced(stamp: ProducerStamp, decisions: Decisions, topic: str) -> 
             f"{newest.producer_id}, epoch {newest.epoch}); what it left open was aborted"
         )
         raise ProducerFenced(message)
-
-
-def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[SequenceBounds]:
-    """Return what is known of the source sequences of each partition."""
-    highest = snapshot.highest_sequences(decisions.partitions)
-    return [
-        SequenceBounds(highest=highest[partition], removed=decisions.removed_sequence(partition), truncated=decisions.truncation.position)
-        for partition in range(len(highest))
-    ]
-
-
-def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
-    """Tell whether a topic orders its records by the sequences of their source, so that it takes no rows without."""
-    return any(bounds.highest or bounds.removed for bounds in sequence_bounds(snapshot, decisions))
 
 
 def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:

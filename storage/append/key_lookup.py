@@ -21,6 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.rows.sequence_checks import SequenceBounds
 from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
@@ -29,10 +30,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from lastword.storage.delta.snapshot import Files
+    from lastword.storage.delta.snapshot import Files, LogSnapshot
+    from lastword.storage.ledger.decisions import Decisions
 
 _COLUMNS: Final = ("key", "source_sequence")
 _SCHEMA: Final = {"key": pl.Binary, "newest": pl.String}
+
+
+def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[SequenceBounds]:
+    """Return what is known of the source sequences of each partition."""
+    highest = snapshot.highest_sequences(decisions.partitions)
+    return [
+        SequenceBounds(highest=highest[partition], removed=decisions.removed_sequence(partition), truncated=decisions.truncation.position)
+        for partition in range(len(highest))
+    ]
+
+
+def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
+    """Tell whether a topic orders its records by the sequences of their source, so that it takes no rows without."""
+    return any(bounds.highest or bounds.removed for bounds in sequence_bounds(snapshot, decisions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
