@@ -170,6 +170,11 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(text.replace("↳", "<-").split())[:_MOST_CHARACTERS] or type(error).__name__
 
 
+def said_by_spark(error: BaseException) -> str:
+    """Return what Spark says is wrong with SQL, without the plan or the statement in which it found that."""
+    return next(iter(without_secrets(str(error)).strip().splitlines()), type(error).__name__)
+
+
 def first_line(error: BaseException) -> str:
     """Return an error in one line: Spark's messages carry the whole stack of the JVM.
 

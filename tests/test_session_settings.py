@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as DeltaTableRs
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource
 
@@ -202,7 +203,8 @@ def toured(spark: SparkSession, settings: Mapping[str, str], place: Path, *, tab
     session.conf.set("spark.sql.session.timeZone", "UTC")
     for name, value in settings.items():
         session.conf.set(name, value)
-    session.dataSource.register(_Foreign)
+    with suppress(AnalysisException):  # Spark has found ours already, and lets nobody take its name
+        session.dataSource.register(_Foreign)
     logs = LogDir(session, str(place / "logs"))
     topic = _lived(session, logs, "records")
     begin, end = _gone_on(session, topic)
@@ -212,7 +214,8 @@ def toured(spark: SparkSession, settings: Mapping[str, str], place: Path, *, tab
     query = topic.tail(begin).writeStream.foreachBatch(lambda rows, _: read.extend(_shown(rows))).trigger(**_NOW)
     query.start().awaitTermination()
     shown["tail"] = sorted(read)
-    session.dataSource.register(DefaultSource)
+    with suppress(AnalysisException):
+        session.dataSource.register(DefaultSource)
     source = session.read.format("lastword").option("includeHeaders", "true").load(topic.log.paths.root)
     assert source.schema["timestamp"].dataType.simpleString() == "timestamp"
     shown["format"] = _shown(source)

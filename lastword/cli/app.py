@@ -50,7 +50,7 @@ def main() -> None:
     So is what the storage says, which is nothing of what is stored (lastword.compaction.errors).
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    for noisy in ("py4j", "pyspark", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    for noisy in ("py4j", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         app()

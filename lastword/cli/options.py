@@ -18,7 +18,7 @@ from lastword.compaction.errors import InvalidConfiguration, LastwordError, Viol
 from lastword.compaction.secrets import HIDDEN
 from lastword.log_dir import LogDir
 from lastword.spark.object_store import storage_options
-from lastword.spark.session import spark_session
+from lastword.spark.session import spark_session, without_query_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,6 +79,7 @@ def open_log_dir(log_dir: str) -> LogDir[ArrowTopic]:
 
 def with_spark(log_dir: str) -> LogDir[SparkTopic]:
     """Return the log.dir of a command with a Spark session that logs errors only."""
+    without_query_contexts()
     session = spark_session(settings={**_CONNECTION.spark, **QUIET})
     return LogDir(session, _CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
 

@@ -31,7 +31,7 @@ from lastword.compaction.errors import (
 from lastword.log_dir import LogDir
 from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, SourceSupervisor
 from lastword.spark.object_store import storage_options
-from lastword.spark.session import spark_session
+from lastword.spark.session import spark_session, without_query_contexts
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
@@ -78,6 +78,7 @@ def session_that_outlives_sigterm(settings: Settings, heed: Callable[[int, Frame
     """
     before = signal.signal(signal.SIGTERM, heed)
     _STARTING.set()
+    without_query_contexts()
     try:
         return spark_session(master=settings.spark.get("spark.master"), settings=settings.spark)
     finally:

@@ -6,6 +6,7 @@ Bring your own session if you have one: it needs the Delta extension and catalog
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -105,6 +106,17 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
 
         session.dataSource.register(DefaultSource)
     return session
+
+
+def without_query_contexts() -> None:
+    """Keep PySpark from writing each error of a query to standard error as JSON, beside the message of whoever catches it.
+
+    These loggers are of a class of PySpark's, which must make them: in one of Python's the error would fail that is to be told.
+    """
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415  as above
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def executors_python(settings: Mapping[str, str]) -> str:

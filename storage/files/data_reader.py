@@ -158,9 +158,10 @@ def named_errors(place: str, *, may_be_gone: bool = False) -> Iterator[None]:
     except _NO_DAMAGE:
         raise
     except (pa.ArrowException, OSError, ComputeError) as error:
-        if is_storage_fault(error) and getattr(error, "errno", None) is None:
+        is_gone = isinstance(error, FileNotFoundError)  # Polars gives it no number
+        if is_storage_fault(error) and getattr(error, "errno", None) is None and not is_gone:
             raise OSError(errno.EIO, f"{place}: {error}") from error
-        if not _is_damage(error) or (may_be_gone and isinstance(error, FileNotFoundError)):
+        if not _is_damage(error) or (may_be_gone and is_gone):
             raise
         message = f"{place} cannot be read: {error}"
         raise CorruptLog(message) from error

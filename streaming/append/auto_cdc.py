@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pyspark.errors import AnalysisException
 from pyspark.sql.column import Column
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UserError, said_by_spark
 from lastword.streaming.append.change_rows import ChangeColumns
 from lastword.streaming.append.query import stop_append_query
 
@@ -128,7 +128,7 @@ def _names(source: DataFrame, given: Any, argument: str, subject: str) -> list[s
             try:
                 (name,) = source.select(one).columns
             except AnalysisException as error:
-                message = f"{subject}: {argument} = {one}: {error}"
+                message = f"{subject}: {argument} = {one}: {said_by_spark(error)}"
                 raise UserError(message) from error
         else:
             name = one

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UserError, said_by_spark
 from lastword.compaction.rows.column_types import quoted
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.envelopes import TRUNCATED, Envelope
@@ -194,7 +194,7 @@ def _expression(given: Expression, subject: str) -> Column:
     try:
         return F.when(F.spark_partition_id() >= 0, F.expr(given) if isinstance(given, str) else given)
     except ParseException as error:
-        message = f"{subject}: {given} is not a SQL expression: {str(error).splitlines()[0]}"
+        message = f"{subject}: {given} is not a SQL expression: {said_by_spark(error)}"
         raise UserError(message) from error
 
 
@@ -206,7 +206,7 @@ def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Colum
     try:
         found = rows.select(condition.alias("condition")).schema["condition"].dataType
     except (AnalysisException, ParseException) as error:
-        message = f"{subject}: {given!s} is not a SQL condition over the columns {_shown(rows)}: {error}"
+        message = f"{subject}: {given!s} is not a SQL condition over the columns {_shown(rows)}: {said_by_spark(error)}"
         raise UserError(message) from error
     if not isinstance(found, T.BooleanType):
         message = f"{subject}: {given!s} is not a SQL condition: it is {found.simpleString()}, and allowed is boolean"
@@ -218,7 +218,7 @@ def _selected(rows: DataFrame, columns: Sequence[Column], subject: str) -> DataF
     try:
         return rows.select(*columns)
     except (AnalysisException, ParseException) as error:
-        message = f"{subject}: an expression cannot be read over the columns {_shown(rows)}: {error}"
+        message = f"{subject}: an expression cannot be read over the columns {_shown(rows)}: {said_by_spark(error)}"
         raise UserError(message) from error
 
 

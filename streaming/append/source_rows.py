@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UserError, said_by_spark
 from lastword.compaction.rows.column_types import with_time_zones
 from lastword.compaction.rows.input_columns import COLUMNS, EVENT, MALFORMED, ORDER_PREFIX, REFUSAL, UNCHANGED
 from lastword.storage.ledger.table_columns import keep_columns
@@ -81,7 +81,9 @@ def given_schema(source: FileSource | KafkaSource) -> T.StructType:
     try:
         given = T.DataType.fromDDL(with_time_zones(source.schema_ddl))
     except ParseException as error:
-        message = f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {error}"
+        message = (
+            f"source {source.name}: schema {source.schema_ddl!r} is not SQL DDL (icao string, elevation double): {said_by_spark(error)}"
+        )
         raise UserError(message) from error
     schema = given if isinstance(given, T.StructType) else T.StructType([T.StructField("value", given)])
     own = [name for name in schema.names if name in _OWN or name.startswith(ORDER_PREFIX)]
@@ -105,5 +107,5 @@ def parsed_json(rows: DataFrame, text: Column, schema: T.StructType, beside: Seq
             raise UserError(message)
         return rows.select(known.alias("row"), *beside).select("row.*", *[F.col(name) for name in rows.select(*beside).columns])
     except (AnalysisException, ParseException) as error:
-        message = f"{subject}: its columns {', '.join(schema.names)} cannot be read: {str(error).splitlines()[0]}"
+        message = f"{subject}: its columns {', '.join(schema.names)} cannot be read: {said_by_spark(error)}"
         raise UserError(message) from error

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import UserError, said_by_spark
 from lastword.compaction.rows.column_types import ScalarType, ddl_of, quoted, with_time_zones
 from lastword.storage.reading.view import misfit_policy
 
@@ -114,7 +114,7 @@ def value_struct(schema: T.StructType | str) -> T.StructType:
     try:
         given = T.DataType.fromDDL(with_time_zones(schema))
     except PySparkException as error:
-        message = f"schema {schema!r} is not SQL DDL (icao string, elevation double): {error}"
+        message = f"schema {schema!r} is not SQL DDL (icao string, elevation double): {said_by_spark(error)}"
         raise UserError(message) from error
     if not isinstance(given, T.StructType):
         message = f"schema {schema!r}: allowed is a list of columns (icao string, elevation double)"

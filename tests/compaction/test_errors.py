@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line, in_one_line
+from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line, in_one_line, said_by_spark
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
@@ -53,3 +53,10 @@ def test_what_a_storage_says_is_one_line_without_colours_and_secrets() -> None:
     told = "Generic S3 error\n  \x1b[31m\u21b3\x1b[0m GET http://me:hunter2@store/x\n  \u21b3 no answer"
     assert in_one_line(OSError(told)) == "Generic S3 error <- GET http://***@store/x <- no answer"
     assert in_one_line(ConnectionResetError()) == "ConnectionResetError"
+
+
+def test_what_spark_says_of_sql_is_told_without_the_plan() -> None:
+    """Its parser begins with an empty line."""
+    told = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 5)\n\n== SQL ==\nop = = 'D'"
+    assert said_by_spark(ValueError(told)) == "[PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 5)"
+    assert said_by_spark(ValueError()) == "ValueError"

@@ -191,3 +191,21 @@ def test_a_storage_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch, ca
     assert (ended.value.code, told.count("\n")) == (1, 1)
     assert told.startswith(f"error: {str(error) or type(error).__name__} (")
     assert told.endswith("no topic is damaged by that)\n")
+
+
+def test_errors_of_spark_can_be_told_after_the_command_line_began() -> None:
+    """PySpark's loggers of query contexts take arguments that those of Python do not: the command line leaves them to PySpark."""
+    code = """
+import sys
+from lastword.cli import app
+sys.argv = ["lastword", "--help"]
+try:
+    app.main()
+except SystemExit:
+    from pyspark.logger import PySparkLogger
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).error("told", errorClass="X")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count('"told"') == 2

@@ -206,8 +206,9 @@ def test_an_argument_that_is_not_allowed_is_named(
     topic = logs.create_topic("users", config=_CONFIG)
     (tmp_path / "in").mkdir()
     given = {"keys": ["id"], "sequence_by": "seq", **arguments}
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=said) as refused:
         topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), given.pop("keys"), given.pop("sequence_by"), **given)
+    assert "\n" not in str(refused.value), "Spark's plan is nothing for a user"
     assert topic.log.decisions().queries == {}
 
 
