@@ -29,7 +29,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from lastword.storage.delta.tables import open_table
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.paths import filesystem_of, storage_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -215,7 +215,7 @@ def statistics_naming(location: str, storage_options: Mapping[str, str], wanted:
     for info in files.get_file_info(fs.FileSelector("_delta_log", recursive=True, allow_not_found=True)):
         if info.type != fs.FileType.File:
             continue
-        with files.open_input_file(info.path) as source:
+        with storage_faults(f"{location}/{info.path}"), files.open_input_file(info.path) as source:
             texts = _stored_statistics(source) if info.path.endswith(".parquet") else _written_statistics(source)
             if any(_tells(json.loads(text), wanted) for text in texts):
                 found.append((info.path, (info.mtime_ns or 0) // 1_000_000))
