@@ -192,7 +192,7 @@ class DeadLetters:
     def look(self) -> DeadLettersView:
         """Return the count, and the newest `most` of them, newest first."""
         if self._table is None:
-            self._table = _opened(self.location, self.storage_options)
+            self._table = open_table(self.location, self.storage_options)
         else:
             refresh_table(self._table)
         version = self._table.version()
