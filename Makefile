@@ -39,7 +39,7 @@ test: java ## every check: style, types, layers, coverage, all tests (not the to
 against: .jars/.broker ## the tests of what runs on Spark, on another release of it: make against SPARK=4.0.5
 	@test -n "$(SPARK)" || { echo 'which release? make against SPARK=4.0.5' >&2; exit 2; }
 	@.bootstrap/uv venv --quiet --clear --python $(PY) .against/$(SPARK)
-	@.bootstrap/uv pip sync --quiet --python .against/$(SPARK)/bin/python --require-hashes requirements.lock
+	@.bootstrap/uv pip sync --quiet --compile-bytecode --python .against/$(SPARK)/bin/python --require-hashes requirements.lock
 	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps pyspark==$(SPARK)
 	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps --no-build-isolation --editable .
 	@$(WITH_JAVA) .against/$(SPARK)/bin/python -m pytest --numprocesses 2 --dist loadfile $(AGAINST)
@@ -99,7 +99,7 @@ clean: ## remove what setup and the tools made
 
 .venv/.synced: requirements.lock .venv/.created
 	@echo 'installing Python packages (requirements.lock)'
-	@.bootstrap/uv pip sync --quiet --python $(PY) --require-hashes requirements.lock
+	@.bootstrap/uv pip sync --quiet --compile-bytecode --python $(PY) --require-hashes requirements.lock
 	@rm -f .venv/.installed && touch $@
 
 .venv/.installed: pyproject.toml .venv/.synced
