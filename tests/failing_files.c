@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -24,6 +25,17 @@ static size_t folder_length;
 static int kinds, mode, number;
 static long first, last;
 static atomic_long calls, failed;
+/* Who is told of each call that a thread of Python makes, and the paths of all calls, while somebody listens. */
+static void (*listener)(long);
+enum { HEARD = 1 << 16 };
+static char *paths[HEARD];
+
+void failing_files_listen(void (*told)(long)) {
+    for (long n = 0; n < HEARD; n++) { free(paths[n]); paths[n] = NULL; }
+    listener = told;
+}
+
+const char *failing_files_path_of(long n) { return n < HEARD && paths[n] ? paths[n] : ""; }
 
 void failing_files_stop(void) { kinds = 0; }
 
@@ -41,12 +53,22 @@ long failing_files_calls(void) { return atomic_load(&calls); }
 long failing_files_failed(void) { return atomic_load(&failed); }
 const char *failing_files_path(void) { return failed_path; }
 
+static void hear(long n, const char *path) {
+    static void *(*python)(void);
+    int before = errno;
+    if (!python) python = (void *(*)(void))dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+    if (n < HEARD) paths[n] = strdup(path);
+    if (python && python()) listener(n);
+    errno = before;
+}
+
 static int is_below(const char *path) { return path && !strncmp(path, folder, folder_length); }
 
 /* Whether this call is one of those that fail. A slow one only takes its time. */
 static int fails(int kind, const char *path) {
     if (!(kinds & kind) || !is_below(path)) return 0;
     long n = atomic_fetch_add(&calls, 1) + 1;
+    if (listener) hear(n, path);
     if (n < first || n > last) return 0;
     if (!atomic_fetch_add(&failed, 1)) snprintf(failed_path, sizeof failed_path, "%s", path);
     if (mode == SLOW) { usleep(50000); return 0; }

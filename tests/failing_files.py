@@ -16,17 +16,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
+import sys
+import traceback
 from contextlib import contextmanager
 from enum import Enum, IntFlag
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _SOURCE = Path(__file__).with_suffix(".c")
+#: What differs in the names of files of a kind: numbers and random ids.
+_NAMES = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{16,}|\d+")
 
 
 class Call(IntFlag):
@@ -73,7 +78,8 @@ class FailingFiles:
         """Find the library that this process was started with."""
         self._library = ctypes.CDLL(os.environ["LD_PRELOAD"])
         self._library.failing_files_calls.restype = self._library.failing_files_failed.restype = ctypes.c_long
-        self._library.failing_files_path.restype = ctypes.c_char_p
+        self._library.failing_files_path.restype = self._library.failing_files_path_of.restype = ctypes.c_char_p
+        self._library.failing_files_path_of.argtypes = [ctypes.c_long]
         self._library.failing_files_start.argtypes = [
             ctypes.c_char_p,
             ctypes.c_int,
@@ -91,6 +97,31 @@ class FailingFiles:
             yield
         finally:
             self._library.failing_files_stop()
+
+    def sites(self, folder: str, calls: Call, run: Callable[[], object]) -> list[str]:
+        """Run something in which nothing fails; return, for each call of some kinds, where it is made and on which kind of file.
+
+        Calls with the same site are made by the same lines of Python. Threads that are not Python's count as where Python is then.
+        """
+        lines: dict[int, str] = {}
+
+        def hear(nth: int) -> None:
+            frames = traceback.walk_stack(sys._getframe(1))  # noqa: SLF001
+            lines[nth] = " ".join(f"{frame.f_code.co_filename}:{line}" for frame, line in frames)
+
+        heard = ctypes.CFUNCTYPE(None, ctypes.c_long)(hear)
+        self._library.failing_files_listen(heard)
+        try:
+            with self.failing(folder, calls, Fault.FAIL, 10**9, 0):
+                run()
+            paths = [os.fsdecode(self._library.failing_files_path_of(nth)) for nth in range(1, self.calls + 1)]
+        finally:
+            self._library.failing_files_listen(None)
+        found, where = [], ""
+        for nth, path in enumerate(paths, 1):
+            where = lines.get(nth, where)
+            found.append(f"{_NAMES.sub('#', path)} {where}")
+        return found
 
     @property
     def calls(self) -> int:

@@ -73,10 +73,11 @@ class Disk:
             self.trials[verb] = Trials(verb, self.copied if verb in WRITES else lambda: str(self._base))
         return self.trials[verb]
 
-    def calls(self, verb: str, call: Call) -> int:
-        """Return how many calls of a kind a verb makes; it is run for that."""
-        self.of(verb).faulty(lambda place: self.files.failing(place, call, Fault.FAIL, _ALL, 0))
-        return self.files.calls
+    def sites(self, verb: str, call: Call) -> list[str]:
+        """Return where a verb makes its calls of a kind; it is run for that."""
+        trials = self.of(verb)
+        place = self.copied() if verb in WRITES else str(self._base)
+        return self.files.sites(place, call, lambda: trials.run(place))
 
     def trial(self, verb: str, call: Call, fault: Fault, nth: int, *, goes_on: bool) -> None:
         """Let the nth call fail, or all from it on, and print what is wrong."""
@@ -115,27 +116,35 @@ def draw(disk: Disk, trials: int) -> None:
     for verb in itertools.islice(itertools.cycle([*READS, *WRITES]), trials):
         kinds = _READING if verb in READS or disk.chance.random() < 0.5 else _WRITING
         call = disk.chance.choice([one for one in _FAULTS if one in kinds])
-        nth = int(200 ** disk.chance.random())  # where a verb makes fewer calls, none fails
+        sites = disk.sites(verb, call)
+        if not sites:
+            continue
+        nth = sites.index(disk.chance.choice(sorted(set(sites)))) + 1
         disk.trial(verb, call, disk.chance.choice(_FAULTS[call]), nth, goes_on=disk.chance.random() < 0.3)
 
 
 def sweep(disk: Disk, seconds: float) -> None:
-    """Try each call of each verb, in an order that is drawn, until the time is over."""
+    """Try the first call of each site of each verb, and then each call, in an order that is drawn, until the time is over."""
     ends = time.monotonic() + seconds
-    counts = {(verb, call): disk.calls(verb, call) for verb in [*READS, *WRITES] for call in _FAULTS if verb in WRITES or call in _READING}
-    every = [
-        (verb, call, fault, nth, goes_on)
-        for (verb, call), calls in counts.items()
-        for fault in _FAULTS[call]
-        for nth in range(1, calls + 1)
-        for goes_on in (False, True)
-    ]
-    disk.chance.shuffle(every)
-    for verb, call, fault, nth, goes_on in every:
+    firsts: list[tuple[str, Call, Fault, int, bool]] = []
+    others: list[tuple[str, Call, Fault, int, bool]] = []
+    for verb in [*READS, *WRITES]:
+        for call in _FAULTS if verb in WRITES else _READING:
+            seen: set[str] = set()
+            for nth, site in enumerate(disk.sites(verb, call), 1):
+                cases = [(verb, call, fault, nth, goes_on) for fault in _FAULTS[call] for goes_on in (False, True)]
+                (others if site in seen else firsts).extend(cases)
+                seen.add(site)
+    disk.chance.shuffle(firsts)
+    disk.chance.shuffle(others)
+    for number, case in enumerate([*firsts, *others]):
         if time.monotonic() > ends:
             break
+        verb, call, fault, nth, goes_on = case
         disk.trial(verb, call, fault, nth, goes_on=goes_on)
-    print(f"# {disk.tried} of {len(every)}", file=sys.stderr)  # noqa: T201
+        if (number + 1) % 500 == 0:
+            print(f"# {number + 1} of {len(firsts)} sites and {len(others)} more", file=sys.stderr)  # noqa: T201
+    print(f"# {disk.tried} failed, of {len(firsts)} sites and {len(others)} more", file=sys.stderr)  # noqa: T201
 
 
 class _FaultyLives(DiskLives):

@@ -231,6 +231,10 @@ class Trials:
     def _content(self) -> Any:
         return content(self._place, self._options, offsets=self._verb.keeps_offsets) if self._writes else None
 
+    def run(self, place: str) -> None:
+        """Run it where nothing fails."""
+        self._verb.run(opened(place, self._options))
+
     def faulty(self, failing: Callable[[str], AbstractContextManager[object]], options: Mapping[str, str] | None = None) -> list[str]:
         """Run it on a copy while `failing(place)` lets something fail, then without; return what is not as it should be."""
         if self._writes:
