@@ -87,15 +87,17 @@ def make_topic(location: str, options: Mapping[str, str] | None = None) -> None:
 class Verb:
     """Something that is done with a log.dir; what it answers is compared where it is the same however often it was tried before.
 
-    `keeps_offsets`: another try leaves no rows of its own behind.
+    `keeps_offsets`: another try leaves no rows of its own behind. `reports` tells by the answer of a run without an error whether it left
+    something undone, and said so.
     """
 
     run: Callable[[LogDir[ArrowTopic]], Any]
     answers: bool = True
     keeps_offsets: bool = True
+    reports: Callable[[Any], bool] = lambda _: False
 
 
-def _on(run: Callable[[ArrowTopic], Any], **given: bool) -> Verb:
+def _on(run: Callable[[ArrowTopic], Any], **given: Any) -> Verb:
     return Verb(run=lambda logs: run(logs.topic(TOPIC)), **given)
 
 
@@ -119,6 +121,25 @@ def _verified(topic: ArrowTopic) -> Any:
     return problems
 
 
+def _explained(topic: ArrowTopic) -> Any:
+    """Return what holds cleaning back; that a partition cannot be read is told of a storage that fails, and an answer."""
+    reports = topic.explain()
+    for one in reports:
+        if one.uncleanable_reason:
+            raise OSError(errno.EIO, one.uncleanable_reason)
+    return [(one.partition, one.obstacle) for one in reports]
+
+
+def _cleaned(topic: ArrowTopic) -> ArrowTopic:
+    topic.clean(force=True)
+    return topic
+
+
+def _is_left(topic: ArrowTopic) -> bool:
+    """Tell whether partitions were not cleaned: one does not hold the others, so `explain` says it."""
+    return any(one.uncleanable_reason or one.failure for one in topic.explain())
+
+
 def _described(topic: ArrowTopic) -> Any:
     return [
         (one.partition, one.log_start_offset, one.last_stable_offset, one.log_end_offset, one.record_count, len(one.segments), one.active)
@@ -138,7 +159,7 @@ READS: Final = {
     "bootstrap": _on(lambda topic: topic.bootstrap().rows.to_pylist()),
     "dead_letters": _on(lambda topic: topic.dead_letters().drop_columns(["refused_at"]).to_pylist()),
     "describe": _on(_described),
-    "explain": _on(lambda topic: [(one.partition, one.obstacle) for one in topic.explain()]),
+    "explain": _on(_explained),
     "receipts": _on(lambda topic: [(one.partition, one.end_offset) for one in topic.receipts()]),
     "verify": _on(_verified),
 }
@@ -148,7 +169,7 @@ WRITES: Final = {
     "append with a key": _on(lambda topic: topic.append(rows("apple=5 fig=5"), idempotency_key="k").replayed, answers=False),
     "commit": _on(lambda topic: _transact(topic, commit=True), keeps_offsets=False),
     "abort": _on(lambda topic: _transact(topic, commit=False), keeps_offsets=False),
-    "clean": _on(lambda topic: topic.clean(force=True), answers=False),
+    "clean": _on(_cleaned, answers=False, reports=_is_left),
     "retention": _on(lambda topic: topic.apply_retention(), answers=False),
     "delete_records": _on(lambda topic: (topic.delete_records({0: 8}), topic.apply_retention())[0]),
     "purge": _on(lambda topic: topic.purge("apple").kept, keeps_offsets=False),
@@ -248,6 +269,8 @@ class Trials:
             return ([wrong] if wrong else []) + self._repeated(error, logs if options is None else opened(self._place, self._options))
         problems = [] if not self._verb.answers or answer == self._answer else [f"a wrong answer: {answer}, for {self._answer}"]
         if self._content() != self._after:
+            if not problems and self._verb.reports(answer):
+                return self._repeated(OSError(errno.EIO, "reported"), logs)
             problems.append("no error, and another topic")
         return problems
 

@@ -59,6 +59,16 @@ def create_table(
             raise OSError(errno.EIO, f"{location}: {error}") from error
 
 
+def write_checkpoint(table: DeltaTable, storage_options: Mapping[str, str]) -> None:
+    """Write a checkpoint of a table at its version. Errors as the module says."""
+    try:
+        with storage_faults(table.table_uri):
+            table.create_checkpoint()
+    except DeltaError as error:  # what is there says whether that is damage
+        open_table(table.table_uri, storage_options)
+        raise OSError(errno.EIO, f"{table.table_uri}: no checkpoint could be written: {error}") from error
+
+
 def open_table(location: str, storage_options: Mapping[str, str], *, version: int | None = None) -> DeltaTable:
     """Return a table at its newest version, or at another one. Errors as the module says."""
     options = dict(storage_options)

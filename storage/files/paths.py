@@ -34,6 +34,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 #: So object_store, through which delta-rs and Polars read and write, says that a disk, a network or a store failed.
 _STORAGE_FAULT: Final = re.compile(
     r"Generic (?:LocalFileSystem|S3|GCS|MicrosoftAzure|HTTP) error|operation lacked |\(os error \d+\)|error stat\(\)ing"
+    r"|Could not create local directory"
 )
 _TRASH_NAME: Final = re.compile(r"(?P<topic>.+)\.(?P<id>[0-9a-f]{32})\.(?P<due_ms>\d+)")
 

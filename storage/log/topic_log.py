@@ -25,7 +25,7 @@ from lastword.storage.delta.following import follow
 from lastword.storage.delta.footers import read_compression
 from lastword.storage.delta.history import commits_since, telling
 from lastword.storage.delta.snapshot import LogSnapshot
-from lastword.storage.delta.tables import open_table, refresh_table, txn_version
+from lastword.storage.delta.tables import open_table, refresh_table, txn_version, write_checkpoint
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
@@ -170,7 +170,7 @@ class TopicLog:
         """Write a checkpoint for a commit where delta-rs has written none; the commit counts without it, and a later one has its own."""
         with suppress(DeltaError, OSError):
             if self._opened().version() < version:
-                self._refreshed().create_checkpoint()
+                write_checkpoint(self._refreshed(), self.storage_options)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete data files that no commit names; VACUUM removes what cannot be deleted."""

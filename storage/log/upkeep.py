@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.readers import oldest_seen_ms
 from lastword.storage.delta.commit import flush_delta_log
-from lastword.storage.delta.tables import open_table
+from lastword.storage.delta.tables import open_table, write_checkpoint
 from lastword.storage.files.paths import filesystem_of, storage_faults
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def checkpoint(log: TopicLog) -> int:
     newest = _newest_checkpoint(log)
     if table.version() - newest < CHECKPOINT_COMMITS:
         return newest
+    write_checkpoint(table, log.storage_options)
     with storage_faults(log.paths.log):
-        table.create_checkpoint()
         flush_delta_log(log.paths.log, since_version=table.version())
         table.cleanup_metadata()
     return table.version()
