@@ -23,6 +23,7 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.log import upkeep
+from tests.change_events import append, change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from lastword import ArrowTopic
 
 TOPIC: Final = "fruit"
+#: A topic of change events.
+ORDERS: Final = "orders"
 #: What the time is, always.
 NOW_MS: Final = 1_700_000_000_000
 _PARTITIONS: Final = 2
@@ -81,6 +84,10 @@ def make_topic(location: str, options: Mapping[str, str] | None = None) -> None:
     batch = MicroBatch(query_id="q", query_name="orders", batch_id=0)
     refused = pa.table({"key": pa.array([None, "pear"], pa.string()), "value": pa.array(["x", "2"], pa.string())})
     append_rows(topic.log, ArrowRows(refused), now_ms=NOW_MS, stats=AppendStats(), micro_batch=batch)
+    orders = opened(location, options).create_topic(ORDERS, partitions=_PARTITIONS, config=_CONFIG)
+    append(orders, *(change("c", one, 10 + one, {"id": one, "text": f"long {one}"}) for one in range(4)))
+    orders.roll()
+    append(orders, change("u", 1, 30, {"id": 1, "text": "longer"}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +112,20 @@ def _transact(topic: ArrowTopic, *, commit: bool) -> None:
     transaction = topic.transaction("till")
     transaction.append(rows("apple=5 fig=5"))
     transaction.commit() if commit else transaction.abort()
+
+
+def _abort_for_another(topic: ArrowTopic) -> list[int]:
+    transaction = topic.transaction("left")
+    transaction.append(rows("apple=6 fig=6"))
+    ended = [topic.abort_transaction(one.producer_id) for one in topic.open_transactions()]
+    return [len(one.ranges) for one in ended]
+
+
+def _append_events(logs: LogDir[ArrowTopic]) -> None:
+    """Append a late event, one that leaves a column out, and a deletion."""
+    left_out = {"id": 2, "text": "__debezium_unavailable_value"}
+    events = change("u", 1, 20, {"id": 1, "text": "late"}), change("u", 2, 31, left_out), change("d", 3, 32, before={"id": 3})
+    append(logs.topic(ORDERS), *events)
 
 
 def _checkpoint(topic: ArrowTopic) -> None:
@@ -160,6 +181,8 @@ READS: Final = {
     "dead_letters": _on(lambda topic: topic.dead_letters().drop_columns(["refused_at"]).to_pylist()),
     "describe": _on(_described),
     "explain": _on(_explained),
+    "offsets": _on(lambda topic: topic.offsets()),
+    "open_transactions": _on(lambda topic: topic.open_transactions()),
     "receipts": _on(lambda topic: [(one.partition, one.end_offset) for one in topic.receipts()]),
     "verify": _on(_verified),
 }
@@ -169,11 +192,14 @@ WRITES: Final = {
     "append with a key": _on(lambda topic: topic.append(rows("apple=5 fig=5"), idempotency_key="k").replayed, answers=False),
     "commit": _on(lambda topic: _transact(topic, commit=True), keeps_offsets=False),
     "abort": _on(lambda topic: _transact(topic, commit=False), keeps_offsets=False),
+    "abort for another": _on(_abort_for_another, keeps_offsets=False),
+    "change events": Verb(run=_append_events, answers=False),
     "clean": _on(_cleaned, answers=False, reports=_is_left),
     "retention": _on(lambda topic: topic.apply_retention(), answers=False),
     "delete_records": _on(lambda topic: (topic.delete_records({0: 8}), topic.apply_retention())[0]),
     "purge": _on(lambda topic: topic.purge("apple").kept, keeps_offsets=False),
     "alter": _on(lambda topic: topic.alter_config({"retention.ms": "9d"}).retention_ms),
+    "pause": _on(lambda topic: topic.pause()),
     "roll": _on(lambda topic: topic.roll(), answers=False),
     "vacuum": _on(lambda topic: upkeep.vacuum(topic.log, now_ms=NOW_MS, orphans=True)),
     "checkpoint": _on(_checkpoint),
@@ -203,6 +229,7 @@ def content(location: str, options: Mapping[str, str] | None = None, *, offsets:
             ],
             "overrides": dict(decisions.overrides),
             "starts": decisions.log_start_offsets(),
+            "paused": dict(decisions.pauses),
             "letters": len(topic.dead_letters()),
             "open": [one.transactional_id for one in topic.open_transactions()],
         }

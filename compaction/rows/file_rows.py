@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = re.compile(rb"-?\d+")
 _FLOAT: Final = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _PLAIN: Final = msgspec.json.Encoder()
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -93,13 +94,18 @@ def _text(field: msgspec.Raw) -> bytes:
 def fields_of_row(text: bytes) -> Fields:
     """Return the columns of a JSON object; raise `NoEvent` for what is none, and for one that has a column twice."""
     fields = fields_of(text, "the row")
-    if any(text.count(f'"{name}"'.encode()) > 1 for name in fields):
+    if _has_more_names(text, len(fields)) and (b"\\" in text or any(text.count(f'"{name}"'.encode()) > 1 for name in fields)):
         names = [name for name, _ in json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             message = f"column {', '.join(twice)} comes twice in the row: {shown(text)}"
             raise NoEvent(message)
     return fields
+
+
+def _has_more_names(text: bytes, count: int) -> bool:
+    """Tell whether a JSON object may have more names than `count`, here or in what it holds: each has a colon of its own."""
+    return text.count(b":") > count and (text.count(b'":') > count or _SPACED_COLON.search(text) is not None)
 
 
 def json_lines(lines: Iterable[bytes], encoding: str) -> Iterator[RowText]:

@@ -13,9 +13,10 @@ To begin is no commit to the log, where nothing was open: what an older instance
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lastword.compaction.errors import CommitConflict, InvalidTransactionState, UserError
+from lastword.compaction.errors import CommitConflict, CorruptLog, InvalidTransactionState, UserError
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
 from lastword.compaction.rows.input_columns import Shape
@@ -157,6 +158,8 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
     def once() -> AppendResult:
         snapshot = log.snapshot()
         if not any(_is_same(one, transaction) for one in log.seen_transactions(snapshot)):
+            with suppress(CorruptLog):  # a storage that does not answer raises, and is no answer
+                log.producer_states(snapshot)
             return AppendResult(table_version=None)
         chosen: list[tuple[Control, int]] = []
 

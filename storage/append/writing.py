@@ -48,7 +48,7 @@ from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, Unchan
 from lastword.compaction.rows.validation import Reason, decoded, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
 from lastword.storage.append.plan import AppendPlan, Written
-from lastword.storage.files.data_files import SliceWriter, complete
+from lastword.storage.files.data_files import SliceWriter, complete, delete_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -307,9 +307,10 @@ class SliceFiles:
         return self._files
 
     def abandon(self) -> None:
-        """Close the file in hand as it is; nobody commits it."""
+        """Delete all files: nobody commits them."""
         if self._writer is not None:
             self._writer.abandon()
+        delete_files(self._plan.location, self._plan.storage_options, [file.path for file in self._files])
 
     def _finish(self) -> None:
         if self._writer is not None:
@@ -459,7 +460,14 @@ def by_partition(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> list[tuple[i
 def _write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:
     """Write the slices of several partitions, a thread a partition: each flushes its own files."""
     there = sorted((partition, mine) for partition, mine in parts.items() if mine)
-    return [file for files in _in_threads(lambda one: write_parts(plan, *one), there) for file in files]
+    written: list[DataFile] = []
+    try:
+        for _ in _in_threads(lambda one: written.extend(write_parts(plan, *one)), there):
+            pass
+    except BaseException:
+        delete_files(plan.location, plan.storage_options, [file.path for file in written])
+        raise
+    return sorted(written, key=lambda file: (file.partition, file.first_offset))
 
 
 def write_markers(plan: AppendPlan, first_offsets: Mapping[int, int], control: Control, *, producer_id: int, epoch: int) -> list[DataFile]:

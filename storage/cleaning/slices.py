@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lastword.storage.files.data_files import SliceWriter
+from lastword.storage.files.data_files import SliceWriter, delete_files
 from lastword.storage.files.schema import DATA_SCHEMA
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ class SegmentWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Close the open file as it is; nobody commits it."""
+        """Delete all files: nobody commits them."""
         if self._writer is not None:
             self._writer.abandon()
+        delete_files(self._location, self._options, [file.path for file in self._done])
 
     def _end_slice(self) -> None:
         assert self._writer is not None  # noqa: S101  its callers have looked

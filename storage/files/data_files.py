@@ -31,7 +31,7 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA, PLACE_COLUMNS, STATISTICS_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 #: A row group ends at so many bytes in memory, or so many rows, whichever comes first: what a reader or a cleaning holds at a time.
@@ -77,7 +77,7 @@ class SliceWriter:
         known_folders: int = 0,
     ) -> None:
         """Create the file in the table at `location`; `codec` is the topic's compression.type, `known_folders` as in `output_file`."""
-        self._place = partition, segment, slice_
+        self._location, self._options, self._place = location, storage_options, (partition, segment, slice_)
         folder = "/".join(f"{name}={value}" for name, value in zip(PLACE_COLUMNS, self._place, strict=True))
         self._path = f"{folder}/part-{uuid.uuid4()}.{codec}.parquet"
         self._open = ExitStack()
@@ -122,10 +122,11 @@ class SliceWriter:
         )
 
     def abandon(self) -> None:
-        """Close the file as it is; nobody commits it."""
-        with suppress(Exception):
-            self._writer.close()
-        self._open.close()
+        """Close the file, and delete it: nobody commits it."""
+        for close in (self._writer.close, self._open.close):
+            with suppress(Exception):
+                close()
+        delete_files(self._location, self._options, [self._path])
 
     def _flush(self, count: int, size: int) -> None:
         rows = pa.concat_tables(self._held)
@@ -193,8 +194,27 @@ def _plain(name: str, value: Any) -> Any:
 def output_file(location: str, storage_options: Mapping[str, str], path: str, *, known_folders: int = 0) -> Iterator[Any]:
     """Open a new file below a table's folder for writing; on a local disk it is flushed to the disk when it is closed.
 
-    So are the folders on the way to it, but for the first `known_folders`: a commit names files in them, so they are on the disk.
+    So are the folders on the way to it, but for the first `known_folders`: a commit names files in them, so they are on the disk. A file
+    that could not be written whole is deleted.
     """
+    try:
+        yield from _output_file(location, storage_options, path, known_folders)
+    except FileExistsError:
+        raise
+    except BaseException:
+        delete_files(location, storage_options, [path])
+        raise
+
+
+def delete_files(location: str, storage_options: Mapping[str, str], paths: Iterable[str]) -> None:
+    """Delete files of a table that no commit names; VACUUM removes what cannot be deleted now."""
+    files = filesystem_of(location, storage_options)
+    for path in paths:
+        with suppress(OSError):
+            files.delete_file(path)
+
+
+def _output_file(location: str, storage_options: Mapping[str, str], path: str, known_folders: int) -> Iterator[Any]:
     folder = local_path(location)
     if folder is None:
         with filesystem_of(location, storage_options).open_output_stream(path) as stream:

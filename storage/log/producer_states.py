@@ -74,10 +74,11 @@ class ProducerLog:
         """Return the states of the partitions `of` (default: all) at a snapshot.
 
         Reads the rows with a producer that were appended since the last call; raises `CorruptLog` naming the file when one of a partition
-        `of` cannot be read.
+        `of` cannot be read, and before that `OSError` for the disk, the network or the store.
         """
         found, unreadable = self._read(at, again=of)
-        for partition in sorted(unreadable if of is None else unreadable.keys() & set(of)):
+        wanted = unreadable if of is None else unreadable.keys() & set(of)
+        for partition in sorted(wanted, key=lambda one: (isinstance(unreadable[one], CorruptLog), one)):
             raise unreadable[partition]
         return found if of is None else {place: state for place, state in found.items() if place[0] in of}
 

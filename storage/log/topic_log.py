@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_topic_config
-from lastword.compaction.errors import CommitConflict, UserError
+from lastword.compaction.errors import CommitConflict, CorruptLog, UserError
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.receipt import CleaningReceipt
 from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
@@ -26,6 +26,7 @@ from lastword.storage.delta.footers import read_compression
 from lastword.storage.delta.history import commits_since, telling
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.delta.tables import open_table, refresh_table, txn_version, write_checkpoint
+from lastword.storage.files.data_files import delete_files
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
@@ -174,9 +175,7 @@ class TopicLog:
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete data files that no commit names; VACUUM removes what cannot be deleted."""
-        for file in files:
-            with suppress(OSError):
-                self._files().delete_file(file.path)
+        delete_files(self.paths.log, self.storage_options, [file.path for file in files])
 
     def committed_micro_batch(self, query_id: str) -> int:
         """Return the number of the last micro-batch that a streaming query has committed to the log; -1 when it has none."""
@@ -420,8 +419,11 @@ class TopicLog:
         return self._stable(at, decisions, self.producer_states(at, decisions), ())
 
     def seen_stable_offsets(self, at: LogSnapshot, decisions: Decisions) -> list[int]:
-        """Return `last_stable_offsets`; of a partition of which nothing is known the log start."""
-        return self._stable(at, decisions, *self.readable_states(at, decisions))
+        """Return `last_stable_offsets`; of a partition of which nothing is known, as a file is spoilt, the log start."""
+        try:
+            return self.last_stable_offsets(at, decisions)
+        except CorruptLog:
+            return self._stable(at, decisions, *self.readable_states(at, decisions))
 
     @staticmethod
     def _stable(at: LogSnapshot, decisions: Decisions, states: States, unreadable: Collection[int]) -> list[int]:

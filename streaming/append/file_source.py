@@ -214,16 +214,14 @@ class FilePlanner(Planner):
 
 
 def _parts(files: Sequence[FoundFile], count: int) -> list[list[tuple[int, str]]]:
-    """Return files, numbered in their order, in up to `count` parts of about the same size."""
-    share = max(1, sum(file.size_bytes + 1 for file in files) // count)
-    parts, size = list[list[tuple[int, str]]](), share
+    """Return files, numbered in their order, in up to `count` parts of about the same size: each goes where the middle of it falls."""
+    parts: list[list[tuple[int, str]]] = [[] for _ in range(count)]
+    total, before = sum(file.size_bytes + 1 for file in files), 0
     for number, file in enumerate(files):
-        if size >= share:
-            parts.append([])
-            size = 0
-        parts[-1].append((number, file.path))
-        size += file.size_bytes + 1
-    return parts
+        size = file.size_bytes + 1
+        parts[(2 * before + size) * count // (2 * total)].append((number, file.path))
+        before += size
+    return [part for part in parts if part]
 
 
 def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:

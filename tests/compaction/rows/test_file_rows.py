@@ -86,14 +86,24 @@ def test_a_key_of_several_columns_is_a_canonical_object() -> None:
     assert _record('{"a":null,"c":1}', columns)[0] is None
 
 
-@pytest.mark.parametrize("row", ['{"a":1,"a":2}', '{"a":1,"b":{"a":1},"a":1}', '{"x":"\\"","a":1,"a":1}'])
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"a":1,"a":2}',
+        '{"a":1,"b":{"a":1},"a":1}',
+        '{"x":"\\"","a":1,"a":1}',
+        '{"a" :1, "a"\t: 2}',
+        '{"a":1,"\\u0061":2}',
+        '{"t":"12:30","\\u0061" : 1,"a":2}',
+    ],
+)
 def test_a_row_with_a_column_twice_is_refused(row: str) -> None:
     """Which of the two is meant is not guessed."""
     with pytest.raises(NoEvent, match="column a comes twice"):
         fields_of_row(row.encode())
 
 
-@pytest.mark.parametrize("row", ['{"a":{"a":{"a":1}}}', '{"a":"\\"a\\"","b":"a"}', '{"a":["a","a"]}'])
+@pytest.mark.parametrize("row", ['{"a":{"a":{"a":1}}}', '{"a":"\\"a\\"","b":"a"}', '{"a":["a","a"]}', '{"a":"\\"a\\":1","b":"x:y"}'])
 def test_a_name_that_comes_again_elsewhere_is_no_column_twice(row: str) -> None:
     """Inner objects and texts have names of their own."""
     assert "a" in fields_of_row(row.encode())
