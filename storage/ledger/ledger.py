@@ -7,6 +7,7 @@ while a service runs. Losing the ledger loses decisions, never a record.
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from functools import cached_property
@@ -81,7 +82,7 @@ class Ledger:
             if "already exists" in str(error) or isinstance(error, CommitFailedError):
                 message = f"topic {self._topic} exists already"
                 raise TopicExists(message) from None
-            raise
+            raise OSError(errno.EIO, f"{self._uri}: {error}") from error  # of a table that is made there is no damage
 
     def read(self) -> Decisions:
         """Return today's decisions; raise `UnknownTopic` when the ledger is gone, also if another topic took its name since."""
