@@ -1,6 +1,6 @@
 /* Calls of the C library on files below one folder, of which the n-th of some kinds fails: loaded before it (LD_PRELOAD).
 
-   Everything that reads or writes files in a process passes here: Python, Arrow (C++), delta-rs and Polars (Rust).
+   Everything that reads or writes files in a process passes here: Python, Arrow (C++), delta-rs and Polars (Rust), and the JVM.
    tests/failing_files.py compiles it and says what is to fail. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -14,17 +14,32 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum kind { OPEN = 1, READ = 2, WRITE = 4, SYNC = 8, LIST = 16, STAT = 32, NAME = 64, DELETE = 128, MAKE = 256 };
 enum mode { FAIL, FAIL_AFTERWARDS, SHORT, END_OF_FILE, SLOW };
 
-static char folder[4096], failed_path[4096];
-static size_t folder_length;
-static int kinds, mode, number;
-static long first, last;
-static atomic_long calls, failed;
+/* What is to fail, and what did: in this process, or in all that FAILING_FILES names the same file to. */
+static struct state {
+    char folder[4096], failed_path[4096];
+    size_t folder_length;
+    int mode, number;
+    long first, last;
+    atomic_int kinds;
+    atomic_long calls, failed;
+} own, *state = &own;
+
+__attribute__((constructor)) static void share(void) {
+    const char *name = getenv("FAILING_FILES");
+    int fd = name ? (int)syscall(SYS_open, name, O_RDWR | O_CREAT, 0600) : -1;
+    if (fd < 0 || ftruncate(fd, sizeof own)) return;
+    void *shared = mmap(NULL, sizeof own, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared != MAP_FAILED) state = shared;
+    syscall(SYS_close, fd);
+}
+
 /* Who is told of each call that a thread of Python makes, and the paths of all calls, while somebody listens. */
 static void (*listener)(long);
 enum { HEARD = 1 << 16 };
@@ -37,21 +52,20 @@ void failing_files_listen(void (*told)(long)) {
 
 const char *failing_files_path_of(long n) { return n < HEARD && paths[n] ? paths[n] : ""; }
 
-void failing_files_stop(void) { kinds = 0; }
+void failing_files_stop(void) { state->kinds = 0; }
 
 void failing_files_start(const char *below, int which, int how, long from, long to, int error) {
-    kinds = 0;
-    snprintf(folder, sizeof folder, "%s", below);
-    folder_length = strlen(folder);
-    mode = how, first = from, last = to, number = error;
-    atomic_store(&calls, 0);
-    atomic_store(&failed, 0);
-    kinds = which;
+    state->kinds = 0;
+    snprintf(state->folder, sizeof state->folder, "%s", below);
+    state->folder_length = strlen(state->folder);
+    state->mode = how, state->first = from, state->last = to, state->number = error;
+    state->calls = state->failed = 0;
+    state->kinds = which;
 }
 
-long failing_files_calls(void) { return atomic_load(&calls); }
-long failing_files_failed(void) { return atomic_load(&failed); }
-const char *failing_files_path(void) { return failed_path; }
+long failing_files_calls(void) { return state->calls; }
+long failing_files_failed(void) { return state->failed; }
+const char *failing_files_path(void) { return state->failed_path; }
 
 static void hear(long n, const char *path) {
     static void *(*python)(void);
@@ -62,21 +76,21 @@ static void hear(long n, const char *path) {
     errno = before;
 }
 
-static int is_below(const char *path) { return path && !strncmp(path, folder, folder_length); }
+static int is_below(const char *path) { return path && !strncmp(path, state->folder, state->folder_length); }
 
 /* Whether this call is one of those that fail. A slow one only takes its time. */
 static int fails(int kind, const char *path) {
-    if (!(kinds & kind) || !is_below(path)) return 0;
-    long n = atomic_fetch_add(&calls, 1) + 1;
+    if (!(state->kinds & kind) || !is_below(path)) return 0;
+    long n = atomic_fetch_add(&state->calls, 1) + 1;
     if (listener) hear(n, path);
-    if (n < first || n > last) return 0;
-    if (!atomic_fetch_add(&failed, 1)) snprintf(failed_path, sizeof failed_path, "%s", path);
-    if (mode == SLOW) { usleep(50000); return 0; }
+    if (n < state->first || n > state->last) return 0;
+    if (!atomic_fetch_add(&state->failed, 1)) snprintf(state->failed_path, sizeof state->failed_path, "%s", path);
+    if (state->mode == SLOW) { usleep(50000); return 0; }
     return 1;
 }
 
 static int fails_fd(int kind, int fd) {
-    if (!(kinds & kind)) return 0;
+    if (!(state->kinds & kind)) return 0;
     int before = errno;
     char link[64], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -92,8 +106,8 @@ static int fails_fd(int kind, int fd) {
 #define ANSWER(failing, call) \
     do { \
         if (!(failing)) return call; \
-        if (mode == FAIL_AFTERWARDS) (void)!call; \
-        errno = number; \
+        if (state->mode == FAIL_AFTERWARDS) (void)!call; \
+        errno = state->number; \
         return -1; \
     } while (0)
 
@@ -104,7 +118,7 @@ static int kind_of(int flags) { return flags & O_CREAT ? MAKE : OPEN; }
         REAL(name); \
         mode_t bits = 0; \
         if (flags & (O_CREAT | O_TMPFILE)) { va_list rest; va_start(rest, flags); bits = va_arg(rest, mode_t); va_end(rest); } \
-        if (fails(kind_of(flags), path)) { errno = number; return -1; } \
+        if (fails(kind_of(flags), path)) { errno = state->number; return -1; } \
         return real given; \
     }
 OPENED(open, (const char *path, int flags, ...), path, (path, flags, bits))
@@ -116,9 +130,9 @@ OPENED(openat64, (int at, const char *path, int flags, ...), path, (at, path, fl
     ssize_t name declared { \
         REAL(name); \
         if (!fails_fd(READ, fd)) return real given; \
-        if (mode == SHORT) return real shorter; \
-        if (mode == END_OF_FILE) return 0; \
-        errno = number; \
+        if (state->mode == SHORT) return real shorter; \
+        if (state->mode == END_OF_FILE) return 0; \
+        errno = state->number; \
         return -1; \
     }
 READS(read, (int fd, void *data, size_t size), (fd, data, size), (fd, data, size > 1 ? size / 2 : size))
@@ -129,9 +143,9 @@ READS(pread64, (int fd, void *data, size_t size, off64_t at), (fd, data, size, a
     ssize_t name declared { \
         REAL(name); \
         if (!fails_fd(WRITE, fd)) return real given; \
-        if (mode == SHORT) return real shorter; \
-        if (mode == FAIL_AFTERWARDS) (void)!real shorter; \
-        errno = number; \
+        if (state->mode == SHORT) return real shorter; \
+        if (state->mode == FAIL_AFTERWARDS) (void)!real shorter; \
+        errno = state->number; \
         return -1; \
     }
 WRITES(write, (int fd, const void *data, size_t size), (fd, data, size), (fd, data, size > 1 ? size / 2 : size))
@@ -144,13 +158,13 @@ int fdatasync(int fd) { REAL(fdatasync); ANSWER(fails_fd(SYNC, fd), real(fd)); }
 
 DIR *opendir(const char *path) {
     REAL(opendir);
-    if (fails(LIST, path)) { errno = number; return NULL; }
+    if (fails(LIST, path)) { errno = state->number; return NULL; }
     return real(path);
 }
 #define LISTS(name, type) \
     struct type *name(DIR *open) { \
         REAL(name); \
-        if (fails_fd(LIST, dirfd(open))) { errno = number; return NULL; } \
+        if (fails_fd(LIST, dirfd(open))) { errno = state->number; return NULL; } \
         return real(open); \
     }
 LISTS(readdir, dirent)
@@ -204,5 +218,6 @@ int renameat2(int a, const char *from, int b, const char *to, unsigned int flags
 }
 int unlink(const char *path) { REAL(unlink); ANSWER(fails(DELETE, path), real(path)); }
 int unlinkat(int at, const char *path, int flags) { REAL(unlinkat); ANSWER(fails(DELETE, path), real(at, path, flags)); }
+int remove(const char *path) { REAL(remove); ANSWER(fails(DELETE, path), real(path)); }
 int rmdir(const char *path) { REAL(rmdir); ANSWER(fails(DELETE, path), real(path)); }
 int mkdir(const char *path, mode_t bits) { REAL(mkdir); ANSWER(fails(MAKE, path), real(path, bits)); }

@@ -1,7 +1,7 @@
 """Files whose n-th call fails: the calls of the C library on files below one folder, for all that reads or writes in a process.
 
 ```
- Python  Arrow (C++)  delta-rs, Polars (Rust)
+ Python  Arrow (C++)  delta-rs, Polars (Rust)  Spark (JVM)
               │  open read write fsync readdir stat link rename unlink mkdir
               ▼
  failing_files.c   the n-th of some kinds: an error, a lost answer, half of it, an early end, a pause
@@ -64,11 +64,11 @@ def compiler() -> str | None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Compile the library into a folder; return the environment of a process whose files it can let fail."""
+    """Compile the library into a folder; return the environment of a process whose files it can let fail, and those of its children."""
     library = folder / "failing_files.so"
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_SOURCE), "-ldl"]
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603
-    return {**os.environ, "LD_PRELOAD": str(library)}
+    return {**os.environ, "LD_PRELOAD": str(library), "FAILING_FILES": str(folder / "failing_files.state")}
 
 
 class FailingFiles:
