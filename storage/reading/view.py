@@ -86,9 +86,18 @@ class View:
 
     def records(self, begin: Sequence[int]) -> int:
         """Return how many rows the files that reach past `begin` hold: at least as many as are seen from there on."""
+        return int(self.snapshot.files.record_count[self._reached(begin)].sum())
+
+    def file_count(self, begin: Sequence[int]) -> int:
+        """Return how many files hold what is seen from `begin` on."""
+        return int(self._reached(begin).sum())
+
+    def _reached(self, begin: Sequence[int]) -> NDArray[np.bool_]:
         files = self.snapshot.files
-        reached = (files.last_offset >= _of(begin, files.partition)) & (files.first_offset < _of(self.end, files.partition))
-        return int(files.record_count[reached].sum())
+        found: NDArray[np.bool_] = (files.last_offset >= _of(begin, files.partition)) & (
+            files.first_offset < _of(self.end, files.partition)
+        )
+        return found
 
     def first_slices(self, begin: Sequence[int]) -> list[int]:
         """Return for each partition the first slice that may hold an offset from `begin` on."""

@@ -41,8 +41,8 @@ _LOSSY: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMi
 _KEY_BYTES: Final = 128
 _POSITION_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
-#: Up to so many rows one task finds the newest words faster than a shuffle does.
-_ONE_TASK_ROWS: Final = 100_000
+#: Up to so many rows, in so many files, one task finds the newest words faster than a shuffle does.
+_ONE_TASK_ROWS, _ONE_TASK_FILES = 100_000, 100
 
 
 def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequence[int] | None = None) -> DataFrame:
@@ -123,7 +123,8 @@ def latest_records(
         last = everything.where(living)
     elif dirty * _KEY_BYTES <= heap:
         words = _seen(table, view, view.first_dirty).where(asked).select(*place)
-        newer = _newest(words.coalesce(1) if dirty <= _ONE_TASK_ROWS else words)
+        is_small = dirty <= _ONE_TASK_ROWS and view.file_count(view.first_dirty) <= _ONE_TASK_FILES
+        newer = _newest(words.coalesce(1) if is_small else words)
         same = (F.col("partition") == F.col("__partition")) & (F.col("key") == F.col("__key"))
         last = everything.where(living).join(F.broadcast(newer), same & (F.col("offset") < F.col("__offset")), "left_anti")
     else:
