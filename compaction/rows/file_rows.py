@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -42,12 +42,11 @@ class CorruptFile(Exception):
     """A file that is not what its source says it is; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowText:
+class RowText(msgspec.Struct, frozen=True, kw_only=True):
     """A row of a file: its JSON object, and the columns of it; or its text, and what is wrong with it."""
 
     text: bytes = b""
-    fields: Fields = field(default_factory=dict)
+    fields: Fields = {}
     malformed: str | None = None
     detail: str = ""
 
@@ -63,22 +62,31 @@ class FileColumns:
 
     def key_of(self, fields: Fields) -> bytes | None:
         """Return the key of a row; None where no column of it has a value."""
-        found = {name: fields[name] for name in self.key if name in fields and bytes(fields[name]).strip() != NULL}
+        found = {name: text for name in self.key if (text := _present(fields, name)) is not None}
         if not found:
             return None
         if len(self.key) == 1:
-            return _text(next(iter(found.values())))
+            return _text(found[self.key[0]])
         return canonical_text({name: msgspec.json.decode(found[name]) if name in found else None for name in self.key})
 
     def value_of(self, fields: Fields) -> bytes | None:
         """Return the value of a row; None for the column of a value that is null or missing."""
         if self.value:
-            text = fields.get(self.value)
-            return None if text is None or bytes(text).strip() == NULL else _plain(bytes(text).strip())
+            text = _present(fields, self.value)
+            return None if text is None else _plain(text)
         if self.columns:
             return _PLAIN.encode({name: fields.get(name) for name in self.columns})
-        left_out = {*self.key, *self.drop}
-        return _PLAIN.encode({name: text for name, text in fields.items() if name not in left_out})
+        rest = dict(fields)
+        for name in (*self.key, *self.drop):
+            rest.pop(name, None)
+        return _PLAIN.encode(rest)
+
+
+def _present(fields: Fields, name: str) -> bytes | None:
+    """Return the JSON text of a column; None for one that is null or missing."""
+    raw = fields.get(name)
+    text = b"" if raw is None else bytes(raw).strip()
+    return None if text in {b"", NULL} else text
 
 
 def _plain(text: bytes) -> bytes:
@@ -86,8 +94,7 @@ def _plain(text: bytes) -> bytes:
     return str(msgspec.json.decode(text)).encode() if text.startswith(b'"') else text
 
 
-def _text(field: msgspec.Raw) -> bytes:
-    text = bytes(field).strip()
+def _text(text: bytes) -> bytes:
     return _plain(text) if text.startswith(b'"') or _WHOLE.fullmatch(text) else canonical_text(msgspec.json.decode(text))
 
 
@@ -135,13 +142,14 @@ def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
 
 def _row(text: bytes, encoding: str) -> RowText:
     try:
-        row = text.decode(encoding).encode()
+        decoded = text.decode(encoding)
     except UnicodeDecodeError as error:
         return RowText(malformed=text.decode(encoding, "backslashreplace"), detail=_undecoded(error, encoding))
+    row = text if encoding == "UTF-8" else decoded.encode()
     try:
         return RowText(text=row, fields=fields_of_row(row))
     except NoEvent as error:
-        return RowText(malformed=row.decode(), detail=str(error))
+        return RowText(malformed=decoded, detail=str(error))
 
 
 def without_mark(text: bytes, encoding: str) -> bytes:
