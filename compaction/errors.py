@@ -28,6 +28,8 @@ _WAITED: Final = "Exception thrown in awaitResult"
 _CAUSED_BY: Final = "Caused by: "
 _MOST_CHARACTERS: Final = 500
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
+#: What the kernel of delta-rs puts behind a message: "\n   0: <unknown>\n   1: start_thread\n       at ./nptl/…".
+_RUST_STACK: Final = re.compile(r"\n *\d+: .*", re.DOTALL)
 
 
 class LastwordError(Exception):
@@ -173,6 +175,11 @@ def in_one_line(error: BaseException) -> str:
 def said_by_spark(error: BaseException) -> str:
     """Return what Spark says is wrong with SQL, without the plan or the statement in which it found that."""
     return next(iter(without_secrets(str(error)).strip().splitlines()), type(error).__name__)
+
+
+def said_by_delta(error: BaseException) -> str:
+    """Return what delta-rs says of an error, without the stack that its kernel puts behind it."""
+    return _RUST_STACK.sub("", str(error))
 
 
 def first_line(error: BaseException) -> str:

@@ -104,8 +104,9 @@ def command(disk: Disk, words: Sequence[str], call: Call) -> None:
         except SystemExit as ended:
             code = ended.code
     told = shown.getvalue()
-    wrong = [word for word in ("Traceback", "move the folder", "does not exist") if word in told]
-    if (code == 0) is told.startswith("error: ") or told.count("error: ") > 1 or wrong:
+    wrong = [word for word in ("Traceback", "<unknown>", "move the folder", "does not exist") if word in told]
+    errors = sum(line.startswith("error: ") for line in told.splitlines())
+    if errors != (code != 0) or wrong:
         print(f"lastword {' '.join(words)}: {call.name} {nth} {disk.files.path}: exit code {code}, {told}")  # noqa: T201
 
 

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow import fs
 
-from lastword.compaction.errors import CorruptLog, first_line
+from lastword.compaction.errors import CorruptLog, first_line, said_by_delta
 from lastword.storage.delta.history import commit_file, table_files
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of, storage_faults
@@ -56,7 +56,7 @@ def create_table(
         try:
             open_table(location, storage_options)
         except TableNotFoundError:
-            raise OSError(errno.EIO, f"{location}: {error}") from error
+            raise OSError(errno.EIO, f"{location}: {said_by_delta(error)}") from error
 
 
 def write_checkpoint(table: DeltaTable, storage_options: Mapping[str, str]) -> None:
@@ -66,7 +66,7 @@ def write_checkpoint(table: DeltaTable, storage_options: Mapping[str, str]) -> N
             table.create_checkpoint()
     except DeltaError as error:  # what is there says whether that is damage
         open_table(table.table_uri, storage_options)
-        raise OSError(errno.EIO, f"{table.table_uri}: no checkpoint could be written: {error}") from error
+        raise OSError(errno.EIO, f"{table.table_uri}: no checkpoint could be written: {said_by_delta(error)}") from error
 
 
 def open_table(location: str, storage_options: Mapping[str, str], *, version: int | None = None) -> DeltaTable:

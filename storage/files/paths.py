@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from lastword.compaction.errors import InvalidTopic, LogDirUnreachable, UserError
+from lastword.compaction.errors import InvalidTopic, LogDirUnreachable, UserError, said_by_delta
 from lastword.storage.files.locations import local_path, location_of
 
 if TYPE_CHECKING:
@@ -109,11 +109,11 @@ def storage_faults(location: str) -> Iterator[None]:
         yield
     except OSError as error:
         if type(error) is OSError and error.errno is None:
-            raise OSError(errno.EIO, f"{location}: {error}") from error
+            raise OSError(errno.EIO, f"{location}: {said_by_delta(error)}") from error
         raise
     except DeltaError as error:
         if is_storage_fault(error):
-            raise OSError(errno.EIO, f"{location}: {error}") from error
+            raise OSError(errno.EIO, f"{location}: {said_by_delta(error)}") from error
         raise
 
 

@@ -19,7 +19,15 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable, TopicExists, UnknownFormat, UnknownTopic
+from lastword.compaction.errors import (
+    CommitConflict,
+    CorruptLog,
+    LedgerUnreadable,
+    TopicExists,
+    UnknownFormat,
+    UnknownTopic,
+    said_by_delta,
+)
 from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.history import check_commits, commit_file
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
@@ -82,7 +90,7 @@ class Ledger:
             if "already exists" in str(error) or isinstance(error, CommitFailedError):
                 message = f"topic {self._topic} exists already"
                 raise TopicExists(message) from None
-            raise OSError(errno.EIO, f"{self._uri}: {error}") from error  # of a table that is made there is no damage
+            raise OSError(errno.EIO, f"{self._uri}: {said_by_delta(error)}") from error  # of a table that is made there is no damage
 
     def read(self) -> Decisions:
         """Return today's decisions; raise `UnknownTopic` when the ledger is gone, also if another topic took its name since."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line, in_one_line, said_by_spark
+from lastword.compaction.errors import CleaningAborted, PurgeIncomplete, first_line, in_one_line, said_by_delta, said_by_spark
 
 _FROM_THE_JVM = """An error occurred while calling o5831.collectToPython.
 : org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/data/part-00000.parquet.
@@ -60,3 +60,11 @@ def test_what_spark_says_of_sql_is_told_without_the_plan() -> None:
     told = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 5)\n\n== SQL ==\nop = = 'D'"
     assert said_by_spark(ValueError(told)) == "[PARSE_SYNTAX_ERROR] Syntax error at or near '='. SQLSTATE: 42601 (line 1, pos 5)"
     assert said_by_spark(ValueError()) == "ValueError"
+
+
+def test_what_delta_rs_says_comes_without_the_stack_behind_it() -> None:
+    """Lines that belong to the message stay."""
+    message = "Kernel error: Io error: Permission denied (os error 13)\n↳ while listing"
+    told = f"{message}\n   0: <unknown>\n   1: start_thread\n             at ./nptl/x.c:442:8\n"
+    assert said_by_delta(OSError(told)) == message
+    assert said_by_delta(OSError("as it is")) == "as it is"
