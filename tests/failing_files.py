@@ -26,6 +26,8 @@ from enum import Enum, IntFlag
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -63,12 +65,23 @@ def compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc")
 
 
+#: What the library needs.
+needed = pytest.mark.skipif(compiler() is None or sys.platform != "linux", reason="needs Linux and a C compiler, cc or gcc")
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Compile the library into a folder; return the environment of a process whose files it can let fail, and those of its children."""
     library = folder / "failing_files.so"
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_SOURCE), "-ldl"]
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603
     return {**os.environ, "LD_PRELOAD": str(library), "FAILING_FILES": str(folder / "failing_files.state")}
+
+
+def runs_well(module: str, folder: Path, *words: object) -> None:
+    """Run `python -m tests.MODULE FOLDER WORDS…` as a process whose files it can let fail; it has nothing to complain of."""
+    command = [sys.executable, "-m", f"tests.{module}", str(folder), *map(str, words)]
+    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 class FailingFiles:

@@ -3,48 +3,40 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.failing_files import compiler, environment
+from tests.failing_files import needed, runs_well
 from tests.test_model_equality import seed_of_this_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(compiler() is None or sys.platform != "linux", reason="needs Linux and a C compiler, cc or gcc")
-
-
-def _run(folder: Path, what: str, much: int) -> None:
-    command = [sys.executable, "-m", "tests.failing_files_app", str(folder), str(seed_of_this_run()), what, str(much)]
-    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, check=False)  # noqa: S603
-    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+pytestmark = needed
 
 
 @pytest.mark.long
 def test_a_verb_whose_call_fails_is_as_uninterrupted_or_says_so(tmp_path: Path) -> None:
     """A call of each verb, and of some commands: opened, read, written, flushed, listed, looked at, named, deleted; once, or on and on."""
-    _run(tmp_path, "draw", 29)
+    runs_well("failing_files_app", tmp_path, seed_of_this_run(), "draw", 29)
 
 
 @pytest.mark.long
 def test_random_histories_on_a_disk_that_fails_hold_what_the_model_says(tmp_path: Path) -> None:
     """Appends, transactions, cleaning, retention and readers; what fails is done again, by the same process or the next."""
-    _run(tmp_path, "lives", 20)
+    runs_well("failing_files_app", tmp_path, seed_of_this_run(), "lives", 20)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(7_200)
 def test_every_call_of_every_verb_fails_once(tmp_path: Path) -> None:
     """LASTWORD_SECONDS says how long; all of them take hours."""
-    _run(tmp_path, "sweep", int(os.environ.get("LASTWORD_SECONDS", "900")))
+    runs_well("failing_files_app", tmp_path, seed_of_this_run(), "sweep", int(os.environ.get("LASTWORD_SECONDS", "900")))
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(7_200)
 def test_many_random_histories_on_a_disk_that_fails_hold_what_the_model_says(tmp_path: Path) -> None:
     """LASTWORD_HISTORIES says how many."""
-    _run(tmp_path, "lives", int(os.environ.get("LASTWORD_HISTORIES", "1000")))
+    runs_well("failing_files_app", tmp_path, seed_of_this_run(), "lives", int(os.environ.get("LASTWORD_HISTORIES", "1000")))

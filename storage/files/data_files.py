@@ -62,6 +62,10 @@ class DataFile:
     stats: str
 
 
+class _Abandoned(Exception):
+    """Nobody wants the file that is written."""
+
+
 class SliceWriter:
     """Writes one slice as one Parquet file: `write` batches in offset order, then `close`."""
 
@@ -77,7 +81,7 @@ class SliceWriter:
         known_folders: int = 0,
     ) -> None:
         """Create the file in the table at `location`; `codec` is the topic's compression.type, `known_folders` as in `output_file`."""
-        self._location, self._options, self._place = location, storage_options, (partition, segment, slice_)
+        self._place = partition, segment, slice_
         folder = "/".join(f"{name}={value}" for name, value in zip(PLACE_COLUMNS, self._place, strict=True))
         self._path = f"{folder}/part-{uuid.uuid4()}.{codec}.parquet"
         self._open = ExitStack()
@@ -122,11 +126,11 @@ class SliceWriter:
         )
 
     def abandon(self) -> None:
-        """Close the file, and delete it: nobody commits it."""
-        for close in (self._writer.close, self._open.close):
-            with suppress(Exception):
-                close()
-        delete_files(self._location, self._options, [self._path])
+        """Close the file and delete it, as `output_file` does with one that is not whole: nobody commits it."""
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(Exception), self._open:
+            raise _Abandoned
 
     def _flush(self, count: int, size: int) -> None:
         rows = pa.concat_tables(self._held)

@@ -94,10 +94,8 @@ class View:
 
     def _reached(self, begin: Sequence[int]) -> NDArray[np.bool_]:
         files = self.snapshot.files
-        found: NDArray[np.bool_] = (files.last_offset >= _of(begin, files.partition)) & (
-            files.first_offset < _of(self.end, files.partition)
-        )
-        return found
+        reached: NDArray[np.bool_] = files.last_offset >= _of(begin, files.partition)
+        return reached & (files.first_offset < _of(self.end, files.partition))
 
     def first_slices(self, begin: Sequence[int]) -> list[int]:
         """Return for each partition the first slice that may hold an offset from `begin` on."""
