@@ -22,7 +22,7 @@ from polars.exceptions import PolarsError
 
 from lastword.compaction.errors import HistoryCleaned, UserError
 from lastword.compaction.read_positions import Position, parse_offsets
-from lastword.compaction.rows.column_types import arrow_schema_of
+from lastword.compaction.rows.row_decoder import arrow_schema_of
 from lastword.compaction.rows.table_columns import RowMisfit, decode_table
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.files.data_reader import named_errors, second_look

@@ -9,24 +9,18 @@ r"""Columns of a row and their types, each with the encoding in which the source
  meta  jsonb             "{\"a\": 1.0}"                       text                     {"a":1.0}               string           variant
 ```
 
-`connect_schema` reads columns from Connect's schemas and from DDL, and `row_converter` converts rows of the source. What readers of the
-canonical rows need is here: `ddl_of` for Spark's `from_json`, `decode_rows` for Arrow, `merged` for rows of an older and a newer schema.
+`connect_schema` reads columns from Connect's schemas and from DDL, `row_converter` converts rows of the source, `row_decoder` decodes
+canonical rows. Here are the types, their names in Spark's DDL (`ddl_of`), and `merged` for rows of an older and a newer schema.
 """
 
 from __future__ import annotations
 
 import re
-from binascii import a2b_base64
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
-
-import msgspec
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 #: The type, and what is quoted: a column of this name has a type behind it.
 _TIMESTAMP: Final = re.compile(r"(`[^`]*`|'[^']*'|\"[^\"]*\")|\btimestamp\b(?=\s*(?:[,>)]|$|not\b|comment\b))", re.IGNORECASE)
@@ -35,7 +29,8 @@ _UNITS: Final = ("millis", "micros", "nanos")
 #: Arrow's decimal128 and Spark's decimal have no more digits.
 _MAX_PRECISION: Final = 38
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPECIAL: Final = Literal["NaN", "Infinity", "-Infinity"]
+#: The largest number of a `float` column, as rounding to 32 bits sees it.
+MAX_FLOAT: Final = 3.4028235677973366e38
 _TEXTS: Final = frozenset({"string", "enum", "uuid"})
 _SINCE: Final = {unit: f"{unit} since 1970-01-01T00:00:00 UTC or " for unit in _UNITS} | {"text": ""}
 _SINCE_MIDNIGHT: Final = {unit: f"{unit} since midnight or " for unit in _UNITS} | {"text": "", "zoned_text": "(converted to UTC) "}
@@ -176,7 +171,7 @@ def allowed_values(data_type: DataType) -> str:
     return f"{data_type} as {'a JSON array' if isinstance(data_type, ArrayType) else 'a JSON object'}"
 
 
-def _fixed_decimal(data_type: DecimalType) -> tuple[int, int] | None:
+def fixed_decimal(data_type: DecimalType) -> tuple[int, int] | None:
     """Return precision and scale of a decimal as Arrow and Spark have them; None where only text holds all its numbers."""
     if data_type.precision is None or data_type.scale is None:
         return None
@@ -210,7 +205,7 @@ def _spark_type(data_type: DataType) -> str:
     if isinstance(data_type, StructType):
         return f"struct<{', '.join(f'{quoted(field.name)}: {_spark_type(field.data_type)}' for field in data_type.fields)}>"
     if isinstance(data_type, DecimalType):
-        fixed = _fixed_decimal(data_type)
+        fixed = fixed_decimal(data_type)
         return "string" if fixed is None else f"decimal({fixed[0]},{fixed[1]})"
     # What `timestamp` means is a setting of the session.
     named = {"json": "variant", "timestamp": "timestamp_ltz", **dict.fromkeys(("enum", "uuid", "interval", "time"), "string")}
@@ -275,136 +270,4 @@ def _wider_decimal(old: DecimalType, new: DecimalType) -> DecimalType | None:
     source_scale = new.scale if new.source_scale is None else new.source_scale
     precision = max(old.precision - old.scale, new.precision - new.scale) + scale
     wider = DecimalType(precision, scale, new.encoding, None if source_scale == scale else source_scale)
-    return wider if (_fixed_decimal(wider) is None) == (_fixed_decimal(old) is None) else None
-
-
-def arrow_schema_of(columns: Sequence[Column]) -> pa.Schema:
-    """Return the Arrow schema of canonical rows: decimal128, timestamp (UTC or without a zone), date32, time64, binary, list, map, struct.
-
-    The unit of times is the microsecond, of a column with the encoding `nanos` the nanosecond. JSON, UUIDs, enums, intervals and decimals
-    without a fixed scale are strings.
-    """
-    return pa.schema([pa.field(column.name, _arrow_type(column.data_type)) for column in columns])
-
-
-def decode_rows(values: pa.Array, columns: Sequence[Column]) -> pa.StructArray:
-    """Return canonical rows as Arrow values.
-
-    Args:
-        values: Canonical JSON (binary or string), null for a row that there is not.
-        columns: The columns to decode; those that a row lacks are null, and other fields of a row are left out.
-
-    Returns:
-        A struct array of the type of `arrow_schema_of`. Digits behind the microsecond are cut, except of columns with nanoseconds. The time
-        24:00:00 of PostgreSQL is 86,400,000,000 microseconds.
-
-    Raises:
-        Misfit: A value is not in the canonical form of its column.
-    """
-    decode = msgspec.json.Decoder(_annotation(StructType(tuple(columns)))).decode
-    rows: list[dict[str, Any] | None] = []
-    for number, value in enumerate(values.to_pylist()):
-        try:
-            rows.append(None if value is None else decode(value))
-        except (msgspec.MsgspecError, ValueError) as error:
-            message = f"row {number} is not canonical: {error}"
-            raise Misfit(message) from None
-    return _struct_array("", columns, rows)
-
-
-def _annotation(data_type: DataType) -> Any:
-    """Return the type that msgspec decodes; of a row only the columns that it has."""
-    if isinstance(data_type, ArrayType):
-        return list[_annotation(data_type.element)] | None  # type: ignore[misc]
-    if isinstance(data_type, MapType):
-        return dict[str, _annotation(data_type.value)] | None  # type: ignore[misc]
-    if isinstance(data_type, StructType):
-        return TypedDict("Row", {field.name: _annotation(field.data_type) for field in data_type.fields}, total=False) | None  # type: ignore[operator]
-    return msgspec.Raw if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[0]
-
-
-def _arrow_type(data_type: DataType) -> pa.DataType:
-    if isinstance(data_type, ArrayType):
-        return pa.list_(_arrow_type(data_type.element))
-    if isinstance(data_type, MapType):
-        return pa.map_(pa.string(), _arrow_type(data_type.value))
-    if isinstance(data_type, StructType):
-        return pa.struct(arrow_schema_of(data_type.fields))
-    if isinstance(data_type, DecimalType):
-        fixed = _fixed_decimal(data_type)
-        return pa.string() if fixed is None else pa.decimal128(*fixed)
-    return _arrow_scalar(data_type)[3]
-
-
-def _struct_array(path: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any] | None]) -> pa.StructArray:
-    arrays = [
-        _arrow_array(path + column.name, column.data_type, [None if row is None else row.get(column.name) for row in rows])
-        for column in columns
-    ]
-    return pa.StructArray.from_arrays(
-        arrays, fields=list(arrow_schema_of(columns)), mask=pa.array([row is None for row in rows], pa.bool_())
-    )
-
-
-def _arrow_array(path: str, data_type: DataType, values: list[Any]) -> pa.Array:
-    if isinstance(data_type, StructType):
-        return _struct_array(f"{path}.", data_type.fields, values)
-    if isinstance(data_type, (ArrayType, MapType)):
-        ends = accumulate(0 if value is None else len(value) for value in values)
-        starts = [None if value is None else end - len(value) for value, end in zip(values, ends, strict=True)]
-        present = [value for value in values if value is not None]
-        offsets = pa.array([*starts, sum(map(len, present))], pa.int32())
-        if isinstance(data_type, ArrayType):
-            return pa.ListArray.from_arrays(offsets, _arrow_array(f"{path}[]", data_type.element, list(chain.from_iterable(present))))
-        keys = pa.array(chain.from_iterable(present), pa.string())
-        entries = [value for one in present for value in one.values()]
-        return pa.MapArray.from_arrays(offsets, keys, _arrow_array(f"{path}[]", data_type.value, entries))
-    convert, raw_type = (_text_of_string, pa.string()) if isinstance(data_type, DecimalType) else _arrow_scalar(data_type)[1:3]
-    try:
-        if convert:
-            values = [None if value is None else convert(value) for value in values]
-        return pa.array(values, raw_type).cast(_arrow_type(data_type))
-    except (pa.ArrowException, ValueError, OverflowError) as error:
-        message = f"column {path} is not canonical: {error}"
-        raise Misfit(message) from None
-
-
-def _arrow_scalar(data_type: ScalarType) -> tuple[Any, Callable[[Any], Any] | None, pa.DataType, pa.DataType]:
-    """Return what msgspec decodes, what becomes of it in Python, the Arrow type of that, and the type that Arrow casts it to."""
-    unit, digits, text = *(("ns", 9) if data_type.encoding == "nanos" else ("us", 6)), pa.string()
-    codecs: dict[str, tuple[Any, Callable[[Any], Any] | None, pa.DataType, pa.DataType]] = {
-        **{name: (int | None, None, pa.int64(), getattr(pa, f"int{bits}")()) for name, bits in INTEGER_BITS.items()},
-        "boolean": (bool | None, None, pa.bool_(), pa.bool_()),
-        "float": (float | _SPECIAL | None, float, pa.float64(), pa.float32()),
-        "double": (float | _SPECIAL | None, float, pa.float64(), pa.float64()),
-        "json": (msgspec.Raw, _text_of, text, text),
-        "interval": (msgspec.Raw, _text_of_string, text, text),
-        "binary": (str | None, a2b_base64, pa.binary(), pa.binary()),
-        "date": (str | None, None, text, pa.date32()),
-        "time": (str | None, partial(_units_of, digits), pa.int64(), pa.time64(unit)),
-        "timestamp": (str | None, lambda value: value[: 20 + digits].rstrip("Z") + "Z", text, pa.timestamp(unit, "UTC")),
-        "timestamp_ntz": (str | None, lambda value: value[: 20 + digits], text, pa.timestamp(unit)),
-    }
-    return codecs.get(data_type.kind, (str | int | float | bool | None, _as_text, text, text))
-
-
-def _as_text(value: Any) -> str:
-    """Return a text as it is, and a number or boolean, of a column that had another type, as JSON writes it."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _text_of(raw: msgspec.Raw) -> str | None:
-    value = bytes(raw)
-    return None if value == b"null" else value.decode()
-
-
-def _text_of_string(raw: msgspec.Raw) -> str | None:
-    value = bytes(raw)
-    return msgspec.json.decode(value, type=str) if value[:1] == b'"' else _text_of(raw)
-
-
-def _units_of(digits: int, text: str) -> int:
-    """Return a time of day as the number of its microseconds (6 digits) or nanoseconds (9 digits)."""
-    clock, _, fraction = text.partition(".")
-    hour, minute, second = (int(one) for one in clock.split(":"))
-    return int(f"{hour * 3_600 + minute * 60 + second}{fraction.ljust(digits, '0')[:digits]}")
+    return wider if (fixed_decimal(wider) is None) == (fixed_decimal(old) is None) else None

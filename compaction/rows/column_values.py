@@ -95,7 +95,7 @@ def _decimal_of_text(data_type: DecimalType, text: str) -> str:
 
 
 def _decimal_of_base64(data_type: DecimalType, text: str, scale: int) -> str:
-    data = _bytes_of_base64(text)
+    data = bytes_of_base64(text)
     if not data or abs(scale) > _MAX_DIGITS:
         raise ValueError(text)
     unscaled = int.from_bytes(data, "big", signed=True)
@@ -141,9 +141,10 @@ def decimal_conversion(data_type: DecimalType) -> Convert:
 
     def convert_base64(raw: msgspec.Raw) -> Any:
         """Convert the usual form in few steps; `convert` has the last word on others."""
-        text = bytes(raw)[1:-1]
+        value = bytes(raw)
+        text = value[1:-1]
         try:
-            data = a2b_base64(text)
+            data = a2b_base64(text) if value[:1] == b'"' else b""  # the digits of a number can be base64, too
         except ValueError:
             data = b""
         unscaled = int.from_bytes(data, "big", signed=True)
@@ -158,7 +159,7 @@ def decimal_conversion(data_type: DecimalType) -> Convert:
 # Bytes and JSON
 
 
-def _bytes_of_base64(text: str) -> bytes:
+def bytes_of_base64(text: str) -> bytes:
     """Return the bytes of base64 text as encoders write it; `ValueError` for any other text, which `a2b_base64` would read in part."""
     data = a2b_base64(text)
     if b2a_base64(data, newline=False) != text.encode():
@@ -175,7 +176,7 @@ def binary_text(encoding: str, text: str) -> str:
         return b2a_base64(data, newline=False).decode()
     if encoding == "base64url":
         text = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
-    _bytes_of_base64(text)
+    bytes_of_base64(text)
     return text
 
 
@@ -245,6 +246,13 @@ def time_text(encoding: str, value: int | str) -> str:
     if not 0 <= seconds < _DAY_SECONDS and (seconds != _DAY_SECONDS or fraction.strip("0")):
         raise ValueError(value)
     return _clock_text(seconds, fraction)
+
+
+def time_units(digits: int, text: str) -> int:
+    """Return a time of day, without an offset, as the number of its microseconds (`digits` 6) or nanoseconds (9)."""
+    clock, _, fraction = time_text("", text).partition(".")
+    hour, minute, second = clock.split(":")
+    return int(f"{int(hour) * 3_600 + int(minute) * 60 + int(second)}{fraction.ljust(digits, '0')[:digits]}")
 
 
 def timestamp_text(encoding: str, zone: str, value: int | str) -> str:

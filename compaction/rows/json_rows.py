@@ -25,8 +25,14 @@ _ANY: Final = msgspec.json.Decoder()
 #: The most common keys are canonical as they come: one column, a whole number or a text of plain characters.
 CANONICAL: Final = r'\{"[A-Za-z0-9_]+":(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")\}'
 _IS_CANONICAL: Final = re.compile(CANONICAL.encode()).fullmatch
+_NO_FIELD_NAME: Final = re.compile(r'["\\\x00-\x1f]').search
 _SORTED: Final = msgspec.json.Encoder(order="sorted")
 _PLAIN: Final = msgspec.json.Encoder()
+
+
+def can_name_a_field(name: str) -> bool:
+    """Tell whether msgspec decodes a JSON field of this name into the field of a class."""
+    return _NO_FIELD_NAME(name) is None
 
 
 class NoEvent(Exception):

@@ -22,6 +22,7 @@ import msgspec
 
 from lastword.compaction.rows.column_types import (
     INTEGER_BITS,
+    MAX_FLOAT,
     ArrayType,
     DecimalType,
     MapType,
@@ -31,6 +32,7 @@ from lastword.compaction.rows.column_types import (
     allowed_values,
 )
 from lastword.compaction.rows.column_values import UNITS, binary_text, date_text, decimal_conversion, json_value, time_text, timestamp_text
+from lastword.compaction.rows.json_rows import can_name_a_field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.column_values import Convert
 
 _SHOWN: Final = 120
-_MAX_FLOAT: Final = 3.4028235677973366e38
 _UUID: Final = r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
 _SPECIAL: Final = Literal["NaN", "Infinity", "-Infinity"]
 _UNFIT: Final = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
@@ -51,7 +52,7 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 _ANNOTATIONS: Final[dict[str, Any]] = {
     **{kind: Annotated[int, msgspec.Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)] for kind, bits in INTEGER_BITS.items()},
     "boolean": bool,
-    "float": Annotated[float, msgspec.Meta(ge=-_MAX_FLOAT, le=_MAX_FLOAT)] | _SPECIAL,
+    "float": Annotated[float, msgspec.Meta(ge=-MAX_FLOAT, le=MAX_FLOAT)] | _SPECIAL,
     "double": float | _SPECIAL,
     "uuid": Annotated[str, msgspec.Meta(pattern=_UUID)],
     "interval": int | float | str,
@@ -116,6 +117,15 @@ def _struct_codec(columns: Sequence[Column], *, has_others: bool = False) -> tup
     return struct, conversions
 
 
+def _can_be_class(data_type: DataType) -> bool:
+    """Tell whether all names of a type's structs, at any depth, are names that a class can have."""
+    if isinstance(data_type, StructType):
+        return all(can_name_a_field(field.name) and _can_be_class(field.data_type) for field in data_type.fields)
+    if isinstance(data_type, (ArrayType, MapType)):
+        return _can_be_class(data_type.element if isinstance(data_type, ArrayType) else data_type.value)
+    return True
+
+
 def _convert_fields(conversions: list[tuple[str, Convert]], row: Any) -> Any:
     """Convert the fields of an object in place."""
     for field, convert in conversions:
@@ -165,10 +175,13 @@ class RowConverter:
             message = f"columns {', '.join(column.name for column in self.columns)}: each name is allowed once"
             raise ValueError(message)
         self._null_on_misfit, self._placeholders = on_misfit == "null", placeholders
-        struct, conversions = _struct_codec(self.columns)
-        self._decode = msgspec.json.Decoder(struct).decode
-        self._decode_columns = msgspec.json.Decoder(_struct_codec(self.columns, has_others=True)[0]).decode
-        self._conversions = [(name, _unless_placeholder(one, placeholders) if placeholders else one) for name, one in conversions]
+        #: Whether rows decode into a class, whose fields msgspec checks; else they are converted one field at a time.
+        self._has_class = _can_be_class(StructType(self.columns))
+        if self._has_class:
+            struct, conversions = _struct_codec(self.columns)
+            self._decode = msgspec.json.Decoder(struct).decode
+            self._decode_columns = msgspec.json.Decoder(_struct_codec(self.columns, has_others=True)[0]).decode
+            self._conversions = [(name, _unless_placeholder(one, placeholders) if placeholders else one) for name, one in conversions]
         self._leaves: dict[DataType, tuple[Convert, Convert | None]] = {}
 
     def convert(self, row: bytes) -> bytes:
@@ -183,6 +196,8 @@ class RowConverter:
         Raises:
             Misfit: The row is no JSON object, or with `on_misfit="error"` a value does not fit its column.
         """
+        if not self._has_class:
+            return self._convert_by_field(row)
         try:
             return _ENCODE(_convert_fields(self._conversions, self._decode(row)))
         except _UNFIT:
@@ -195,7 +210,7 @@ class RowConverter:
             message = f"row = {_shown(row)}: allowed is a JSON object"
             raise Misfit(message) from None
         others = {name: text for name, text in fields.items() if name not in self._names}
-        if others:
+        if others and self._has_class:
             try:
                 columns = _ENCODE(_convert_fields(self._conversions, self._decode_columns(row)))
             except _UNFIT:

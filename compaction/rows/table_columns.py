@@ -22,11 +22,10 @@ from lastword.compaction.rows.column_types import (
     DecimalType,
     Misfit,
     ScalarType,
-    arrow_schema_of,
-    decode_rows,
     quoted,
 )
 from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.row_decoder import arrow_schema_of, decode_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

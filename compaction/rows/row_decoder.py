@@ -1,0 +1,247 @@
+r"""Rows in JSON as Arrow values, by the types of their columns: what `table()` shows, here and in Spark's tasks.
+
+```
+ columns     id int, price decimal(10,2), at timestamp, meta json
+ row         {"id":1,"price":"1.50","at":"2026-03-01T08:30:00+02:00","meta":{"a":1.0}}
+ Arrow       int32 1, decimal128 1.50, timestamp[us, UTC] 2026-03-01 06:30:00, string {"a":1.0}
+```
+
+Rows that an append made canonical decode in one pass of a parser in C. A row of any other writer decodes too if its values are in a form
+that cannot be misread: ISO text for dates and times, numbers or text for decimals. Everything else is a `Misfit` that names the column.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from lastword.compaction.rows.column_types import (
+    ENCODINGS,
+    INTEGER_BITS,
+    KINDS,
+    MAX_FLOAT,
+    ArrayType,
+    DecimalType,
+    MapType,
+    Misfit,
+    ScalarType,
+    StructType,
+    fixed_decimal,
+)
+from lastword.compaction.rows.column_values import bytes_of_base64, date_text, time_units, timestamp_text
+from lastword.compaction.rows.json_rows import can_name_a_field, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lastword.compaction.rows.column_types import Column, DataType
+
+    Convert = Callable[[Any], Any]
+
+_SPECIAL: Final = Literal["NaN", "Infinity", "-Infinity"]
+_UNFIT: Final = (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, RecursionError)
+#: An instant in canonical form, which Arrow reads by itself.
+_INSTANT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z").fullmatch
+_ZONE: Final = re.compile(r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)\Z").search
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
+_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+def arrow_schema_of(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema of decoded rows: decimal128, timestamp (UTC or without a zone), date32, time64, binary, list, map, struct.
+
+    The unit of times is the microsecond, of a column with the encoding `nanos` the nanosecond. JSON, UUIDs, enums, intervals and decimals
+    without a fixed scale are strings.
+    """
+    return pa.schema([pa.field(column.name, _arrow_type(column.data_type)) for column in columns])
+
+
+def decode_rows(values: pa.Array, columns: Sequence[Column]) -> pa.StructArray:
+    """Return rows in JSON as Arrow values.
+
+    Args:
+        values: JSON objects (binary or string), null for a row that does not exist.
+        columns: The columns to decode; those that a row lacks are null, and other fields of a row are left out.
+
+    Returns:
+        A struct array of the type of `arrow_schema_of`. Digits behind the microsecond are cut, except of columns with nanoseconds. The time
+        24:00:00 of PostgreSQL is 86,400,000,000 microseconds. An instant without a zone is in UTC.
+
+    Raises:
+        Misfit: A value does not fit its column; the text names the column, the value and what is allowed.
+    """
+    texts, data_type = values.to_pylist(), StructType(tuple(columns))
+    try:
+        return _struct_array(data_type, [None if text is None else row for text, row in zip(texts, _parsed(data_type, texts), strict=True)])
+    except _UNFIT:
+        for text in texts:
+            misfit = None if text is None else _find_misfit(data_type, _bytes_of(text), "")
+            if misfit is not None:
+                raise Misfit(misfit) from None
+        raise
+
+
+def _bytes_of(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else bytes(text)
+
+
+def _parsed(data_type: DataType, texts: Sequence[str | bytes | None]) -> list[Any]:
+    """Return JSON texts as values of the types of `_annotation`; the empty text and null are None."""
+    strict, lenient = (msgspec.json.Decoder(_annotation(data_type, is_lenient=is_lenient)).decode for is_lenient in (False, True))
+    values: list[Any] = []
+    for text in texts:
+        try:
+            values.append(strict(text) if text else None)
+        except msgspec.ValidationError:
+            values.append(lenient(text))  # type: ignore[arg-type]
+    return values
+
+
+def _annotation(data_type: DataType, *, is_lenient: bool) -> Any:
+    """Return the type that msgspec decodes; a lenient one takes any JSON value for a text."""
+    if isinstance(data_type, ArrayType):
+        return list[_annotation(data_type.element, is_lenient=is_lenient)] | None  # type: ignore[misc]
+    if isinstance(data_type, MapType):
+        return dict[str, _annotation(data_type.value, is_lenient=is_lenient)] | None  # type: ignore[misc]
+    if isinstance(data_type, StructType):
+        if not all(can_name_a_field(field.name) for field in data_type.fields):
+            return dict[str, msgspec.Raw] | None
+        names = {f"field_{number}": field.name for number, field in enumerate(data_type.fields)}
+        types = [_annotation(field.data_type, is_lenient=is_lenient) for field in data_type.fields]
+        fields = [(name, given, msgspec.Raw() if given is msgspec.Raw else None) for name, given in zip(names, types, strict=True)]
+        return msgspec.defstruct("Row", fields, rename=names, gc=False) | None  # type: ignore[operator]
+    if isinstance(data_type, DecimalType):
+        return msgspec.Raw
+    annotation = _scalar(data_type)[0]
+    return msgspec.Raw if is_lenient and annotation == str | None and data_type.kind not in ENCODINGS else annotation
+
+
+def _arrow_type(data_type: DataType) -> pa.DataType:
+    if isinstance(data_type, ArrayType):
+        return pa.list_(_arrow_type(data_type.element))
+    if isinstance(data_type, MapType):
+        return pa.map_(pa.string(), _arrow_type(data_type.value))
+    if isinstance(data_type, StructType):
+        return pa.struct(arrow_schema_of(data_type.fields))
+    if isinstance(data_type, DecimalType):
+        fixed = fixed_decimal(data_type)
+        return pa.string() if fixed is None else pa.decimal128(*fixed)
+    return _scalar(data_type)[3]
+
+
+def _struct_array(data_type: StructType, rows: Sequence[Any]) -> pa.StructArray:
+    mask = pa.array([row is None for row in rows], pa.bool_())
+    arrays = [_arrow_array(field.data_type, _field_values(rows, number, field)) for number, field in enumerate(data_type.fields)]
+    return pa.StructArray.from_arrays(arrays, fields=list(arrow_schema_of(data_type.fields)), mask=mask)
+
+
+def _field_values(rows: Sequence[Any], number: int, field: Column) -> list[Any]:
+    """Return one field of rows: of classes with fields, or of dicts of JSON texts."""
+    if any(isinstance(row, dict) for row in rows):
+        return _parsed(field.data_type, [None if row is None else bytes(row.get(field.name, b"")) for row in rows])
+    name = f"field_{number}"
+    return [None if row is None else getattr(row, name) for row in rows]
+
+
+def _arrow_array(data_type: DataType, values: list[Any]) -> pa.Array:
+    if isinstance(data_type, StructType):
+        return _struct_array(data_type, values)
+    if isinstance(data_type, (ArrayType, MapType)):
+        ends = accumulate(0 if value is None else len(value) for value in values)
+        starts = [None if value is None else end - len(value) for value, end in zip(values, ends, strict=True)]
+        present = [value for value in values if value is not None]
+        offsets = pa.array([*starts, sum(map(len, present))], pa.int32())
+        if isinstance(data_type, ArrayType):
+            return pa.ListArray.from_arrays(offsets, _arrow_array(data_type.element, list(chain.from_iterable(present))))
+        keys = pa.array(chain.from_iterable(present), pa.string())
+        entries = [value for entry in present for value in entry.values()]
+        return pa.MapArray.from_arrays(offsets, keys, _arrow_array(data_type.value, entries))
+    convert, raw_type = (_text_of_string, pa.string()) if isinstance(data_type, DecimalType) else _scalar(data_type)[1:3]
+    if convert:
+        values = [None if value is None else convert(value) for value in values]
+    return pa.array(values, raw_type).cast(_arrow_type(data_type))
+
+
+def _scalar(data_type: ScalarType) -> tuple[Any, Convert | None, pa.DataType, pa.DataType]:
+    """Return what msgspec decodes, what becomes of it in Python, the Arrow type of that, and the type that Arrow casts it to."""
+    unit, digits, text = *(("ns", 9) if data_type.encoding == "nanos" else ("us", 6)), pa.string()
+    single = Annotated[float, msgspec.Meta(ge=-MAX_FLOAT, le=MAX_FLOAT)] | _SPECIAL | None
+    codecs: dict[str, tuple[Any, Convert | None, pa.DataType, pa.DataType]] = {
+        **{name: (int | None, None, pa.int64(), getattr(pa, f"int{bits}")()) for name, bits in INTEGER_BITS.items()},
+        "boolean": (bool | None, None, pa.bool_(), pa.bool_()),
+        "float": (single, float, pa.float64(), pa.float32()),
+        "double": (float | _SPECIAL | None, float, pa.float64(), pa.float64()),
+        "json": (msgspec.Raw, _text_of, text, text),
+        "interval": (msgspec.Raw, _text_of_string, text, text),
+        "binary": (str | None, bytes_of_base64, pa.binary(), pa.binary()),
+        "date": (str | None, _day, text, pa.date32()),
+        "time": (str | None, partial(time_units, digits), pa.int64(), pa.time64(unit)),
+        "timestamp": (str | None, partial(_instant, digits), text, pa.timestamp(unit, "UTC")),
+        "timestamp_ntz": (str | None, partial(_local_time, digits), text, pa.timestamp(unit)),
+    }
+    return codecs.get(data_type.kind, (str | None, _text_of_string, text, text))
+
+
+def _text_of(raw: msgspec.Raw) -> str | None:
+    value = bytes(raw)
+    return None if value in {b"", b"null"} else value.decode()
+
+
+def _text_of_string(value: str | msgspec.Raw) -> str | None:
+    """Return a text as it is, and any other JSON value, of a column that had another type, as its JSON text."""
+    if isinstance(value, str):
+        return value
+    text = bytes(value)
+    return msgspec.json.decode(text, type=str) if text[:1] == b'"' else _text_of(value)
+
+
+def _day(value: str) -> str:
+    return value if _DATE(value) else date_text(value)
+
+
+def _instant(digits: int, value: str) -> str:
+    """Return an instant in UTC with at most so many digits behind the second."""
+    if digits == 6 and _INSTANT(value):  # noqa: PLR2004
+        return value
+    if _DATE(value):
+        return f"{value}T00:00:00Z"
+    canonical = timestamp_text("text", "Z", value if _ZONE(value) else f"{value}Z")
+    return canonical[: 20 + digits].rstrip("Z") + "Z"
+
+
+def _local_time(digits: int, value: str) -> str:
+    return f"{value}T00:00:00" if _DATE(value) else timestamp_text("text", "", value)[: 20 + digits]
+
+
+def _find_misfit(data_type: DataType, text: bytes, path: str) -> str | None:
+    """Return what a message says of the first value inside a JSON text that does not fit; None if all of it fits."""
+    parts: Mapping[str, tuple[DataType, msgspec.Raw]] = {}
+    try:
+        if isinstance(data_type, StructType):
+            fields = _FIELDS(text) or {}
+            prefix = f"{path}." if path else ""
+            parts = {f"{prefix}{one.name}": (one.data_type, fields[one.name]) for one in data_type.fields if one.name in fields}
+        elif isinstance(data_type, ArrayType):
+            parts = {f"{path}[{number}]": (data_type.element, element) for number, element in enumerate(_ELEMENTS(text) or [])}
+        elif isinstance(data_type, MapType):
+            parts = {f'{path}["{name}"]': (data_type.value, value) for name, value in (_FIELDS(text) or {}).items()}
+        else:
+            _arrow_array(data_type, _parsed(data_type, [text]))
+    except _UNFIT:
+        return f"{f'column {path}' if path else 'row'} = {shown(text)}: allowed is {_allowed(data_type)}"
+    return next(filter(None, (_find_misfit(part_type, bytes(part), place) for place, (part_type, part) in parts.items())), None)
+
+
+def _allowed(data_type: DataType) -> str:
+    if isinstance(data_type, DecimalType):
+        return f"{data_type} as a number, or as text"
+    if isinstance(data_type, ScalarType):
+        form = "base64" if data_type.kind == "binary" else ENCODINGS.get(data_type.kind, {}).get("text") or KINDS[data_type.kind]
+        return f"{data_type} as {form}"
+    return f"{data_type} as {'a JSON array' if isinstance(data_type, ArrayType) else 'a JSON object'}"
