@@ -22,8 +22,7 @@ from polars.exceptions import PolarsError
 
 from lastword.compaction.errors import HistoryCleaned, UserError
 from lastword.compaction.read_positions import Position, parse_offsets
-from lastword.compaction.rows.row_decoder import arrow_schema_of
-from lastword.compaction.rows.table_columns import RowMisfit, decode_table
+from lastword.compaction.rows.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 5
+#: So many rows are decoded at a time.
+_DECODED_ROWS: Final = 16_384
 
 
 class ArrowBootstrap(NamedTuple):
@@ -112,18 +113,14 @@ class ArrowTopic(Topic):
             isolation=isolation, as_of=as_of, partitions=partitions, keys=keys, columns=["partition", "offset", "key", "value"]
         )
         found = (found if limit is None else found.slice(0, limit)).combine_chunks()
-        batches = list[pa.RecordBatch]()
-        for batch in found.to_batches():
+        decoder, batches = TableDecoder(columns, on_misfit=chosen_mode), list[pa.RecordBatch]()
+        for batch in found.to_batches(max_chunksize=_DECODED_ROWS):
             try:
-                batches += decode_table(batch.column("key"), batch.column("value"), columns, on_misfit=chosen_mode)
+                batches += decoder.decode(batch.column("key"), batch.column("value"))
             except RowMisfit as error:
                 row = batch.slice(error.row, 1).to_pylist()[0]
-                message = (
-                    f"topic {self.name}, partition {row['partition']}, offset {row['offset']}, key {row['key'].decode(errors='replace')}: "
-                    f"{error}; give another schema, or mode='PERMISSIVE' for null"
-                )
-                raise UserError(message) from None
-        return pa.Table.from_batches(batches, arrow_schema_of((*columns.of_key_alone, *columns.value)))
+                raise UserError(describe_misfit(self.name, row, str(error))) from None
+        return pa.Table.from_batches(batches, decoder.schema)
 
     def scan_latest(
         self,

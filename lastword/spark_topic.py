@@ -267,11 +267,12 @@ class SparkTopic(Topic):
     ) -> DataFrame:
         """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.
 
-        Columns, arguments and errors as `ArrowTopic.table`; JSON is VARIANT, and a value that does not fit its column ends the read with
-        Spark's error, or is null with `mode="PERMISSIVE"`.
+        Columns and arguments as `ArrowTopic.table`, but JSON is VARIANT, times of day are text, and timestamps have microseconds. A value
+        that does not fit its column ends the read with a `SparkRuntimeException` that names the topic, partition, offset, key, column and
+        value, or is null with `mode="PERMISSIVE"`.
         """
         rows = self.latest(isolation=isolation, as_of=as_of, partitions=partitions, keys=keys)
-        return as_table(rows, self._table_columns(schema), mode=mode)
+        return as_table(rows, self._table_columns(schema), topic=self.name, mode=mode)
 
     def bootstrap(self, *, isolation: str = "read_committed") -> SparkBootstrap:
         """Return the last words at one table version, and the offset vector from which `tail` continues exactly there.

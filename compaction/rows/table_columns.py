@@ -11,7 +11,7 @@ A source of change events says them in its schemas, its settings or its DataFram
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -25,7 +25,7 @@ from lastword.compaction.rows.column_types import (
     quoted,
 )
 from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.row_decoder import arrow_schema_of, decode_rows
+from lastword.compaction.rows.row_decoder import RowDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,45 +84,65 @@ class RowMisfit(Misfit):
         self.row = row
 
 
-def decode_table(
-    keys: pa.Array, values: pa.Array, columns: TableColumns, *, on_misfit: Literal["error", "null"] = "error"
-) -> list[pa.RecordBatch]:
-    """Return keys (binary) and canonical values (binary) as rows of the table, in their order: the columns of the key alone come first.
-
-    A value that does not fit its column is a `RowMisfit`, or null.
-    """
-    try:
-        return [_decoded(keys, values, columns)]
-    except Misfit:
-        return [_decoded_row(keys, values, row, columns, on_misfit) for row in range(len(keys))]
+def describe_misfit(topic: str, row: Mapping[str, Any], reason: str) -> str:
+    """Return the message for a record (partition, offset, key) whose value does not fit the columns of its table."""
+    key = bytes(row["key"]).decode(errors="replace")
+    return (
+        f"topic {topic}, partition {row['partition']}, offset {row['offset']}, key {key}: {reason}; "
+        "give another schema, or mode='PERMISSIVE' for null"
+    )
 
 
-def _decoded(keys: pa.Array, values: pa.Array, columns: TableColumns) -> pa.RecordBatch:
-    of_key = columns.of_key_alone
-    arrays = [*decode_rows(_objects(keys, columns), of_key).flatten()] if of_key else []
-    arrays += decode_rows(values, columns.value).flatten() if columns.value else []
-    return pa.record_batch(arrays, names=[column.name for column in (*of_key, *columns.value)])
+class TableDecoder:
+    """Decodes keys and values of records as rows of their table."""
 
+    def __init__(self, columns: TableColumns, *, on_misfit: Literal["error", "null"] = "error", for_spark: bool = False) -> None:
+        """Decode the columns of the key alone, then those of the value; a value that does not fit is a `RowMisfit`, or null."""
+        self._columns, self._on_misfit = columns, on_misfit
+        self._key, self._value = (RowDecoder(part, for_spark=for_spark) for part in (columns.of_key_alone, columns.value))
+        #: A decoder for each column, of rows in which another column does not fit.
+        self._parts = [
+            *(RowDecoder([column], for_spark=for_spark) for column in columns.of_key_alone),
+            *(RowDecoder([column], for_spark=for_spark) for column in columns.value),
+        ]
 
-def _decoded_row(keys: pa.Array, values: pa.Array, row: int, columns: TableColumns, on_misfit: Literal["error", "null"]) -> pa.RecordBatch:
-    key, value = keys.slice(row, 1), values.slice(row, 1)
-    try:
-        return _decoded(key, value, columns)
-    except Misfit as error:
-        if on_misfit == "error":
-            raise RowMisfit(row, str(error)) from None
-    parts = [replace(columns, key=columns.of_key_alone, value=()), *(replace(columns, key=(), value=(column,)) for column in columns.value)]
-    found = [_or_null(key, value, part) for part in parts if part.of_key_alone or part.value]
-    return pa.record_batch([array for one in found for array in one.columns], names=[name for one in found for name in one.schema.names])
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return pa.schema([*self._key.schema, *self._value.schema])
 
+    def decode(self, keys: pa.Array, values: pa.Array) -> list[pa.RecordBatch]:
+        """Return keys (binary) and values (binary JSON objects) as rows of the table, in their order."""
+        return self._decode(keys, values, 0)
 
-def _or_null(key: pa.Array, value: pa.Array, columns: TableColumns) -> pa.RecordBatch:
-    """Return a row of some columns; nulls where it does not fit them."""
-    try:
-        return _decoded(key, value, columns)
-    except Misfit:
-        schema = arrow_schema_of((*columns.of_key_alone, *columns.value))
-        return pa.record_batch([pa.nulls(1, field.type) for field in schema], schema=schema)
+    def _decode(self, keys: pa.Array, values: pa.Array, first_row: int) -> list[pa.RecordBatch]:
+        """Decode rows together; if one of them does not fit, each half by itself."""
+        try:
+            return [self._decode_together(keys, values)]
+        except Misfit as error:
+            half = len(keys) // 2
+            if half:
+                begin = self._decode(keys[:half], values[:half], first_row)
+                return begin + self._decode(keys[half:], values[half:], first_row + half)
+            if self._on_misfit == "error":
+                raise RowMisfit(first_row, str(error)) from None
+            return [self._decode_by_column(keys, values)]
+
+    def _decode_together(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
+        arrays = [*self._key.decode(_objects(keys, self._columns)).flatten()] if len(self._key.schema) else []
+        arrays += self._value.decode(values).flatten() if len(self._value.schema) else []
+        return pa.record_batch(arrays, schema=self.schema)
+
+    def _decode_by_column(self, key: pa.Array, value: pa.Array) -> pa.RecordBatch:
+        """Return one row with null in the place of each value that does not fit."""
+        arrays = list[pa.Array]()
+        for number, part in enumerate(self._parts):
+            try:
+                text = _objects(key, self._columns) if number < len(self._key.schema) else value
+                arrays.append(part.decode(text).flatten()[0])
+            except Misfit:
+                arrays.append(pa.nulls(1, part.schema.types[0]))
+        return pa.record_batch(arrays, schema=self.schema)
 
 
 def _objects(keys: pa.Array, columns: TableColumns) -> pa.Array:

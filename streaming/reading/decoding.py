@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from lastword.compaction.errors import UserError, said_by_spark
-from lastword.compaction.rows.column_types import ScalarType, ddl_of, quoted, with_time_zones
+from lastword.compaction.rows.column_types import ArrayType, MapType, ScalarType, StructType, quoted, with_time_zones
+from lastword.compaction.rows.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.storage.reading.view import misfit_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from pyspark.sql import Column, DataFrame
 
-    from lastword.compaction.rows.column_types import Column as TableColumn
+    from lastword.compaction.rows.column_types import DataType
     from lastword.compaction.rows.table_columns import TableColumns
 
 #: What a value can be read as.
 VALUE_FORMATS: Final = ("json", "avro", "utf8")
 #: How JSON is read whatever the session says: a time without a zone is UTC.
 JSON_OPTIONS: Final = {"timeZone": "UTC"}
+#: The column of a decoded table with the message for a record that does not fit.
+_MISFIT: Final = "misfit"
 
 
 def decoded(rows: DataFrame, value_format: str | None, schema: T.StructType | str | None, *, mode: str = "FAILFAST") -> DataFrame:
@@ -49,36 +55,72 @@ def decoded(rows: DataFrame, value_format: str | None, schema: T.StructType | st
     return rows.withColumn("value", _decoded(F.col("value"), value_format, schema, mode))
 
 
-def as_table(rows: DataFrame, columns: TableColumns, *, mode: str = "FAILFAST") -> DataFrame:
-    """Return records (key, value) as rows of the table that they are: the columns of the key alone, then those of the value.
+def as_table(rows: DataFrame, columns: TableColumns, *, topic: str, mode: str = "FAILFAST") -> DataFrame:
+    """Return records (partition, offset, key, value) as rows of their table: the columns of the key alone, then those of the value.
 
-    A value that does not fit its column ends the read (`mode="FAILFAST"`), or is null (`"PERMISSIVE"`).
+    A value that does not fit its column ends the read (`mode="FAILFAST"`) with an error that names the topic, the partition, the offset,
+    the key, the column and the value; or it is null (`"PERMISSIVE"`). Tasks decode with the same `TableDecoder` as reads without Spark.
     """
-    misfit_policy(mode)
-    found = list["Column"]()
-    if columns.of_key_alone:
-        name, key = columns.of_key_alone[0].name, F.col("key").cast("string")
-        objects = {
-            "object": key,
-            "text": F.to_json(F.struct(key.alias(name))),
-            "json": F.concat(F.lit(f"{{{json.dumps(name)}:"), key, F.lit("}")),
-        }
-        if columns.key_form == "bytes":
-            found.append(F.col("key").alias(name))
-        else:
-            found += _fields(objects[columns.key_form], columns.of_key_alone, mode)
-    return rows.select(*found, *(_fields(F.col("value").cast("string"), columns.value, mode) if columns.value else []))
+    decode, table_columns = _Decode(columns, topic, misfit_policy(mode)), (*columns.of_key_alone, *columns.value)
+    schema = from_arrow_schema(decode.schema, prefer_timestamp_ntz=True)
+    decoded_rows = rows.select("partition", "offset", "key", "value").mapInArrow(decode, schema)
+    fits = F.when(F.col(_MISFIT).isNull(), F.lit(True)).otherwise(F.raise_error(F.col(_MISFIT)).cast("boolean"))
+    typed = [_with_variants(F.col(f"c{number}"), column.data_type).alias(column.name) for number, column in enumerate(table_columns)]
+    return decoded_rows.where(fits).select(*typed)
 
 
-def _fields(text: Column, columns: Sequence[TableColumn], mode: str) -> list[Column]:
-    parsed = F.from_json(text, ddl_of(columns), {"mode": mode, **JSON_OPTIONS})
-    return [_not_null_variant(parsed.getField(column.name), column).alias(column.name) for column in columns]
+@dataclass(frozen=True, slots=True)
+class _Decode:
+    """Decodes batches of records in a task; the message for a record that does not fit is a row of its own, which Spark raises."""
+
+    columns: TableColumns
+    topic: str
+    on_misfit: Literal["error", "null"]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the decoded batches: c0, c1 … for the table's columns, and the message."""
+        fields = TableDecoder(self.columns, for_spark=True).schema
+        return pa.schema([*(field.with_name(f"c{number}") for number, field in enumerate(fields)), pa.field(_MISFIT, pa.string())])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield decoded batches."""
+        decoder, schema = TableDecoder(self.columns, on_misfit=self.on_misfit, for_spark=True), self.schema
+        for batch in batches:
+            try:
+                for table_rows in decoder.decode(batch.column("key"), batch.column("value")):
+                    yield pa.record_batch([*table_rows.columns, pa.nulls(len(table_rows), pa.string())], schema=schema)
+            except RowMisfit as error:
+                message = describe_misfit(self.topic, batch.slice(error.row, 1).to_pylist()[0], str(error))
+                yield pa.record_batch([*(pa.nulls(1, field.type) for field in decoder.schema), pa.array([message])], schema=schema)
+                return
 
 
-def _not_null_variant(field: Column, column: TableColumn) -> Column:
-    """Return a field; JSON that says null, which a column has that is null in the source, is null and no VARIANT of null."""
-    is_json = isinstance(column.data_type, ScalarType) and column.data_type.kind == "json"
-    return _not_null(field) if is_json else field
+def _with_variants(value: Column, data_type: DataType) -> Column:
+    """Return a value with VARIANTs in the place of the JSON texts inside it."""
+    if not _has_json(data_type):
+        return value
+    if isinstance(data_type, ArrayType):
+        element = data_type.element
+        return F.transform(value, lambda inner: _with_variants(inner, element))
+    if isinstance(data_type, MapType):
+        inner_type = data_type.value
+        return F.transform_values(value, lambda _, inner: _with_variants(inner, inner_type))
+    if isinstance(data_type, StructType):
+        for field in data_type.fields:
+            if _has_json(field.data_type):
+                value = value.withField(quoted(field.name), _with_variants(value.getField(field.name), field.data_type))
+        return value
+    return F.parse_json(value)
+
+
+def _has_json(data_type: DataType) -> bool:
+    """Tell whether a type is JSON, or has JSON inside it."""
+    if isinstance(data_type, StructType):
+        return any(_has_json(field.data_type) for field in data_type.fields)
+    if isinstance(data_type, (ArrayType, MapType)):
+        return _has_json(data_type.element if isinstance(data_type, ArrayType) else data_type.value)
+    return isinstance(data_type, ScalarType) and data_type.kind == "json"
 
 
 def _not_null(field: Column) -> Column:

@@ -34,11 +34,9 @@ from lastword.compaction.rows.column_types import (
 )
 from lastword.compaction.rows.connect_schema import columns_of_connect_schema, columns_of_ddl
 from lastword.compaction.rows.row_converter import RowConverter
-from lastword.compaction.rows.row_decoder import decode_rows
+from lastword.compaction.rows.row_decoder import RowDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lastword.compaction.rows.column_types import DataType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -323,7 +321,9 @@ def unscaled(number: int) -> str:
     return b64encode(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)).decode()
 
 
-@pytest.mark.parametrize("number", ["100000", "1000", "10", "123456789", "0", "-100000", "1e4", "100000.5", "99999999.99", "5000000000000000"])
+@pytest.mark.parametrize(
+    "number", ["100000", "1000", "10", "123456789", "0", "-100000", "1e4", "100000.5", "99999999.99", "5000000000000000"]
+)
 def test_a_number_is_never_base64_whatever_its_digits(number: str) -> None:
     """Digits are letters of base64; alone, in a list, beside other columns, and under each scale."""
     for scale in (2, 4):
@@ -438,7 +438,7 @@ def test_any_row_is_converted_or_a_misfit_and_by_field_it_is_the_same(row: dict[
     canonical = _LENIENT.convert(text)
     assert list(json.loads(canonical)) == sorted(row, key=lambda name: (name in "xyz", 0 if name in "xyz" else ord(name)))
     assert json.loads(_LENIENT._convert_by_field(text)) == json.loads(canonical)  # noqa: SLF001
-    decode_rows(pa.array([canonical]), _EVERYTHING)
+    RowDecoder(_EVERYTHING).decode(pa.array([canonical]))
     with suppress(Misfit):
         assert _STRICT.convert(text) == canonical
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.table_columns import RowMisfit, TableColumns, ddl_text, decode_table
+from lastword.compaction.rows.table_columns import RowMisfit, TableColumns, TableDecoder, ddl_text
 
 
 def _columns(key: str = "", value: str = "", *, is_key_text: bool = False) -> TableColumns:
@@ -18,7 +18,7 @@ def _columns(key: str = "", value: str = "", *, is_key_text: bool = False) -> Ta
 
 
 def _rows(keys: list[bytes], values: list[str], columns: TableColumns, **arguments: Any) -> list[dict[str, Any]]:
-    batches = decode_table(pa.array(keys, pa.binary()), pa.array(values, pa.string()), columns, **arguments)
+    batches = TableDecoder(columns, **arguments).decode(pa.array(keys, pa.binary()), pa.array(values, pa.string()))
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -73,6 +73,11 @@ def test_what_does_not_fit_is_named_or_null() -> None:
         {"k": 2, "v": None, "w": "c"},
         {"k": None, "v": 3, "w": "d"},
     ]
+    many = [b"1"] * 100 + [b"x"] + [b"2"] * 28
+    assert [row["k"] for row in _rows(many, ["{}"] * 129, columns, on_misfit="null")] == [1] * 100 + [None] + [2] * 28
+    with pytest.raises(RowMisfit) as caught:
+        _rows(many, ["{}"] * 129, columns)
+    assert caught.value.row == 100
 
 
 @pytest.mark.parametrize(
