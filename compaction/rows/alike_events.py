@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 
 from lastword.compaction.rows.debezium import read_events, typed_rows
 from lastword.compaction.rows.envelopes import signs_of
-from lastword.compaction.rows.json_rows import CANONICAL, NULL, NoEvent, canonical_key
+from lastword.compaction.rows.event_keys import KeyReader
+from lastword.compaction.rows.json_rows import CANONICAL, NULL, NoEvent
 from lastword.compaction.rows.sequences import highest
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.event_keys import KeyFormat
 
     Mask = NDArray[np.bool_]
     Bytes = NDArray[np.uint8]
@@ -117,7 +119,7 @@ def alike_events(keys: pa.Array, values: pa.Array, envelope: Envelope, others: S
         fits, misses = template.fits(texts), 0
         taken.append(template.take(_those(texts, fits), left[fits], envelope, typed))
         left, texts = left[~fits], texts if fits.all() else texts.filter(pa.array(~fits))
-    return _in_order(taken or [_Taken.nothing()], keys)
+    return _in_order(taken or [_Taken.nothing()], keys, envelope.key_format)
 
 
 def _is_worth(template: _Template, texts: pa.Array) -> bool:
@@ -149,14 +151,14 @@ class _Taken:
         return _Taken(np.empty(0, np.int64), pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()))
 
 
-def _in_order(taken: Sequence[_Taken], keys: pa.Array) -> AlikeEvents:
+def _in_order(taken: Sequence[_Taken], keys: pa.Array, key_format: KeyFormat) -> AlikeEvents:
     """Return the events of several templates in the order of the batch, with their keys; one whose key cannot be read is left out."""
     rows = np.concatenate([one.row for one in taken])
     value, sequence = (_joined(column) for column in zip(*((one.value, one.sequence) for one in taken), strict=True))
     if (np.diff(rows) < 0).any():
         order = np.argsort(rows)
         rows, value, sequence = rows[order], value.take(pa.array(order)), sequence.take(pa.array(order))
-    key, is_known = _canonical(keys if len(rows) == len(keys) else keys.take(pa.array(rows)))
+    key, is_known = _canonical(keys if len(rows) == len(keys) else keys.take(pa.array(rows)), key_format)
     return AlikeEvents(rows[is_known], *(_those(column, is_known) for column in (key, value, sequence)))
 
 
@@ -164,16 +166,18 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
 
 
-def _canonical(keys: pa.Array) -> tuple[pa.Array, Mask]:
+def _canonical(keys: pa.Array, key_format: KeyFormat) -> tuple[pa.Array, Mask]:
     """Return keys in their canonical form, and which of them can be read."""
     is_known = np.ones(len(keys), dtype=np.bool_)
-    others = ~pc.match_substring_regex(keys, rf"\A(?:{CANONICAL})\z").fill_null(True).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    others = np.ones(len(keys), dtype=np.bool_)
+    if key_format in {"", "json"}:
+        others = ~pc.match_substring_regex(keys, rf"\A(?:{CANONICAL})\z").fill_null(True).to_numpy(zero_copy_only=False)  # noqa: FBT003
     if not others.any():
         return keys, is_known
-    at, found = np.flatnonzero(others), list[bytes | None]()
+    at, found, reader = np.flatnonzero(others), list[bytes | None](), KeyReader(key_format)
     for row, key in zip(at.tolist(), keys.take(pa.array(at)).to_pylist(), strict=True):
         try:
-            text = canonical_key(key)
+            text = NULL if key is None else reader.read(key)
             found.append(text if text != NULL else None)
         except (NoEvent, RecursionError):
             found.append(None)

@@ -21,32 +21,36 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import numpy as np
 
-from lastword.compaction.rows.column_types import Misfit
+from lastword.compaction.rows.column_types import DecimalType, Misfit
 from lastword.compaction.rows.connect_schema import columns_of_connect_schema
 from lastword.compaction.rows.envelopes import (
+    DELETED,
     HEARTBEAT,
     MESSAGE,
     SCHEMA_CHANGE,
     TOMBSTONE,
     TRANSACTION,
     TRUNCATED,
+    USUAL_ADDED_FIELDS,
     Envelope,
     Events,
+    added_names,
     placeholders_of,
     signs_of,
 )
+from lastword.compaction.rows.event_keys import KeyReader, shorten
 from lastword.compaction.rows.input_columns import ALERT
 from lastword.compaction.rows.json_rows import (
     NESTED,
     NULL,
     NoEvent,
-    canonical_key,
-    canonical_text,
+    canonical_object,
     document,
     fields_of,
     is_one_of,
@@ -110,14 +114,17 @@ def read_events(
     value: Sequence[bytes | None],
     envelope: Envelope,
     schemas: Mapping[int, bytes] | None = None,
+    *,
     partitions: Sequence[int | None] | None = None,
+    key_schemas: Mapping[int, bytes] | None = None,
 ) -> Events:
-    """Return the events of a batch as rows of a log; keys and values are JSON, as Connect's JsonConverter writes them.
+    """Return the events of a batch as rows of a log; values are JSON, as Connect's JsonConverter writes them.
 
-    `schemas` are Connect's schemas of values that do not carry them, by row number, as JSON. `partitions` are those of Kafka, in each of
-    which the events are in their order; without them the batch is one.
+    `schemas` and `key_schemas` are Connect's schemas of values and keys that do not carry them, by row number, as JSON. `partitions` are
+    those of Kafka, in each of which the events are in their order; without them the batch is one.
     """
-    events = (_Raw if envelope.kind == "debezium" else _Flat)(envelope, schemas or {}).read(key, value)
+    reader = _Raw if envelope.kind == "debezium" else _Flat
+    events = reader(envelope, schemas or {}, key_schemas).read(key, value)
     if envelope.kind == "debezium-flat":
         _complete_sequences(events, partitions)
     return events
@@ -156,12 +163,17 @@ class _Reader(ABC):
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
         """Add what an event is to `events`; raise `NoEvent` for one that cannot be read."""
 
-    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes]) -> None:
+    @abstractmethod
+    def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
+        """Return the canonical key and the sequence of an event that cannot be read whole; raise `NoEvent` where that is not known."""
+
+    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes], key_schemas: Mapping[int, bytes] | None = None) -> None:
         self.envelope, self.schemas, self.events = envelope, schemas, Events()
-        self._keys: dict[bytes, bytes] = {}
+        self._keys, self._key_schemas = KeyReader(envelope.key_format), key_schemas or {}
         self._unchanged = placeholders_of(envelope)
         self._has_sign = re.compile(b"|".join(re.escape(sign) for sign in sorted(signs_of(envelope)))).search
-        self._given = self._converter(envelope.columns()) if envelope.schema else None
+        self._given_columns = envelope.columns()
+        self._given = self._converter(self._given_columns) if envelope.schema else None
         self._learnt: dict[bytes, RowConverter] = {}
         #: By which columns the last row was converted.
         self._columns: tuple[Column, ...] = ()
@@ -173,12 +185,22 @@ class _Reader(ABC):
                     value.decode()  # msgspec does not look into texts that it skips
                 self.take(row, key, value)
             except NoEvent as error:
-                self.events.refused[row] = str(error)
+                self._refuse(row, key, value, str(error))
             except RecursionError:
-                self.events.refused[row] = NESTED
+                self._refuse(row, key, value, NESTED)
             except UnicodeDecodeError as error:
-                self.events.refused[row] = f"the value is no envelope of Debezium ({error}): {shown(value or b'')}"
+                self._refuse(row, key, value, f"the value is no envelope of Debezium ({error}): {shown(value or b'')}")
         return self.events
+
+    def _refuse(self, row: int, key: bytes | None, value: bytes | None, reason: str) -> None:
+        """Take note of an event that cannot be read, and of its key and sequence if those can: the row of this key is stale from now on."""
+        self.events.refused[row] = reason
+        record_key: bytes | None = None
+        with suppress(NoEvent, RecursionError, ValueError):
+            record_key = None if self.envelope.key else self.own_key(row, key)
+            record_key, self.events.positions[row] = self.identify(row, key, value or b"")
+        if record_key is not None:
+            self.events.refused_keys[row] = record_key
 
     def truncate(self, row: int, sequence: str) -> None:
         """Take a TRUNCATE, as the envelope's policy says."""
@@ -203,12 +225,16 @@ class _Reader(ABC):
                 return row
             converter = self._learnt.get(schema)
             if converter is None:
-                converter = self._learnt[schema] = self._converter(_columns(schema, self.part, "" if self.part else self.envelope.prefix))
+                converter = self._learnt[schema] = self._converter(self.columns_of(schema))
             self._columns = converter.columns
         try:
             return converter.convert(row)
         except Misfit as error:
             raise NoEvent(str(error)) from None
+
+    def columns_of(self, schema: bytes) -> tuple[Column, ...]:
+        """Return the columns of the row that Connect's schema of an event names."""
+        return _columns(schema, self.part)
 
     def learn(self, row: int, sequence: str) -> None:
         """Take note of the columns by which the row of an event was converted, if its own schema named them."""
@@ -225,24 +251,49 @@ class _Reader(ABC):
             return ()
         return tuple(name for name, text in fields_of(row, "the row").items() if is_one_of(bytes(text), self._unchanged))
 
-    def key_of(self, key: bytes | None, row: bytes) -> bytes | None:
-        """Return the canonical key of an event, from its own key or the columns of its row."""
-        if self.envelope.key:
-            fields = fields_of(row, "the row")
-            missing = [name for name in self.envelope.key if name not in fields]
-            if missing:
-                message = f"the key's column {', '.join(missing)} is not in the row; there are {', '.join(fields)}"
-                raise NoEvent(message)
-            return canonical_text({name: _ANY.decode(fields[name]) for name in self.envelope.key})
-        return self.own_key(key)
+    def key_of(self, row: int, key: bytes | None, text: bytes, *, is_before: bool = False) -> bytes | None:
+        """Return the canonical key of an event: its own key, or of the columns of its row.
 
-    def own_key(self, key: bytes | None) -> bytes | None:
+        `is_before` tells that the text is the row before the change, of which a source may send some columns alone, and null for others.
+        """
+        if not self.envelope.key:
+            return self.own_key(row, key)
+        fields = {} if text == NULL else fields_of(text, "the row")
+        missing = [name for name in self.envelope.key if name not in fields]
+        nulls = [name for name in self.envelope.key if name not in fields or bytes(fields[name]) == NULL]
+        if is_before and nulls and (missing or not self._is_whole(row, key, fields)):
+            message = (
+                f"the key's column {', '.join(missing or nulls)} has no value in the row before the change: let the source send the whole "
+                "row (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL)"
+            )
+            raise NoEvent(message)
+        if missing:
+            message = f"the key's column {', '.join(missing)} is not in the row; there are {', '.join(fields)}"
+            raise NoEvent(message)
+        decimals = {column.name for column in self._columns or self._given_columns if isinstance(column.data_type, DecimalType)}
+        return canonical_object({name: shorten(bytes(fields[name])) if name in decimals else fields[name] for name in self.envelope.key})
+
+    def _is_whole(self, row: int, key: bytes | None, fields: Mapping[str, msgspec.Raw]) -> bool:
+        """Tell whether a row before the change has more than the columns of the event's own key, the only ones that some sources send."""
+        own_key = self.own_key(row, key) or b""
+        own = set(fields_of(own_key, "the key")) if own_key[:1] == b"{" else set(fields)
+        return any(name not in own and bytes(text) != NULL for name, text in fields.items())
+
+    def own_key(self, row: int, key: bytes | None) -> bytes | None:
         if key is None:
             return None
-        known = self._keys.get(key)
-        if known is None:
-            known = self._keys[key] = canonical_key(key)
-        return known if known != NULL else None
+        read = self._keys.read(key, self._key_schemas.get(row, b""))
+        return read if read != NULL else None
+
+    def identifying_columns(self, text: bytes, schema: bytes) -> bytes:
+        """Return the key's columns of a row in which other columns do not fit their types."""
+        columns = self._given_columns or (self.columns_of(schema) if schema not in {b"", NULL} else ())
+        names, fields = set(self.envelope.key), fields_of(document(text), "the row")
+        row = _PLAIN.encode({name: part for name, part in fields.items() if name in names})
+        try:
+            return RowConverter([column for column in columns if column.name in names]).convert(row)
+        except Misfit as error:
+            raise NoEvent(str(error)) from None
 
 
 class _Raw(_Reader):
@@ -259,8 +310,10 @@ class _Raw(_Reader):
         elif event.op in _UPSERTS:
             self._upsert(row, key, event, value)
         elif event.op == "d":
-            before = self.typed(bytes(event.before), self.schemas.get(row) or bytes(event.schema)) if self.envelope.key else b""
-            self.events.add(row, self.key_of(key, before), None, self.sequence_of(event, value))
+            before = bytes(event.before)
+            if self.envelope.key and before != NULL:
+                before = self.typed(before, self.schemas.get(row) or bytes(event.schema))
+            self.events.add(row, self.key_of(row, key, before, is_before=True), None, self.sequence_of(event, value))
         elif event.op == "t":
             self.truncate(row, self.sequence_of(event, value))
         elif event.op == "m":
@@ -276,16 +329,23 @@ class _Raw(_Reader):
             raise NoEvent(message)
         schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
         after = self.typed(after, schema)
-        sequence, new_key = self.sequence_of(event, value), self.key_of(key, after)
-        if self.envelope.key and before != NULL:
-            old_key = self.key_of(key, self.typed(before, schema))
-            if old_key != new_key:
-                self.events.add(row, old_key, None, sequence)
+        sequence, new_key = self.sequence_of(event, value), self.key_of(row, key, after)
+        if self.envelope.key and before != NULL and self.key_of(row, key, self.typed(before, schema)) != new_key:
+            self.events.add(row, self.key_of(row, key, self.typed(before, schema), is_before=True), None, sequence)
         missing = self.unresolved(after)
         if missing and before != NULL:  # with REPLICA IDENTITY FULL the row before has what did not change
             after, missing = resolved(after, missing, self.typed(before, schema), self._unchanged)
         self.learn(row, sequence)
         self.events.add(row, new_key, after, sequence, missing)
+
+    def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
+        event = _event(value)
+        if event is None:
+            raise NoEvent
+        text, is_before = bytes(event.before if event.op == "d" else event.after), event.op == "d"
+        if self.envelope.key:
+            text = self.identifying_columns(text, self.schemas.get(row) or bytes(event.schema))
+        return self.key_of(row, key, text, is_before=is_before), self.sequence_of(event, value)
 
     def _no_change(self, row: int, event: _Event, value: bytes) -> None:
         if event.status in ("BEGIN", "END"):  # of any type
@@ -307,41 +367,91 @@ class _Raw(_Reader):
 class _Flat(_Reader):
     """Events that ExtractNewRecordState has flattened."""
 
+    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes], key_schemas: Mapping[int, bytes] | None = None) -> None:
+        super().__init__(envelope, schemas, key_schemas)
+        self._added_names = added_names(envelope)
+
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
-        text, schema = (NULL, b"") if value is None else unwrapped(value)
+        text, schema = (NULL, b"") if value is None else self._unwrapped(value)
         if text == NULL:
             if self.envelope.key:
                 message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
                 raise NoEvent(message)
-            self.events.add(row, self.own_key(key), None, "")
+            self.events.add(row, self.own_key(row, key), None, "")
             return
-        fields, prefix = fields_of(text, "the value"), self.envelope.prefix
-        if set(fields) == {"ts_ms"}:
+        fields = fields_of(text, "the value")
+        if set(fields) == {"ts_ms"} and _is_of_heartbeat(key):
             self.events.others[row] = HEARTBEAT
             return
-        metadata = {name.removeprefix(prefix): _ANY.decode(text) for name, text in fields.items() if prefix and name.startswith(prefix)}
+        metadata = self._metadata(fields)
         if metadata.get("op") == "t":
             self.truncate(row, self._sequence_of(text, metadata))
             return
-        columns = {name: text for name, text in fields.items() if not (prefix and name.startswith(prefix))}
+        columns = {name: part for name, part in fields.items() if not self._is_metadata(name)}
         bare = self.typed(_PLAIN.encode(columns) if metadata else text, self.schemas.get(row) or schema)
-        sequence, own = self._sequence_of(text, metadata), self.key_of(key, bare)
-        if str(metadata.get("deleted", "false")).lower() == "true" or metadata.get("op") == "d":
-            self.events.add(row, own, None, sequence)
+        is_deletion = _is_deletion(metadata)
+        sequence, own_key = self._sequence_of(text, metadata), self.key_of(row, key, bare, is_before=is_deletion)
+        if is_deletion:
+            self.events.add(row, own_key, None, sequence)
         else:
             self.learn(row, sequence)
-            self.events.add(row, own, bare, sequence, self.unresolved(bare))
+            self.events.add(row, own_key, bare, sequence, self.unresolved(bare))
+
+    def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
+        text, schema = self._unwrapped(value)
+        metadata = self._metadata(fields_of(text, "the value"))
+        if self.envelope.key:
+            text = self.identifying_columns(text, self.schemas.get(row) or schema)
+        return self.key_of(row, key, text, is_before=_is_deletion(metadata)), self._sequence_of(text, metadata)
+
+    def columns_of(self, schema: bytes) -> tuple[Column, ...]:
+        return tuple(column for column in super().columns_of(schema) if not self._is_metadata(column.name))
+
+    def _unwrapped(self, value: bytes) -> tuple[bytes, bytes]:
+        """Return a value and Connect's schema of it; a row whose columns, as the source gives them, are called so has none."""
+        if {"schema", "payload"} <= {column.name for column in self._given_columns}:
+            return value.strip(), b""
+        return unwrapped(value)
+
+    def _is_metadata(self, name: str) -> bool:
+        """Tell whether a field is one that the connector adds, and no column of the row."""
+        if name == DELETED or self._added_names:
+            return name == DELETED or name in self._added_names
+        prefix = self.envelope.prefix
+        if not prefix or not name.startswith(prefix) or any(column.name == name for column in self._given_columns):
+            return False
+        added = name.removeprefix(prefix)
+        return added in USUAL_ADDED_FIELDS or added.startswith(("source_", "transaction_"))
+
+    def _metadata(self, fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+        """Return the fields that the connector adds, without their prefix; `__deleted` has none of the prefix that others are given."""
+        names = {name: self._added_names.get(name, name.removeprefix(self.envelope.prefix)) for name in fields if self._is_metadata(name)}
+        return {"deleted" if name == DELETED else field: _ANY.decode(fields[name]) for name, field in names.items()}
 
     def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:
         if self.envelope.sequence:
             return _given_sequence(text, self.envelope.sequence)
-        source = {name.removeprefix("source_"): value for name, value in metadata.items()}
-        known = {name: source[name] for name in _Source.__struct_fields__ if name in source}
-        return _source_sequence(_Source(**known), metadata.get("op"))
+        of_source = {name.removeprefix("source_"): value for name, value in metadata.items() if name.startswith("source_")}
+        source = {**metadata, "ts_ms": None, **of_source}  # a bare ts_ms is the connector's clock
+        return _source_sequence(_Source(**{name: source.get(name) for name in _Source.__struct_fields__}), metadata.get("op"))
 
 
-def _columns(schema: bytes, part: str, prefix: str) -> tuple[Column, ...]:
-    """Return the columns that Connect's schema of an event, or one of its fields, names; those under a prefix are metadata."""
+def _is_deletion(metadata: Mapping[str, Any]) -> bool:
+    return str(metadata.get("deleted", "false")).lower() == "true" or metadata.get("op") == "d"
+
+
+def _is_of_heartbeat(key: bytes | None) -> bool:
+    """Tell whether a key is that of Debezium's heartbeats, which name the server: a table may have the one column ts_ms, too."""
+    if key is None or b'"serverName"' not in key:
+        return False
+    try:
+        return set(fields_of(unwrapped(key)[0], "the key")) == {"serverName"}
+    except NoEvent:
+        return False
+
+
+def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
+    """Return the columns that Connect's schema of an event, or one of its fields, names."""
     try:
         found = _ANY.decode(schema)
         fields = found.get("fields", ()) if isinstance(found, dict) else ()
@@ -351,7 +461,7 @@ def _columns(schema: bytes, part: str, prefix: str) -> tuple[Column, ...]:
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError) as error:
         message = f"the event's schema cannot be read: {error}"
         raise NoEvent(message) from None
-    return tuple(column for column in columns if not (prefix and column.name.startswith(prefix)))
+    return columns
 
 
 def _event(value: bytes) -> _Event | None:

@@ -16,6 +16,7 @@ import msgspec
 
 from lastword.compaction.errors import InvalidConfiguration, Violation
 from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.event_keys import KeyFormat  # noqa: TC001  read at run time
 
 if TYPE_CHECKING:
     from lastword.compaction.rows.column_types import Column
@@ -33,6 +34,16 @@ TOMBSTONE, HEARTBEAT, SCHEMA_CHANGE, TRANSACTION, MESSAGE, TRUNCATED = (
     "message",
     "truncate",
 )
+#: The field of the flattened form that says a deletion; it is called so whatever prefix the other fields have.
+DELETED: Final = "__deleted"
+#: The fields that `add.fields` of the flattened form usually names, where the source does not say which, beside `source.…` and
+#: `transaction.…`. Any other field is a column of the row: one too many is seen, one too few is lost.
+USUAL_ADDED_FIELDS: Final = frozenset(
+    (
+        *("op", "deleted", "ts_ms", "ts_us", "ts_ns", "connector", "db", "schema", "table", "collection"),
+        *("txId", "lsn", "file", "pos", "row", "gtid", "change_lsn", "commit_lsn", "event_serial_no", "scn", "commit_scn", "ord"),
+    )
+)
 PLACEHOLDER: Final = "__debezium_unavailable_value"
 #: What a placeholder begins with that is given as the hexadecimal text of its bytes.
 _HEX: Final = "hex:"
@@ -42,11 +53,12 @@ _HEX: Final = "hex:"
 class Envelope:
     """How the events of a source are to be read.
 
-    `key` names the columns of the row that are its key; none: the event's own key. `sequence` names fields of the event by path
-    (`source.lsn`, `after.version`; of a flat event `version`) that order the events of a key; none: the position that Debezium gives for
-    the connector. `prefix` is that of the flat form's metadata (`add.fields.prefix`), `placeholder` the connector's
-    `unavailable.value.placeholder`. A column whose value the source left out, and that no earlier event of the key has, makes the event a
-    dead letter, or is null (`unresolved`).
+    `key` names the columns of the row that are its key; none: the event's own key, whose serializer is `key_format`. `sequence` names
+    fields of the event by path (`source.lsn`, `after.version`; of a flat event `version`) that order the events of a key; none: the
+    position that Debezium gives for the connector. `add_fields` are the fields that the connector adds to a flat event (`add.fields`:
+    `op`, `source.lsn`, `source.lsn:name`); none: the usual ones. `prefix` is theirs (`add.fields.prefix`), `placeholder` the connector's
+    `unavailable.value.placeholder`. A column whose value the source left out, and that no earlier event of the key has, makes the event
+    a dead letter, or is null (`unresolved`).
 
     `schema` gives the columns as SQL DDL (`id bigint, price decimal(20,10), at timestamp`), and the three modes are the connector's
     settings of these names, by which it encodes them. Without it the columns of an event that carries Connect's schema are known from
@@ -58,9 +70,11 @@ class Envelope:
 
     kind: Kind = "debezium"
     key: tuple[str, ...] = ()
+    key_format: KeyFormat = ""
     sequence: tuple[str, ...] = ()
     truncate: Truncate = "delete-all"
     prefix: str = "__"
+    add_fields: tuple[str, ...] = ()
     placeholder: str = PLACEHOLDER
     unresolved: Literal["dead-letter", "null"] = "dead-letter"
     schema: str = ""
@@ -102,6 +116,12 @@ class Envelope:
         )
 
 
+def added_names(envelope: Envelope) -> dict[str, str]:
+    """Return the names in a flat event of the fields that `add_fields` lists, each with the field: {"__source_lsn": "source_lsn"}."""
+    pairs = (entry.strip().partition(":") for entry in envelope.add_fields)
+    return {f"{envelope.prefix}{(new_name or field).replace('.', '_')}": field.replace(".", "_") for field, _, new_name in pairs}
+
+
 class Learnt(NamedTuple):
     """The columns that the schema of an event names, the event's sequence, and its row number."""
 
@@ -116,7 +136,8 @@ class Events:
 
     Of each row: `key` and `value` (null for a deletion), `sequence`, `row`, the number of its event in the batch, and `unresolved`: the
     names of the columns whose value the source left out because it did not change. `others` are the events that are no rows, by row number,
-    and `positions` those of TRUNCATEs; `refused` are events that cannot be read, with the reason.
+    and `refused` are events that cannot be read, with the reason. `positions` are the sequences of TRUNCATEs and of refused events, and
+    `refused_keys` the canonical keys of refused events whose key can be read.
     """
 
     key: list[bytes | None] = field(default_factory=list)
@@ -127,6 +148,7 @@ class Events:
     others: dict[int, str] = field(default_factory=dict)
     positions: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
+    refused_keys: dict[int, bytes] = field(default_factory=dict)
     #: The places, in the lists above, of flat tombstones, whose sequence is that of another event.
     guessed: set[int] = field(default_factory=set)
     #: The columns that the schema of the event with the highest sequence names, that sequence, and the row of the event.

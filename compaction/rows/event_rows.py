@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from lastword.compaction.rows.alike_events import NO_EVENTS, alike_events
 from lastword.compaction.rows.debezium import read_events
-from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, REFUSAL, SOURCE_PARTITION, UNCHANGED
-from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_key, fields_of
+from lastword.compaction.rows.event_keys import canonical_key
+from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, RECORD_KEY, REFUSAL, SOURCE_PARTITION, UNCHANGED
+from lastword.compaction.rows.json_rows import NULL, NoEvent, fields_of
 from lastword.compaction.rows.table_columns import ddl_text
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: Where an event stands in its source, which becomes headers of its rows.
 _PLACE: Final = ("partition", "offset")
+#: The fields of a record of Kafka in a line of a file.
+RECORD_FIELDS: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers"})
 #: Debezium's headers of the two events of a changed key.
 _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 
@@ -64,7 +67,7 @@ class FrameDecoder(Protocol):
         """Return a column of frames as JSON."""
 
     def connect_schema(self, schema_id: int, message: tuple[int, ...] = ...) -> Mapping[str, Any]:
-        """Return Connect's schema of what was written with a schema."""
+        """Return Connect's schema of what was written with a schema; raise `ValueError` if it cannot be converted."""
 
 
 def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder | None = None) -> pa.RecordBatch:
@@ -80,6 +83,7 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     alike = alike_events(columns_in["key"], columns_in["value"], envelope, list(moves[_NEW_KEY])) if decoder is None else NO_EVENTS
     is_left[alike.row] = False
     said = {name: pa.nulls(len(alike.row), pa.string()) for name in (EVENT, REFUSAL, UNCHANGED, COLUMNS)}
+    said[RECORD_KEY] = pa.nulls(len(alike.row), pa.binary())
     made = {"row": pa.array(alike.row), "key": alike.key, "value": alike.value, "source_sequence": alike.sequence, **said}
     if len(alike.row) < len(batch):
         texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
@@ -112,6 +116,7 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
         "source_sequence": (pa.array([*events.sequence, *(events.positions.get(row, "") for row in others)], pa.string()),),
         EVENT: (pa.array([*nothing, *(events.others.get(row) for row in others)], pa.string()),),
         REFUSAL: (pa.array([*nothing, *(events.refused.get(row) for row in others)], pa.string()),),
+        RECORD_KEY: (pa.array([*nothing, *(events.refused_keys.get(row) for row in others)], pa.binary()),),
         UNCHANGED: (pa.array([*_notes(events, rows.tolist(), moves), *[None] * len(others)], pa.string()),),
         COLUMNS: (_learnt(events, len(rows) + len(others)),),
     }
@@ -128,14 +133,31 @@ def _framed_events(
     columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder, partitions: Sequence[int | None] | None
 ) -> Events:
     """Return the events of framed keys and values; a frame that cannot be decoded is refused with its reason."""
-    keys, values = (decoder.decode_column(columns[name]) for name in ("key", "value"))
-    reasons = {**{row: f"key: {reason}" for row, reason in keys.reasons.items()}, **values.reasons}
-    known = {one: msgspec.json.encode(decoder.connect_schema(*one)) for one in dict.fromkeys(values.schemas.values())}
-    schemas = {row: known[one] for row, one in values.schemas.items()}
+    values = decoder.decode_column(columns["value"])
+    reasons, schemas = dict(values.reasons), dict[int, bytes]()
+    keys, key_schemas = columns["key"].to_pylist(), dict[int, bytes]()
+    if not (envelope.key_format or envelope.key):
+        framed = decoder.decode_column(columns["key"])
+        reasons = {**{row: f"key: {reason}" for row, reason in framed.reasons.items()}, **reasons}
+        keys, key_schemas = framed.values.to_pylist(), _connect_schemas(framed, decoder, reasons)
+    if not envelope.schema:
+        schemas = _connect_schemas(values, decoder, reasons)
     texts = [b"" if row in reasons else value for row, value in enumerate(values.values.to_pylist())]
-    events = read_events(keys.values.to_pylist(), texts, envelope, schemas, partitions)
+    events = read_events(keys, texts, envelope, schemas, partitions=partitions, key_schemas=key_schemas)
     events.refused |= reasons
     return events
+
+
+def _connect_schemas(frames: Frames, decoder: FrameDecoder, reasons: dict[int, str]) -> dict[int, bytes]:
+    """Return Connect's schemas of frames, by row number; a frame whose schema cannot be converted gets its reason."""
+    known: dict[Any, bytes | str] = {}
+    for writer in dict.fromkeys(frames.schemas.values()):
+        try:
+            known[writer] = msgspec.json.encode(decoder.connect_schema(*writer))
+        except ValueError as error:
+            known[writer] = str(error)
+    reasons.update({row: str(known[writer]) for row, writer in frames.schemas.items() if isinstance(known[writer], str)})
+    return {row: schema for row, writer in frames.schemas.items() if isinstance(schema := known[writer], bytes)}
 
 
 def _learnt(events: Events, count: int) -> pa.Array:
@@ -192,18 +214,18 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
     return pa.array(listed, HEADERS)
 
 
-def line_events(batch: pa.RecordBatch) -> pa.RecordBatch:
+def line_events(batch: pa.RecordBatch, *, are_records: bool | None = None) -> pa.RecordBatch:
     """Return lines of text as change events, the other columns as they are.
 
-    A line with the field `value` is a record of Kafka, with `key`, `value` and `headers` ([[key, value], …]): texts, or JSON as such. Any
-    other line is the value of an event without a key.
+    A line is a record of Kafka, with `key`, `value` and `headers` ([[key, value], …]): texts, or JSON as such; or it is the value of an
+    event without a key. `are_records` says which; None: a line with no other fields than those of a record, a value among them, is one.
     """
     keys, values, headers = list[bytes | None](), list[bytes | None](), list[list[dict[str, Any]] | None]()
     for line in batch.column("value").cast(pa.binary()).to_pylist():
         record: tuple[bytes | None, bytes | None, list[dict[str, Any]] | None] = None, line, None
         with suppress(NoEvent, TypeError, ValueError):
-            fields = fields_of(line, "the line") if line.strip() else {}
-            if "value" in fields and "op" not in fields:
+            fields = fields_of(line, "the line") if line.strip() and are_records is not False else {}
+            if "value" in fields and (are_records or set(fields) <= RECORD_FIELDS):
                 record = _text(fields.get("key")), _text(fields["value"]), _line_headers(fields.get("headers"))
         keys.append(record[0])
         values.append(record[1])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_text, fields_of, shown
+from lastword.compaction.rows.json_rows import NULL, NoEvent, canonical_object, canonical_value, fields_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ class FileColumns:
             return None
         if len(self.key) == 1:
             return _text(found[self.key[0]])
-        return canonical_text({name: msgspec.json.decode(found[name]) if name in found else None for name in self.key})
+        return canonical_object({name: found.get(name) for name in self.key})
 
     def value_of(self, fields: Fields) -> bytes | None:
         """Return the value of a row; None for the column of a value that is null or missing."""
@@ -95,7 +95,7 @@ def _plain(text: bytes) -> bytes:
 
 
 def _text(text: bytes) -> bytes:
-    return _plain(text) if text.startswith(b'"') or _WHOLE.fullmatch(text) else canonical_text(msgspec.json.decode(text))
+    return _plain(text) if text.startswith(b'"') or _WHOLE.fullmatch(text) else canonical_value(text)
 
 
 def fields_of_row(text: bytes) -> Fields:

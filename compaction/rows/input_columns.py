@@ -33,6 +33,8 @@ MALFORMED: Final = "__malformed"
 #: What an envelope says of its event, beside the row (`lastword.compaction.rows.event_rows`): why it is none, what it is instead
 #: of a row, and what it says of its columns and its key (`lastword.compaction.rows.unchanged_columns.Unchanged`).
 REFUSAL, EVENT, UNCHANGED = "__refusal", "__event", "__unchanged"
+#: The canonical key of an event that is refused: the last record of this key is stale from then on.
+RECORD_KEY: Final = "__record_key"
 #: On one row of a batch the columns that the newest schema of its events names, as DDL.
 COLUMNS: Final = "__columns"
 #: An `EVENT` that begins so is a TRUNCATE that becomes a dead letter; the rest of it says why.
@@ -116,7 +118,7 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
     wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
     order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
     for name, column in columns.items():
-        if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS} or name in IGNORED_COLUMNS:
+        if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY} or name in IGNORED_COLUMNS:
             continue
         if name not in _ALLOWED:
             wrong.append(f"column {name} is unknown: allowed are {', '.join(_ALLOWED)}")

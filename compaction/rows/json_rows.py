@@ -2,19 +2,20 @@
 
 ```
  {"schema":{…},"payload":{"id":5}}    payload_of      {"id":5}
- {"b":1, "a":1.0}                     canonical_key   {"a":1,"b":1}     the same key, whoever wrote it
+ {"b":1, "a":1.0}                     canonical_json  {"a":1,"b":1}     the same key, whoever wrote it
 ```
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SHOWN_CHARACTERS: Final = 120
 NULL: Final = b"null"
@@ -24,7 +25,11 @@ _RAW_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ANY: Final = msgspec.json.Decoder()
 #: The most common keys are canonical as they come: one column, a whole number or a text of plain characters.
 CANONICAL: Final = r'\{"[A-Za-z0-9_]+":(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")\}'
-_IS_CANONICAL: Final = re.compile(CANONICAL.encode()).fullmatch
+CANONICAL_KEY: Final = re.compile(CANONICAL.encode()).fullmatch
+#: Up to here each whole number is a float of its own.
+_EXACT_FLOATS: Final = 2**53
+#: Numbers with more zeros between their digits and the point are written with an exponent.
+_PLAIN_ZEROS: Final = 40
 _NO_FIELD_NAME: Final = re.compile(r'["\\\x00-\x1f]').search
 _SORTED: Final = msgspec.json.Encoder(order="sorted")
 _PLAIN: Final = msgspec.json.Encoder()
@@ -39,40 +44,57 @@ class NoEvent(Exception):
     """An event that cannot be read; the text says why."""
 
 
-def canonical_key(key: bytes) -> bytes:
-    """Return a key as canonical JSON: without Connect's schema, fields in the order of their names, no spaces, whole numbers as such.
+def canonical_json(text: bytes) -> bytes:
+    """Return a key as canonical JSON: fields in the order of their names, no spaces, whole numbers as such, all digits of other numbers.
 
-    A key that is no JSON is a text: its JSON string.
+    A number by itself stays as it is written, as it may be a text. What is no JSON is a text: its JSON string.
     """
-    if _IS_CANONICAL(key):
-        return key
     try:
-        found = _ANY.decode(key)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            return _SORTED.encode(key.decode())
-        except UnicodeDecodeError:
-            message = f"the key is neither JSON nor UTF-8: {key[:SHOWN_CHARACTERS]!r}"
-            raise NoEvent(message) from None
-    if isinstance(found, dict) and set(found) == {"schema", "payload"}:
-        found = found["payload"]
-    return canonical_text(found)
+        value = _EXACT.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidOperation):
+        value = None
+        if text.strip() != NULL:
+            try:
+                return json_text(text.decode())
+            except UnicodeDecodeError:
+                message = f"the key is neither JSON nor UTF-8: {text[:SHOWN_CHARACTERS]!r}"
+                raise NoEvent(message) from None
+    if isinstance(value, (dict, list, str)) or value is None:
+        return _SORTED.encode(value)
+    return text if text == text.strip() else json_text(text.decode())
 
 
-def canonical_text(value: Any) -> bytes:
-    """Return a value as canonical JSON."""
-    return _SORTED.encode(_canonical(value))
+def canonical_object(fields: Mapping[str, bytes | None]) -> bytes:
+    """Return an object of JSON texts as canonical JSON; None is null."""
+    return _SORTED.encode({name: None if text is None else _EXACT.decode(text) for name, text in fields.items()})
 
 
-def _canonical(value: Any) -> Any:
-    """Return a JSON value in which whole numbers are written as such."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _canonical(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_canonical(one) for one in value]
-    return value
+def canonical_value(text: bytes) -> bytes:
+    """Return a JSON value as canonical JSON, also a number by itself."""
+    return _SORTED.encode(_EXACT.decode(text))
+
+
+def json_text(value: str | float) -> bytes:
+    """Return a text or a number as JSON."""
+    return _PLAIN.encode(value)
+
+
+def _exact_number(text: str) -> float | int | msgspec.Raw:
+    """Return a number with a point or an exponent so that JSON has all its digits; a whole number as such."""
+    number, exact = float(text), Decimal(text)
+    if Decimal(number) == exact or Decimal(repr(number)) == exact:
+        return int(number) if number.is_integer() and abs(number) < _EXACT_FLOATS else number
+    sign, digits, exponent = exact.as_tuple()
+    shortest = "".join(map(str, digits)).rstrip("0") or "0"
+    power = int(exponent) + len(digits) - len(shortest)
+    if 0 <= power <= _PLAIN_ZEROS:
+        plain = shortest + "0" * power
+    elif -_PLAIN_ZEROS <= power < 0:
+        padded = shortest.zfill(1 - power)
+        plain = f"{padded[:power]}.{padded[power:]}"
+    else:
+        plain = f"{shortest}e{power}"
+    return msgspec.Raw(f"{'-' if sign else ''}{plain}".encode())
 
 
 def unwrapped(value: bytes) -> tuple[bytes, bytes]:
@@ -80,9 +102,10 @@ def unwrapped(value: bytes) -> tuple[bytes, bytes]:
     if b'"payload"' not in value:
         return value.strip(), b""
     fields = fields_of(value, "the value")
-    if set(fields) != {"schema", "payload"}:
+    schema = bytes(fields.get("schema", b"")).strip()
+    if set(fields) != {"schema", "payload"} or not (schema == NULL or (schema[:1] == b"{" and b'"type"' in schema)):
         return value, b""
-    return bytes(fields["payload"]).strip(), bytes(fields["schema"])
+    return bytes(fields["payload"]).strip(), schema
 
 
 def fields_of(text: bytes, what: str) -> dict[str, msgspec.Raw]:
@@ -129,3 +152,6 @@ def is_one_of(text: bytes, texts: frozenset[bytes]) -> bool:
 def shown(text: bytes) -> str:
     """Return the beginning of a text, for messages."""
     return text[:SHOWN_CHARACTERS].decode("utf-8", "replace") + ("…" if len(text) > SHOWN_CHARACTERS else "")
+
+
+_EXACT: Final = msgspec.json.Decoder(float_hook=_exact_number)

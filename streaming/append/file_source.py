@@ -74,7 +74,7 @@ def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms
     check_apart(source.path, log.paths.root.rpartition("/")[0], files)
     if source.envelope:
         types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
-        return OpenSource(rows=_stream(spark, source, log, partial(event_lines, options), types))
+        return OpenSource(rows=_stream(spark, source, log, partial(event_lines, options, source.are_records), types))
     if source.format == "parquet":
         return _parquet(spark, source, log, files, now_ms)
     if source.schema_ddl:

@@ -86,10 +86,10 @@ def _corrupt(path: str, why: str, *, stops: bool) -> pa.RecordBatch:
     return pa.record_batch({MALFORMED: pa.array([path]), REFUSAL: pa.array([f"{reason.value}: file {path} cannot be read: {why}; {ways}"])})
 
 
-def event_lines(options: Mapping[str, str], path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a file as change events with key, value and headers."""
+def event_lines(options: Mapping[str, str], are_records: bool | None, path: str) -> Iterator[pa.RecordBatch]:  # noqa: FBT001
+    """Yield the lines of a file as change events with key, value and headers; `are_records` as `line_events` takes it."""
     for lines in read_lines(path, options):
-        yield line_events(pa.record_batch({"value": pa.array(lines, pa.binary())}))
+        yield line_events(pa.record_batch({"value": pa.array(lines, pa.binary())}), are_records=are_records)
 
 
 def read_as_they_stand(

@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from lastword.compaction.rows.envelopes import PLACEHOLDER, TimePrecision
+from lastword.compaction.rows.event_keys import KeyFormat
 
 #: What a TRUNCATE of an envelope does.
 _TRUNCATE_POLICIES: Final = ("delete-all", "alert", "ignore")
@@ -57,6 +58,13 @@ class _Rows(_Source):
     key: Annotated[
         list[str], Field(description="The key's columns; empty for the record's or the event's own key", validate_default=True)
     ] = []
+    key_format: Annotated[
+        KeyFormat,
+        Field(
+            description="The serializer of the record's own key: json, string, short, integer, long, float, double or bytes; empty: "
+            "json, or with a schema registry its frames"
+        ),
+    ] = ""
     value: Annotated[str, Field(description="The value's column; empty: columns as a JSON object")] = ""
     columns: Annotated[list[str], Field(description="Columns of the JSON value; empty: all (of files without the key's)")] = []
     drop: Annotated[list[str], Field(description="Columns that are left out of the JSON value")] = []
@@ -93,6 +101,13 @@ class _Rows(_Source):
     )
     unavailable_value_placeholder: Annotated[str, Field(description="The connector's setting")] = PLACEHOLDER
     add_fields_prefix: Annotated[str, Field(description="ExtractNewRecordState's setting; for debezium-flat")] = "__"
+    add_fields: Annotated[
+        list[str],
+        Field(
+            description="ExtractNewRecordState's setting; for debezium-flat: the fields that it adds, so that no column is taken for one; "
+            "empty: the usual ones"
+        ),
+    ] = []
     on_unresolved: Annotated[
         Literal["dead-letter", "null"], Field(description="What an event does that leaves out a column which no record of its key has")
     ] = "dead-letter"
@@ -114,6 +129,15 @@ class _Rows(_Source):
         elif self.truncate and not self.sequence:
             message = "truncate deletes every key before it, so it needs a sequence, which says what came before"
             raise ValueError(message)
+        if self.envelope != "debezium-flat" and (self.add_fields or self.add_fields_prefix != "__"):
+            message = "add.fields, add.fields.prefix: they are of rows that ExtractNewRecordState flattened: envelope = debezium-flat"
+            raise ValueError(message)
+        if self.key_format and (self.key or not (self.envelope or self.schema_ddl)):
+            message = (
+                f"key.format = {self.key_format!r} is how the record's own key is read for an envelope or a schema; leave it out where "
+                "key names columns, or where keys are kept as they are"
+            )
+            raise ValueError(message)
         if self.columns and self.drop:
             message = "columns and drop exclude each other: give the columns of the value, or those that are left out"
             raise ValueError(message)
@@ -134,6 +158,21 @@ class FileSource(_Rows):
         Field(description="What a file does that cannot be read: none of its rows is taken, and a dead letter names it; or the query ends"),
     ] = "skip"
 
+    lines: Annotated[
+        Literal["", "records", "values"],
+        Field(
+            description="With an envelope, what a line is: a record of Kafka (an object with key, value, headers), or an event's value; "
+            "empty: a record if it has no other fields, but a value where key names columns of flattened rows"
+        ),
+    ] = ""
+
+    @property
+    def are_records(self) -> bool | None:
+        """Whether the lines are records of Kafka; None where each line says so."""
+        if self.lines:
+            return self.lines == "records"
+        return False if self.envelope == "debezium-flat" and self.key else None
+
     @field_validator("key")
     @classmethod
     def _has_key(cls, key: list[str], info: ValidationInfo) -> list[str]:
@@ -146,6 +185,12 @@ class FileSource(_Rows):
     @model_validator(mode="after")
     def _has_options_that_do_something(self) -> FileSource:
         """Refuse options that would do nothing, or say nothing that can be done."""
+        if self.lines and not self.envelope:
+            message = f"lines = {self.lines!r}: it says what a line of change events is; give an envelope, or leave it out"
+            raise ValueError(message)
+        if self.key_format and self.are_records is False:
+            message = f"key.format = {self.key_format!r}: lines that are values have no key of their own; leave it out"
+            raise ValueError(message)
         options, allowed = self.options, _FILE_OPTIONS[self.format]
         unknown = [name for name in options if name.lower() not in {one.lower() for one in allowed}]
         if unknown:

@@ -19,7 +19,9 @@ from pyspark.sql import functions as F
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.envelopes import Envelope
+from lastword.compaction.rows.event_keys import plain_key
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL, SOURCE_OFFSET, SOURCE_PARTITION
+from lastword.compaction.rows.json_rows import NoEvent
 from lastword.storage.append.append import EventSource
 from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.append.schema_registry.decoder import RegistryDecoder
@@ -32,11 +34,12 @@ from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword.compaction.rows.envelopes import Truncate
+    from lastword.compaction.rows.event_keys import KeyFormat
     from lastword.storage.log.topic_log import TopicLog
 
 #: The record of Kafka beside the columns of its value, for expressions: key, value, headers, timestamp, partition, offset.
@@ -83,9 +86,11 @@ def _envelope(source: FileSource | KafkaSource) -> Envelope | None:
     return Envelope(
         kind=source.envelope,
         key=tuple(source.key),
+        key_format=source.key_format,
         sequence=tuple(source.sequence),
         truncate=cast("Truncate", source.truncate or "delete-all"),
         prefix=source.add_fields_prefix,
+        add_fields=tuple(source.add_fields),
         placeholder=source.unavailable_value_placeholder,
         unresolved=source.on_unresolved,
         schema=source.schema_ddl,
@@ -157,8 +162,8 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
     """Open records whose values are JSON objects, or frames of a registry: their columns are key, value, sequence and conditions."""
     schema, registry = given_schema(source), _registry(source, log)
     rows = rows.withColumn(REFUSAL, F.lit(None).cast("string"))
-    if registry is not None:
-        rows = rows.mapInArrow(_unframed(registry, has_own_key=not source.key), rows.schema)
+    if registry is not None or source.key_format:
+        rows = rows.mapInArrow(partial(_read_frames, registry, source.key_format, not source.key), rows.schema)
     if KAFKA_RECORD in schema.names:
         message = f"source {source.name}: the column {KAFKA_RECORD} of the schema has the name of what stands for the record itself"
         raise UserError(message)
@@ -193,31 +198,53 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
     return replace(found, rows=found.rows.withColumn("value", value).drop(_RAW_VALUE))
 
 
-def _unframed(decoder: RegistryDecoder, *, has_own_key: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task that decodes values, and keys that are framed; a frame that cannot be decoded is refused with its reason, and stays."""
+def _read_frames(
+    decoder: RegistryDecoder | None,
+    key_format: KeyFormat,
+    has_own_key: bool,  # noqa: FBT001
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Decode values, and the records' own keys, in a task; what cannot be decoded is refused with its reason, and stays.
 
-    def decoded(name: str, column: pa.Array, reasons: dict[int, str]) -> pa.Array:
-        framed = np.ones(len(column), dtype=np.bool_)
-        if name == "key":
-            framed = pc.fill_null(pc.equal(pc.binary_slice(column, 0, 1), b"\0"), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
-        at = np.flatnonzero(framed)
-        found = decoder.decode_column(column.take(pa.array(at)))
-        reasons.update({int(at[row]): f"{name}: {reason}" for row, reason in found.reasons.items()})
-        is_read = framed.copy()
-        is_read[list(reasons)] = False
-        texts = found.values.cast(pa.binary()).filter(pa.array(is_read[at]))
-        return pc.replace_with_mask(column, pa.array(is_read), texts)
+    Keys become texts, as `key_format` says; without one those that begin as frames do are decoded.
+    """
+    for batch in batches:
+        reasons = dict[int, str]()
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        if has_own_key:
+            key = columns["key"].cast(pa.binary())
+            is_frame = pc.fill_null(pc.equal(pc.binary_slice(key, 0, 1), b"\0"), False)  # noqa: FBT003
+            columns["key"] = _plain_keys(key, key_format, reasons) if key_format else _decode_frames("key", key, is_frame, decoder, reasons)
+        if decoder is not None:
+            value = columns["value"].cast(pa.binary())
+            columns["value"] = _decode_frames("value", value, pa.array(np.ones(len(batch), dtype=np.bool_)), decoder, reasons)
+        columns[REFUSAL] = pa.array([reasons.get(row) for row in range(len(batch))], pa.string())
+        yield pa.record_batch(columns)
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            reasons = dict[int, str]()
-            columns = {name: batch.column(name) for name in batch.schema.names}
-            for name in ("key", "value") if has_own_key else ("value",):
-                columns[name] = decoded(name, batch.column(name).cast(pa.binary()), reasons)
-            columns[REFUSAL] = pa.array([reasons.get(row) for row in range(len(batch))], pa.string())
-            yield pa.record_batch(columns)
 
-    return read
+def _plain_keys(column: pa.Array, key_format: KeyFormat, reasons: dict[int, str]) -> pa.Array:
+    """Return keys as the texts that other sources have; one of another format keeps its bytes, and gets its reason."""
+    keys = column.to_pylist()
+    for row, key in enumerate(keys):
+        try:
+            keys[row] = None if key is None else plain_key(key, key_format)
+        except NoEvent as error:
+            reasons[row] = str(error)
+    return pa.array(keys, pa.binary())
+
+
+def _decode_frames(name: str, column: pa.Array, is_frame: pa.Array, decoder: RegistryDecoder | None, reasons: dict[int, str]) -> pa.Array:
+    """Return a column with the frames of a registry as JSON; a frame that cannot be decoded stays, and gets its reason."""
+    if decoder is None:
+        return column
+    framed = is_frame.to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(framed)
+    decoded = decoder.decode_column(column.take(pa.array(at)))
+    reasons.update({int(at[row]): f"{name}: {reason}" for row, reason in decoded.reasons.items()})
+    is_read = framed.copy()
+    is_read[list(reasons)] = False
+    texts = decoded.values.cast(pa.binary()).filter(pa.array(is_read[at]))
+    return pc.replace_with_mask(column, pa.array(is_read), texts)
 
 
 def _kafka_topics(spark: SparkSession, source: KafkaSource) -> KafkaTopics:

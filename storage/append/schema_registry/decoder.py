@@ -121,7 +121,7 @@ class RegistryDecoder:
             return self._formats().of(schema_id).connect(message or (0,))
         except UndecodableFrame:
             raise
-        except DOES_NOT_FIT as error:
+        except (*DOES_NOT_FIT, AttributeError, KeyError, TypeError) as error:
             raise undecodable(schema_id, error) from None
 
     def _formats(self) -> _Formats:

@@ -11,9 +11,9 @@ import pytest
 from lastword.compaction.errors import InvalidConfiguration, InvalidRecords
 from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.envelopes import Envelope, Events
+from lastword.compaction.rows.event_keys import canonical_key
 from lastword.compaction.rows.event_rows import event_rows, line_events
 from lastword.compaction.rows.input_columns import check_event_columns, columns_of
-from lastword.compaction.rows.json_rows import canonical_key
 
 _FLAT = Envelope(kind="debezium-flat")
 _OP = {"type": "string", "field": "op"}
@@ -131,10 +131,10 @@ def test_a_key_from_the_columns_of_the_row() -> None:
     """A changed key is a deletion and an insert, if the row before is known; a missing column is refused by name."""
     envelope = Envelope(key=("b", "a"))
     events = _read(
-        (None, {"before": None, "after": {"a": 1, "b": "", "c": 2}, "op": "c", "source": _source(1)}),
-        (None, {"before": {"a": 1, "b": "", "c": 2}, "after": {"a": 1, "b": None, "c": 2}, "op": "u", "source": _source(2)}),
-        (None, {"before": {"a": 1, "b": None, "c": 2}, "after": None, "op": "d", "source": _source(3)}),
-        (None, {"before": None, "after": {"a": 1}, "op": "c", "source": _source(4)}),
+        ({"a": 1}, {"before": None, "after": {"a": 1, "b": "", "c": 2}, "op": "c", "source": _source(1)}),
+        ({"a": 1}, {"before": {"a": 1, "b": "", "c": 2}, "after": {"a": 1, "b": None, "c": 2}, "op": "u", "source": _source(2)}),
+        ({"a": 1}, {"before": {"a": 1, "b": None, "c": 2}, "after": None, "op": "d", "source": _source(3)}),
+        ({"a": 1}, {"before": None, "after": {"a": 1}, "op": "c", "source": _source(4)}),
         envelope=envelope,
     )
     assert events.key == [b'{"a":1,"b":""}', b'{"a":1,"b":""}', b'{"a":1,"b":null}', b'{"a":1,"b":null}']
@@ -361,7 +361,9 @@ def test_a_flat_event_with_a_schema() -> None:
 
 def test_flat_events_that_are_no_rows() -> None:
     """Heartbeats and TRUNCATE; a tombstone has no columns to take a key from."""
-    events = _read((None, {"ts_ms": 4}), (None, {"__op": "t", "__source_lsn": 3}), ({"id": 1}, {"id": 1, "__op": "d"}), envelope=_FLAT)
+    events = _read(
+        ({"serverName": "s"}, {"ts_ms": 4}), (None, {"__op": "t", "__source_lsn": 3}), ({"id": 1}, {"id": 1, "__op": "d"}), envelope=_FLAT
+    )
     assert events.others == {0: "heartbeat", 1: "truncate"}
     assert _drawn(events) == ['{"id":1} = ∅']
     refused = _read(({"id": 1}, None), (None, b"[]"), envelope=Envelope(kind="debezium-flat", key=("id",))).refused
