@@ -34,6 +34,8 @@ MAX_FLOAT: Final = 3.4028235677973366e38
 _TEXTS: Final = frozenset({"string", "enum", "uuid"})
 _SINCE: Final = {unit: f"{unit} since 1970-01-01T00:00:00 UTC or " for unit in _UNITS} | {"text": ""}
 _SINCE_MIDNIGHT: Final = {unit: f"{unit} since midnight or " for unit in _UNITS} | {"text": "", "zoned_text": "(converted to UTC) "}
+#: What MySQL's TIME holds besides a time of day has other types here.
+_INTERVALS: Final = " (for MySQL's longer or negative TIME give the column in schema as bigint, or with isostring as string)"
 #: The encodings of each kind that has some, and how a message names them.
 ENCODINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "decimal": {
@@ -47,7 +49,7 @@ ENCODINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "hex": "hexadecimal text (binary.handling.mode=hex)",
     },
     "date": {"days": "days since 1970-01-01 or ISO text, years 1 to 9999", "text": "ISO text, years 1 to 9999"},
-    "time": {encoding: f"{since}ISO text, 00:00:00 to 24:00:00" for encoding, since in _SINCE_MIDNIGHT.items()},
+    "time": {encoding: f"{since}ISO text, 00:00:00 to 24:00:00{_INTERVALS}" for encoding, since in _SINCE_MIDNIGHT.items()},
     "timestamp": {encoding: f"{since}ISO text with Z or an offset, years 1 to 9999" for encoding, since in _SINCE.items()},
     "timestamp_ntz": {encoding: f"{since}ISO text without an offset, years 1 to 9999" for encoding, since in _SINCE.items()},
     "json": {"text": "text that is valid JSON, or another JSON value", "value": "a JSON value"},

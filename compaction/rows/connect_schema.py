@@ -142,7 +142,7 @@ _ALIASES: Final = {
 }
 _TYPE_NAMES: Final = (*KINDS, "decimal", "array", "map", "struct")
 #: A name in backticks, a text in quotes, a word, or a sign.
-_TOKEN: Final = re.compile(r"""\s*(?:`((?:[^`]|``)+)`|('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")|(\w+)|([<>(),:]))""")
+_TOKEN: Final = re.compile(r"""\s*(?:`((?:[^`]|``)*)`|('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")|(\w+)|([<>(),:]))""")
 _NUMBERS: Final = re.compile(r"\s*\((\s*-?[0-9]+\s*(?:,\s*-?[0-9]+\s*)*)\)")
 _SPARK_DECIMAL: Final = (10, 0)
 _MILLIS_DIGITS, _MICROS_DIGITS = 3, 6
@@ -207,10 +207,10 @@ class _Ddl:
 
     def name(self) -> str:
         found = _TOKEN.match(self.text, self.place)
-        if found is None or not (found[1] or found[3]):
+        if found is None or (found[1] is None and not found[3]):
             self.fail("a column's name expected")
         self.place = found.end()
-        return str(found[1] or found[3]).replace("``", "`")
+        return str(found[3] if found[1] is None else found[1]).replace("``", "`")
 
     def options(self) -> None:
         """Read over what says nothing about the values."""

@@ -326,6 +326,8 @@ class _Raw(_Reader):
         after = bytes(event.after)
         if after == NULL:
             message = f"op {event.op!r} without a row in `after`"
+            if event.source is not None and event.source.connector == "mongodb":
+                message += ": let the connector send the document (capture.mode = change_streams_update_full)"
             raise NoEvent(message)
         schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
         after = self.typed(after, schema)

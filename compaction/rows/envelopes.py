@@ -87,10 +87,15 @@ class Envelope:
         """Check the settings."""
         allowed = {name: get_args(hint) for name, hint in get_type_hints(type(self)).items() if get_origin(hint) is Literal}
         wrong = [
-            Violation(key=name, value=str(getattr(self, name)), allowed=f"one of {', '.join(choices)}")
+            Violation(key=name, value=str(getattr(self, name)), allowed=f"one of {', '.join(filter(None, choices))}")
             for name, choices in allowed.items()
             if getattr(self, name) not in choices
         ]
+        for name in ("key", "sequence", "add_fields"):
+            names = getattr(self, name)
+            is_list = isinstance(names, (tuple, list)) and all(isinstance(part, str) and part for part in names)
+            if not is_list or len(set(names)) < len(names):
+                wrong.append(Violation(key=name, value=str(names), allowed="a tuple of names, each once, e.g. ('id',)"))
         if not wrong:
             try:
                 self.columns()

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lastword.compaction.rows.alike_events import NO_EVENTS, alike_events
 from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.event_keys import canonical_key
-from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, RECORD_KEY, REFUSAL, SOURCE_PARTITION, UNCHANGED
+from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, RECORD_KEY, REFUSAL, SOURCE_PARTITION, UNCHANGED, cast_column
 from lastword.compaction.rows.json_rows import NULL, NoEvent, fields_of
 from lastword.compaction.rows.table_columns import ddl_text
 
@@ -78,7 +78,7 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     `COLUMNS`), and the others as they were; the source's partition and offset are headers (`source.partition`, `source.offset`). An event
     that becomes no row keeps its own key and value. With a `decoder` key and value are framed for a schema registry.
     """
-    columns_in = {name: batch.column(name).cast(pa.binary()) for name in ("key", "value")}
+    columns_in = {name: cast_column(batch.column(name), pa.binary()) for name in ("key", "value")}
     moves, is_left = _changed_keys(batch), np.ones(len(batch), dtype=np.bool_)
     alike = alike_events(columns_in["key"], columns_in["value"], envelope, list(moves[_NEW_KEY])) if decoder is None else NO_EVENTS
     is_left[alike.row] = False

@@ -121,7 +121,7 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
         if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY} or name in IGNORED_COLUMNS:
             continue
         if name not in _ALLOWED:
-            wrong.append(f"column {name} is unknown: allowed are {', '.join(_ALLOWED)}")
+            wrong.append(f"column {name or repr(name)} is unknown: allowed are {', '.join(_ALLOWED)}")
         elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
             wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
     if "offset" in columns and "partition" not in columns:
@@ -146,6 +146,37 @@ def check_event_columns(columns: Mapping[str, Column], *, topic: str) -> None:
         lines = [f"  column {name} is missing, or neither text nor binary: events in an envelope have a key and a value" for name in wrong]
         message = f"topic {topic} cannot take these rows:\n" + "\n".join(lines)
         raise InvalidRecords(message)
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose dictionary-encoded columns are plain ones."""
+    if not any(pt.is_dictionary(field.type) for field in batch.schema):
+        return batch
+    columns = [_decode_dictionary(column) if pt.is_dictionary(column.type) else column for column in batch.columns]
+    return pa.record_batch(columns, names=batch.schema.names)
+
+
+def _decode_dictionary(column: pa.DictionaryArray) -> pa.Array:
+    values = column.dictionary
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    if values.type in views:  # Arrow takes no values out of an array of views
+        return values.cast(views[values.type]).take(column.indices)
+    return column.dictionary_decode()
+
+
+def cast_column(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return a column in a type of the log, whichever of Arrow's layouts it has.
+
+    A slice of an array of more than 2 GiB is cast as if it had all of that; so what does not fit is copied first.
+    """
+    if column.type == data_type:
+        return column
+    try:
+        return column.cast(data_type)
+    except pa.ArrowInvalid:
+        if not (pt.is_large_string(column.type) or pt.is_large_binary(column.type)):
+            raise
+        return column.take(pa.array(range(len(column)), pa.int64())).cast(data_type)
 
 
 def check_names(names: Sequence[str]) -> None:

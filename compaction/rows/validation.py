@@ -37,6 +37,8 @@ from lastword.compaction.rows.input_columns import (
     SOURCE_PARTITION,
     TIMESTAMP,
     UNCHANGED,
+    cast_column,
+    plain_batch,
 )
 from lastword.compaction.rows.partitioners import partitions_of
 from lastword.compaction.rows.sequences import sequence_texts
@@ -139,14 +141,14 @@ class _Validation:
     """The validation of one batch."""
 
     def __init__(self, batch: pa.RecordBatch, rules: InputRules) -> None:
-        self.batch, self.rules, self.shape = decoded(batch), rules, rules.shape
+        self.batch, self.rules, self.shape = plain_batch(batch), rules, rules.shape
         self.code = np.zeros(len(batch), dtype=np.int8)
         self.details: dict[int, str] = {}
         self.key, self.value = self._binary("key"), self._binary("value")
-        self.headers = _cast(self._column("headers", HEADERS), HEADERS)
+        self.headers = cast_column(self._column("headers", HEADERS), HEADERS)
 
     def run(self) -> Validated:
-        raw = _cast(self._column(MALFORMED, pa.string()), pa.string())
+        raw = cast_column(self._column(MALFORMED, pa.string()), pa.string())
         if self.rules.source_offsets:
             self._leave_out_known(self.rules.source_offsets)
         self._refuse_by_source()
@@ -209,7 +211,7 @@ class _Validation:
         return self.batch.column(name) if name in names else pa.nulls(len(self.batch), otherwise)
 
     def _binary(self, name: str) -> pa.Array:
-        return _cast(self.batch.column(name), pa.binary())
+        return cast_column(self.batch.column(name), pa.binary())
 
     def _refuse(self, reason: Reason, which: Mask, detail: Callable[[int], str]) -> None:
         """Refuse some rows that are not refused yet."""
@@ -222,7 +224,7 @@ class _Validation:
         column = self.batch.column(name)
         if pt.is_uint64(column.type):
             column = pc.if_else(pc.less_equal(column, pa.scalar(2**63 - 1, pa.uint64())), column, None)
-        column = _cast(column, pa.int64())
+        column = cast_column(column, pa.int64())
         return column.fill_null(-1).to_numpy(zero_copy_only=False), _valid(column)
 
     def _shown(self, name: str, row: int) -> str:
@@ -284,7 +286,7 @@ class _Validation:
                 limit = _MAX_INT if data_type == pa.int32() else 2**63 - 1
                 found[name] = pa.array(numbers, mask=~is_given | (numbers > limit) | (numbers < -limit)).cast(data_type)
             else:
-                found[name] = _cast(self.batch.column(name), data_type)
+                found[name] = cast_column(self.batch.column(name), data_type)
         found["transactional"] = pc.coalesce(found["transactional"], pc.is_valid(found["control"]))
         return found
 
@@ -383,18 +385,6 @@ def _milliseconds(times: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
         limit = (2**63 - 1) // 1000
         return np.clip(times, -limit, limit) * 1000
     return times // {"ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
-
-
-def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch whose dictionary-encoded columns are plain ones."""
-    if not any(pt.is_dictionary(field.type) for field in batch.schema):
-        return batch
-    columns = [column.dictionary_decode() if pt.is_dictionary(column.type) else column for column in batch.columns]
-    return pa.record_batch(columns, names=batch.schema.names)
-
-
-def _cast(column: pa.Array, data_type: pa.DataType) -> pa.Array:
-    return column if column.type == data_type else column.cast(data_type)
 
 
 def _valid(column: pa.Array) -> Mask:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.errors import InvalidRecords, UserError
+from lastword.compaction.rows.envelopes import Envelope
+from lastword.compaction.rows.input_columns import check_names
 from lastword.storage.append.writing import ArrowRows
 
 if TYPE_CHECKING:
-    from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
 
 _TAKEN: Final = "an Arrow table, record batch or stream, a Polars or pandas DataFrame, or a list of dicts"
@@ -39,16 +40,27 @@ def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None, de
         decoder: What decodes their keys and values, if they are framed for a schema registry.
 
     Raises:
-        InvalidRecords: It is none of these, or values of one column have different types.
+        InvalidRecords: It is none of these, or the values of a column have different types, or are none that Arrow can hold.
+        UserError: The envelope is none.
     """
+    if envelope is not None and not isinstance(envelope, Envelope):
+        message = f"topic {topic}: envelope = {envelope!r}: allowed is an Envelope, e.g. Envelope(kind='debezium-flat')"
+        raise UserError(message)
     try:
         return ArrowRows(_table(data)) if envelope is None else ArrowRows.of_events(_table(data), envelope, decoder, topic=topic)
+    except _WrongColumn as error:
+        message = f"topic {topic} cannot take these rows: {error}"
+        raise InvalidRecords(message) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         message = f"topic {topic} cannot take these rows: {error}; each column needs one type"
         raise InvalidRecords(message) from error
     except TypeError as error:
         message = f"topic {topic} cannot take {type(data).__name__}: {error}"
         raise InvalidRecords(message) from error
+
+
+class _WrongColumn(ValueError):
+    """A column whose values Arrow cannot hold; the text names it."""
 
 
 def _table(data: Any) -> pa.Table:
@@ -58,12 +70,64 @@ def _table(data: Any) -> pa.Table:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
-    if type(data).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+    library = type(data).__module__.partition(".")[0]
+    if library == "pandas" and hasattr(data, "columns"):
+        check_names([str(name) for name in data.columns])
+        return pa.table({str(name): _column(str(name), data.iloc[:, number]) for number, name in enumerate(data.columns)})
+    if library == "polars":
+        _check_objects(data)
+    if library != "pandas" and (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) and all(isinstance(row, Mapping) for row in data):
         names = dict.fromkeys(["key", "value", *(name for row in data for name in row)])
-        return pa.table({name: pa.array([row.get(name) for row in data]) for name in names})
+        return pa.table({name: _column(name, [row.get(name) for row in data]) for name in names})
     message = f"allowed are {_TAKEN}"
     raise TypeError(message)
+
+
+def _column(name: str, values: Any) -> pa.Array:
+    """Return the values of one column, of a list or a pandas Series; raise `_WrongColumn` that names the first that Arrow cannot hold."""
+    try:
+        return _array(values)
+    except UnicodeEncodeError:
+        wrong = next(value for value in values if not _is_utf8(value))
+        message = f"column {name} = {wrong!r}: a lone surrogate is no character of UTF-8"
+    except OverflowError:
+        wrong = next(value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**64)
+        message = f"column {name} = {wrong}: allowed are whole numbers of 64 bits"
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        message = f"column {name}: {error}; each column needs one type"
+    raise _WrongColumn(message)
+
+
+def _array(values: Any) -> pa.Array:
+    try:
+        return pa.array(values, from_pandas=not isinstance(values, list))
+    except OverflowError:
+        return pa.array(values, pa.uint64())
+
+
+def _is_utf8(value: object) -> bool:
+    """Tell whether all texts in a value are characters of UTF-8."""
+    try:
+        _texts_of(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _texts_of(value: object) -> str:
+    """Return the texts in a value, one behind the other."""
+    if isinstance(value, Mapping):
+        return "".join(map(_texts_of, [*value.keys(), *value.values()]))
+    if isinstance(value, (list, tuple)):
+        return "".join(map(_texts_of, value))
+    return value if isinstance(value, str) else ""
+
+
+def _check_objects(frame: Any) -> None:
+    """Raise `_WrongColumn` for a column of Python's objects, of which Polars hands over the addresses."""
+    for name, data_type in getattr(frame, "schema", {}).items():
+        if "Object" in str(data_type):
+            message = f"column {name} is {data_type} of Polars, which holds objects of Python: cast it to String or Binary"
+            raise _WrongColumn(message)

@@ -39,13 +39,14 @@ from lastword.compaction.rows.input_columns import (
     UNCHANGED,
     check_event_columns,
     columns_of,
+    plain_batch,
 )
 from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
 from lastword.compaction.rows.sequences import highest
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
-from lastword.compaction.rows.validation import Reason, decoded, refusal, validate
+from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
 from lastword.storage.append.plan import AppendPlan, Written
 from lastword.storage.files.data_files import SliceWriter, complete, delete_files
@@ -341,9 +342,9 @@ class ArrowRows:
     def of_events(table: pa.Table, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> ArrowRows:
         """Take a table of events in an envelope; raises `InvalidRecords` for one without the columns key and value."""
         check_event_columns(columns_of(table.schema), topic=topic)
-        given = table.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+        given = in_batches(table)
         read = partial(event_rows, envelope=envelope, decoder=decoder)
-        batches = list(map(read, map(decoded, given)) if decoder else _in_threads(read, [decoded(batch) for batch in given]))
+        batches = list(map(read, map(plain_batch, given)) if decoder else _in_threads(read, [plain_batch(batch) for batch in given]))
         return ArrowRows(
             pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope, decoder)), envelope
         )
@@ -388,17 +389,25 @@ class ArrowRows:
     def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
         """Return the rows in the order in which they are appended."""
         table, shape = self._table, plan.rules.shape
-        chunks = max((column.num_chunks for column in table.columns), default=0)
-        if chunks > len(table) // _BATCH_ROWS + 1 and table.nbytes < _MAX_COMBINED_BYTES:
-            table = table.combine_chunks()
         order = ("offset",) if shape.has_offsets else shape.order
         if order and len(table):
             at = _ascending(table, order)
             if (np.diff(at.to_numpy().astype(np.int64)) < 0).any():
                 table = table.take(at)
-        rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * len(table) // max(1, table.nbytes)))
-        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
-        return batches
+        return in_batches(table)
+
+
+def in_batches(table: pa.Table, *, most_bytes: int = _BATCH_BYTES, most_combined_bytes: int = _MAX_COMBINED_BYTES) -> list[pa.RecordBatch]:
+    """Return the rows of a table in batches of at most 65,536 rows and about `most_bytes`.
+
+    Many small chunks are copied into one first, if the table has less than `most_combined_bytes`.
+    """
+    chunks = max((column.num_chunks for column in table.columns), default=0)
+    if chunks > len(table) // _BATCH_ROWS + 1 and table.nbytes < most_combined_bytes:
+        table = table.combine_chunks()
+    rows = max(1, min(_BATCH_ROWS, most_bytes * len(table) // max(1, table.nbytes)))
+    batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
+    return batches
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -135,5 +135,8 @@ def _names(source: DataFrame, given: Any, argument: str, subject: str) -> list[s
         if name not in source.columns:
             message = f"{subject}: {argument} names {name!r}; columns are {', '.join(source.columns)}"
             raise UserError(message)
+        if name in found:
+            message = f"{subject}: {argument} names {name!r} twice; name each column once"
+            raise UserError(message)
         found.append(name)
     return found

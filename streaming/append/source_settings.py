@@ -115,6 +115,16 @@ class _Rows(_Source):
         Literal["dead-letter", "null"], Field(description="What an event does of which a value does not fit its column's type")
     ] = "dead-letter"
 
+    @field_validator("key", "columns", "drop", "sequence", "add_fields")
+    @classmethod
+    def _are_named_once(cls, names: list[str]) -> list[str]:
+        """Refuse a name that comes twice, or is empty."""
+        twice = sorted({name for name in names if names.count(name) > 1 or not name})
+        if twice:
+            message = f"{', '.join(map(repr, twice))}: each name is allowed once, and not empty"
+            raise ValueError(message)
+        return names
+
     @model_validator(mode="after")
     def _are_of_one_kind(self) -> _Rows:
         """Refuse settings of rows beside an envelope, and those that exclude each other."""
