@@ -81,12 +81,13 @@ class SparkTopic(Topic):
         idempotency_key: str | None = None,
         envelope: Envelope | None = None,
         decoder: FrameDecoder | None = None,
+        on_invalid: str = "fail",
     ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none: a DataFrame, whose source is read once, or what `Topic.append` takes.
 
         Columns, order and errors as `Topic.append`.
         """
-        return super().append(rows, idempotency_key=idempotency_key, envelope=envelope, decoder=decoder)
+        return super().append(rows, idempotency_key=idempotency_key, envelope=envelope, decoder=decoder, on_invalid=on_invalid)
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> SparkTransaction:
         """Begin a transaction that also takes DataFrames, as `Topic.transaction`."""

@@ -22,9 +22,10 @@ from lastword.compaction.readers import ReaderStanding
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendResult, AppendStats, append_rows
+from lastword.storage.append.append import AppendResult, AppendStats, append_rows, check_on_invalid
 from lastword.storage.append.inputs import ArrowInput, arrow_rows
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
 from lastword.storage.verify import VerifyReport, verify
 from lastword.topics import decisions
@@ -130,6 +131,7 @@ class Topic:
         idempotency_key: str | None = None,
         envelope: Envelope | None = None,
         decoder: FrameDecoder | None = None,
+        on_invalid: str = "fail",
     ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none.
 
@@ -146,16 +148,30 @@ class Topic:
                 source, and become headers. See `Envelope`.
             decoder: A `RegistryDecoder`, if keys and values of these events are framed for a schema registry.
             idempotency_key: A text that names this append for ever. The same key again appends nothing, and the result is `replayed`.
+            on_invalid: What a row does that the log refuses: `fail` raises an error; `dead-letter` puts it among the dead letters, as
+                streams do, and `refused` of the result counts it by its reason.
 
         Raises:
             InvalidRecords: The log refuses a row; the message has each reason with its count and an example. Nothing is written.
+            InvalidConfiguration: Another `on_invalid`.
         """
+        check_on_invalid(on_invalid, subject=f"append to topic {self.name}")
         given = self._input(rows, envelope, decoder)
-        return append_rows(self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key)
+        return append_rows(
+            self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key, on_invalid=on_invalid
+        )
 
     def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> Rows:
         """Return what was given to `append` as the input of an append."""
         return arrow_rows(rows, topic=self.name, envelope=envelope, decoder=decoder)
+
+    def stale_keys(self) -> tuple[StaleKey, ...]:
+        """Return the keys whose last record is stale, as a newer row of theirs is a dead letter; the one that is longest stale comes first.
+
+        Each has key, refused_at, source, reason, detail and source_sequence of that row. Of 100,000 keys at most. Rule:
+        docs/semantics.md#A.57.
+        """
+        return StaleKeys(self._log).collect()
 
     def stop_queries(self) -> None:
         """Stop the streaming queries of this process that append to the topic, between two micro-batches."""

@@ -32,6 +32,7 @@ from lastword.compaction.rows.input_columns import (
     EVENT,
     HEADERS,
     MALFORMED,
+    RECORD_KEY,
     REFUSAL,
     SOURCE_OFFSET,
     SOURCE_PARTITION,
@@ -174,10 +175,29 @@ class _Validation:
             **producers,
             **({"source_sequence": self._sequence()} if self.shape.has_sequences else {}),
             **({name: self._column(name, pa.string()) for name in (UNCHANGED, COLUMNS)} if self.shape.has_events else {}),
+            RECORD_KEY: self._record_keys(),
             **{name: self.batch.column(name) for name in self.shape.order},
             "raw": raw,
         }
         return Validated(pa.record_batch(columns), self.code, self.details)
+
+    def _record_keys(self) -> pa.Array:
+        """Return the keys whose last record is stale, as a newer row of theirs is refused; null for a row that is not, or has no key.
+
+        A key of which the batch brings another row behind the refused one is not stale.
+        """
+        refused = np.flatnonzero(self.code)
+        if not len(refused):
+            return pa.nulls(len(self.batch), pa.binary())
+        keys = self.key
+        if self.shape.has_events:
+            is_event = pc.or_(pc.is_valid(self._column(REFUSAL, pa.string())), pc.is_valid(self._column(EVENT, pa.string())))
+            keys = pc.if_else(is_event, cast_column(self._column(RECORD_KEY, pa.binary()), pa.binary()), keys)
+        accepted = np.flatnonzero((self.code == 0) & pc.is_in(keys, keys.take(pa.array(refused))).to_numpy(zero_copy_only=False))
+        last = dict(zip(keys.take(pa.array(accepted)).to_pylist(), accepted.tolist(), strict=True))
+        listed = zip(refused.tolist(), keys.take(pa.array(refused)).to_pylist(), strict=True)
+        stale = {row: key for row, key in listed if last.get(key, -1) < row}
+        return pa.array([stale.get(row) for row in range(len(self.batch))], pa.binary())
 
     def _leave_out_known(self, source_offsets: Mapping[int, int]) -> None:
         """Take events out that are in the log."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lastword.compaction.config.topic_config import describe_topic_config
 from lastword.compaction.log.segments import is_closed
+from lastword.storage.reading.stale_keys import StaleKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +46,8 @@ class TopicDescription:
     mirror: Mapping[str, object] | None
     queries: Mapping[str, str | None]
     partitions: tuple[PartitionDescription, ...]
+    #: How many keys have a stale last record, as a newer row of theirs is a dead letter (`Topic.stale_keys`).
+    stale_keys: int = 0
 
     @property
     def record_count(self) -> int:
@@ -93,4 +96,5 @@ def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
         mirror=decisions.mirror,
         queries={name: query_id for name, query_id in decisions.queries.items() if query_id is not None},
         partitions=tuple(one(partition) for partition in range(decisions.partitions)),
+        stale_keys=len(StaleKeys(log).collect()),
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from lastword.compaction.errors import CommitConflict, InvalidRecords, ProducerFenced, UserError
+from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords, ProducerFenced, UserError, Violation
 from lastword.compaction.log.segments import ActiveSegment, next_append
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 #: The application ids of an idempotency key, and of a partition of a source of change events, begin with these.
 _IDEMPOTENCY: Final = "lastword-idempotency-key/"
 _SOURCE: Final = "lastword-source/"
+_ON_INVALID: Final = ("dead-letter", "fail")
+#: The source of dead letters that a call of `append` wrote, and what their ids begin with.
+CALL_SOURCE: Final = "append"
+_CALL: Final = "lastword-append/"
 
 
 class Rows(Protocol):
@@ -156,18 +160,29 @@ def append_rows(
     stats: AppendStats,
     micro_batch: MicroBatch | None = None,
     idempotency_key: str | None = None,
+    on_invalid: str = "fail",
 ) -> AppendResult:
     """Append rows to a topic's log in one commit; try again from a fresh snapshot while other appenders commit first.
 
-    A batch call (`micro_batch` None) raises `InvalidRecords` if the log rejects one of the rows, and nothing is written. A micro-batch
-    writes rejected rows to the dead letters; one that was committed before does nothing, nor does a batch call whose `idempotency_key`
-    was committed before.
+    A batch call (`micro_batch` None) raises `InvalidRecords` if the log rejects one of the rows, and nothing is written; with
+    `on_invalid="dead-letter"` it writes rejected rows to the dead letters, as a micro-batch does. A micro-batch that was committed before
+    does nothing, nor does a batch call whose `idempotency_key` was committed before.
     """
+    letters_id = None
+    if micro_batch is None and on_invalid == "dead-letter":
+        letters_id = f"{_CALL}{new_token() if idempotency_key is None else idempotency_key}"
 
     def once() -> AppendResult:
-        return Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, idempotency_key=idempotency_key).run(rows)
+        append = Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, idempotency_key=idempotency_key, letters_id=letters_id)
+        return append.run(rows)
 
     return log.attempts(once)
+
+
+def check_on_invalid(on_invalid: str, *, subject: str) -> None:
+    """Raise `InvalidConfiguration` for what a row cannot do that the log refuses."""
+    if on_invalid not in _ON_INVALID:
+        raise InvalidConfiguration(subject, [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_ON_INVALID))])
 
 
 class Append:
@@ -182,8 +197,9 @@ class Append:
         micro_batch: MicroBatch | None = None,
         stamp: ProducerStamp | None = None,
         idempotency_key: str | None = None,
+        letters_id: str | None = None,
     ) -> None:
-        """Take the snapshot that this attempt plans with."""
+        """Take the snapshot that this attempt plans with; `letters_id` is that of the dead letters of a batch call."""
         self.log, self.now_ms, self.stats, self.micro_batch = log, now_ms, stats, micro_batch
         log.decisions()  # raises when the topic is gone, and its table with it
         self.snapshot = log.snapshot()
@@ -198,6 +214,10 @@ class Append:
             self.identity = {micro_batch.query_id: micro_batch.batch_id}
         elif idempotency_key is not None:
             self.identity = {f"{_IDEMPOTENCY}{idempotency_key}": 0}
+        #: The name, the id and the number of what the dead letters belong to; None where a refused row is an error.
+        self.origin: tuple[str, str, int] | None = None if letters_id is None else (CALL_SOURCE, letters_id, 0)
+        if micro_batch is not None and not micro_batch.fail_on_invalid:
+            self.origin = micro_batch.query_name, micro_batch.query_id, micro_batch.batch_id
 
     def run(self, rows: Rows) -> AppendResult:
         """Append, or find that there is nothing to do."""
@@ -221,8 +241,8 @@ class Append:
         self._keep_columns(written, rows.envelope)
         if written.refused:
             self._put_aside(written)
-        elif self.micro_batch is not None:
-            self._take_back(self.micro_batch)
+        elif self.origin is not None:
+            self._take_back(self.origin)
         self.stats.is_first = False
         source = None if self.micro_batch is None else self.micro_batch.source
         if source is not None:
@@ -352,14 +372,15 @@ class Append:
         )
 
     def _letters(self) -> LetterOrigin | None:
-        if self.micro_batch is None or self.micro_batch.fail_on_invalid:
+        if self.origin is None:
             return None
+        source, query_id, batch_id = self.origin
         return LetterOrigin(
             location=self.log.paths.dead_letters,
             storage_options=dict(self.log.storage_options),
-            source=self.micro_batch.query_name,
-            query_id=self.micro_batch.query_id,
-            batch_id=self.micro_batch.batch_id,
+            source=source,
+            query_id=query_id,
+            batch_id=batch_id,
             refused_ms=self.now_ms,
         )
 
@@ -401,30 +422,29 @@ class Append:
         return Stamped(stamp=self.stamp, next_sequences=sequences, first_offsets=firsts)
 
     def _put_aside(self, written: Written) -> None:
-        """Commit the dead letters that were written, in the place of those that an earlier attempt of the micro-batch wrote."""
-        batch = self.micro_batch
-        if batch is None or batch.fail_on_invalid or Reason.STOPPING_FILE.value in written.refused:
+        """Commit the dead letters that were written, in the place of those that an earlier attempt of the same rows wrote."""
+        if self.origin is None or Reason.STOPPING_FILE.value in written.refused:
             self.log.discard(written.files)
             raise refusal(self.log.name, written.refused, written.examples)
-        self._check_not_committed(batch)
-        self.stats.put_aside = batch.query_id, batch.batch_id
-        replace_dead_letters(
-            self.log.paths.dead_letters, self.log.storage_options, written.letters, query_id=batch.query_id, batch_id=batch.batch_id
-        )
+        self._check_not_committed()
+        _, query_id, batch_id = self.origin
+        self.stats.put_aside = query_id, batch_id
+        replace_dead_letters(self.log.paths.dead_letters, self.log.storage_options, written.letters, query_id=query_id, batch_id=batch_id)
         crash_points.reached(CrashPoint.DEAD_LETTERS_WRITTEN)
 
-    def _check_not_committed(self, batch: MicroBatch) -> None:
-        """Raise `CommitConflict` if another process has committed a micro-batch: its dead letters are those of that process then."""
-        if self.log.committed_micro_batch(batch.query_id) >= batch.batch_id:
-            message = f"topic {self.log.name}: another process has committed micro-batch {batch.batch_id}"
-            raise CommitConflict(message)  # the next attempt finds it replayed
+    def _check_not_committed(self) -> None:
+        """Raise `CommitConflict` if another process has committed these rows: their dead letters are those of that process then."""
+        for app_id, number in self.identity.items():
+            if self.log.committed_micro_batch(app_id) >= number:
+                message = f"topic {self.log.name}: another process has committed {app_id} {number}"
+                raise CommitConflict(message)  # the next attempt finds it replayed
 
-    def _take_back(self, batch: MicroBatch) -> None:
-        """Remove the dead letters of an earlier attempt of a micro-batch of which nothing is refused now."""
-        if self.stats.is_first or self.stats.put_aside == (batch.query_id, batch.batch_id):
-            self._check_not_committed(batch)
-            location, options = self.log.paths.dead_letters, self.log.storage_options
-            replace_dead_letters(location, options, [], query_id=batch.query_id, batch_id=batch.batch_id)
+    def _take_back(self, origin: tuple[str, str, int]) -> None:
+        """Remove the dead letters of an earlier attempt of the same rows, of which nothing is refused now."""
+        _, query_id, batch_id = origin
+        if self.stats.is_first or self.stats.put_aside == (query_id, batch_id):
+            self._check_not_committed()
+            replace_dead_letters(self.log.paths.dead_letters, self.log.storage_options, [], query_id=query_id, batch_id=batch_id)
 
 
 def _ranges(files: Sequence[DataFile]) -> dict[int, AppendedRange]:

@@ -46,8 +46,10 @@ class LetterOrigin:
     refused_ms: int
 
 
-def dead_letters_of(rows: pa.RecordBatch, reasons: Sequence[str], details: Sequence[str], origin: LetterOrigin) -> pa.Table:
-    """Return refused rows, as they were validated, as rows of the dead letters."""
+def dead_letters_of(
+    rows: pa.RecordBatch, reasons: Sequence[str], details: Sequence[str], record_keys: pa.Array, origin: LetterOrigin
+) -> pa.Table:
+    """Return refused rows, as they were validated, as rows of the dead letters; `record_keys` are the keys that are stale by them."""
     count = len(rows)
     columns = {
         "refused_at": pa.array([origin.refused_ms * 1000] * count, pa.int64()).cast(pa.timestamp("us", "UTC")),
@@ -57,6 +59,8 @@ def dead_letters_of(rows: pa.RecordBatch, reasons: Sequence[str], details: Seque
         "reason": pa.array(reasons),
         "detail": pa.array(details),
         **{name: rows.column(name) for name in ("partition", "offset", "timestamp", "key", "value", "headers", "raw")},
+        "record_key": record_keys,
+        "source_sequence": rows.column("source_sequence") if "source_sequence" in rows.schema.names else pa.nulls(count, pa.string()),
     }
     return pa.table(columns)
 
@@ -77,7 +81,7 @@ def replace_dead_letters(
     prefix = f"{_micro_batch_name(query_id, batch_id)}."
 
     def once() -> None:
-        table = _opened(location, storage_options)
+        table = open_dead_letters(location, storage_options)
         there = {one.path: one for one in current_files(table) if one.path.startswith(prefix)}
         written = [one for one in files if one.path not in there]  # an attempt that was overtaken may have committed the same files
         removed = [there[path] for path in there.keys() - {one.path for one in files}]
@@ -90,9 +94,14 @@ def replace_dead_letters(
 
 def read_dead_letters(location: str, storage_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the dead letters of a topic, oldest first, with the columns of the table; a file is opened when its rows are asked for."""
-    files = current_files(_opened(location, storage_options), "refused_at")
+    files = current_files(open_dead_letters(location, storage_options), "refused_at")
     for file in sorted(files, key=lambda file: (file.time_ms or 0, file.path)):
-        yield from complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema()).to_pylist()
+        yield from read_letters(location, storage_options, file.path).to_pylist()
+
+
+def read_letters(location: str, storage_options: Mapping[str, str], path: str) -> pa.Table:
+    """Return the dead letters of one file, with all columns; errors as `read_row_file`."""
+    return complete(read_row_file(location, storage_options, path), dead_letter_arrow_schema())
 
 
 def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, before_ms: int) -> int:
@@ -123,7 +132,7 @@ def delete_dead_letters(
     """
 
     def once() -> int:
-        table = _opened(location, storage_options)
+        table = open_dead_letters(location, storage_options)
         written, removed, count = list[RowFile](), list[RowFile](), 0
         for file in current_files(table, "refused_at"):
             known = whole(file)
@@ -131,7 +140,7 @@ def delete_dead_letters(
                 removed += [file] if known else []
                 count += file.record_count if known else 0
                 continue
-            rows = complete(read_row_file(location, storage_options, file.path), dead_letter_arrow_schema())
+            rows = read_letters(location, storage_options, file.path)
             going = gone(rows)
             if not going.any():
                 continue
@@ -149,7 +158,7 @@ def delete_dead_letters(
     return retry_on_conflict(once)
 
 
-def _opened(location: str, storage_options: Mapping[str, str]) -> DeltaTable:
+def open_dead_letters(location: str, storage_options: Mapping[str, str]) -> DeltaTable:
     """Return the table of dead letters; raise `CorruptLog` for a commit that the machine lost with its power."""
     table = open_table(location, storage_options)
     check_commits(table)

@@ -43,8 +43,9 @@ def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None, de
         InvalidRecords: It is none of these, or the values of a column have different types, or are none that Arrow can hold.
         UserError: The envelope is none.
     """
-    if envelope is not None and not isinstance(envelope, Envelope):
-        message = f"topic {topic}: envelope = {envelope!r}: allowed is an Envelope, e.g. Envelope(kind='debezium-flat')"
+    given: Any = envelope
+    if given is not None and not isinstance(given, Envelope):
+        message = f"topic {topic}: envelope = {given!r}: allowed is an Envelope, e.g. Envelope(kind='debezium-flat')"
         raise UserError(message)
     try:
         return ArrowRows(_table(data)) if envelope is None else ArrowRows.of_events(_table(data), envelope, decoder, topic=topic)

@@ -32,6 +32,7 @@ from lastword.compaction.rows.input_columns import (
     COLUMNS,
     EVENT,
     HEADERS,
+    RECORD_KEY,
     REFUSAL,
     SOURCE_OFFSET,
     SOURCE_PARTITION,
@@ -114,8 +115,10 @@ class Refusals:
         found = [(row["sequence"] or "", row["columns"]) for row in known]
         self.columns = max([*found, *([] if self.columns is None else [self.columns])], key=itemgetter(0))
 
-    def add(self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str]) -> None:
-        """Add the rows of a validated batch at `numbers`."""
+    def add(
+        self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str], *, key: str = RECORD_KEY
+    ) -> None:
+        """Add the rows of a validated batch at `numbers`; the column `key` has the keys that are stale by them."""
         known = self._plan.duplicate_reasons
         skipped = [at for at, reason in enumerate(reasons) if reason == Reason.SKIPPED.value]
         self.skipped.update(details[at] for at in skipped)
@@ -129,7 +132,8 @@ class Refusals:
             self.examples.setdefault(reasons[at], details[at])
         if kept and self._plan.letters is not None:
             which = rows.take(pa.array(numbers[kept]))
-            self.rows.append(dead_letters_of(which, [reasons[at] for at in kept], [details[at] for at in kept], self._plan.letters))
+            kept_reasons, kept_details = [reasons[at] for at in kept], [details[at] for at in kept]
+            self.rows.append(dead_letters_of(which, kept_reasons, kept_details, which.column(key), self._plan.letters))
 
     def check(self) -> None:
         """Raise `InvalidRecords` for refused rows that cannot become dead letters."""
@@ -196,7 +200,7 @@ class PartitionAppend:
             refused = np.flatnonzero(verdicts)
             if len(refused):
                 texts = [verdict_of(int(code)).value for code in verdicts[refused]]
-                self._refusals.add(rows, refused, texts, [details[row] for row in refused.tolist()])
+                self._refusals.add(rows, refused, texts, [details[row] for row in refused.tolist()], key="key")
             accepted = np.flatnonzero(verdicts == 0)
             every = np.full(len(rows), -1)
             rows = rows if len(accepted) == len(rows) else rows.take(pa.array(accepted))
@@ -220,7 +224,7 @@ class PartitionAppend:
                 "deletion of the key may be among them (delete.retention.ms)"
                 for text in texts
             ]
-            self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details)
+            self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details, key="key")
         return rows.filter(pa.array(~(late | unknown))) if late.any() or len(refused) else rows
 
     def _with_unchanged(self, rows: pa.RecordBatch, unchanged: UnchangedColumns) -> pa.RecordBatch:
@@ -236,7 +240,7 @@ class PartitionAppend:
             f"the source left out {', '.join(refused[row])}, which did not change (unchanged TOAST), and no record of the key has it"
             for row in numbers.tolist()
         ]
-        self._refusals.add(rows, numbers, [UNRESOLVED_COLUMN] * len(numbers), details)
+        self._refusals.add(rows, numbers, [UNRESOLVED_COLUMN] * len(numbers), details, key="key")
         kept = np.ones(len(rows), dtype=np.bool_)
         kept[numbers] = False
         return rows.filter(pa.array(kept))

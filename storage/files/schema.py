@@ -103,8 +103,11 @@ DEAD_LETTER_FIELDS: Final = (
     Field("value", _BINARY),
     Field("headers", _HEADERS),
     Field("raw", _STRING),
+    # The key whose last record is stale by this row, as the log has it, and where the row stands in its source. Tables of an older version
+    # do not have these two columns; their files do, from now on.
+    Field("record_key", _BINARY),
+    Field("source_sequence", _STRING),
 )
-DEAD_LETTER_COLUMNS: Final = tuple(field.name for field in DEAD_LETTER_FIELDS)
 
 LEDGER_FIELDS: Final = (
     Field("sequence", _LONG),

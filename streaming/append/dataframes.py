@@ -32,6 +32,7 @@ from lastword.compaction.rows.input_columns import (
     EVENT,
     IGNORED_COLUMNS,
     ORDER_PREFIX,
+    RECORD_KEY,
     REFUSAL,
     UNCHANGED,
     Column,
@@ -177,7 +178,7 @@ class DataFrameRows:
         columns |= {"source_sequence": "string"} if shape.has_sequences else {}
         columns |= {UNCHANGED: "string", COLUMNS: "string"} if shape.has_events else {}
         columns |= {name: types[name] for name in shape.order}
-        columns |= {"raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
+        columns |= {RECORD_KEY: "binary", "raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
         validated = self._positioned().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
         order = ["offset"] if shape.has_offsets else [f"`{name}`" for name in shape.order]
@@ -208,9 +209,11 @@ def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | Non
     own = {"key", "value", "headers", "partition", "offset", REFUSAL, *IGNORED_COLUMNS}
     kept = [field for field in rows.schema.fields if field.name not in own]
     made = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
-    made |= dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), "string") | {
-        field.name: field.dataType.simpleString() for field in kept
-    }
+    made |= (
+        dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), "string")
+        | {RECORD_KEY: "binary"}
+        | {field.name: field.dataType.simpleString() for field in kept}
+    )
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -31,7 +31,7 @@ from lastword.compaction.errors import Aborted, InvalidConfiguration, QueryRefus
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.input_columns import EVENT, check_event_columns, shape_of
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows, check_on_invalid
 from lastword.storage.files.locations import local_path, spark_location
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.upstream import Upstream
 
-_INVALID: Final = ("dead-letter", "fail")
 _RUNNING: Final[dict[str, tuple[StreamingQuery, Appender]]] = {}
 _LOG: Final = logger("appender")
 
@@ -157,9 +156,7 @@ def _checked_start(
 ) -> bool:
     """Tell whether a stream that may be started brings offsets that the topic keeps; raise what is wrong with it."""
     check_query_name(name)
-    if on_invalid not in _INVALID:
-        subject = f"query {name}"
-        raise InvalidConfiguration(subject, [Violation(key="on.invalid", value=on_invalid, allowed=" or ".join(_INVALID))])
+    check_on_invalid(on_invalid, subject=f"query {name}")
     if not rows.isStreaming:
         message = f"query {name}: append_stream takes a streaming DataFrame (spark.readStream); use append for a batch one"
         raise UserError(message)

@@ -1,0 +1,182 @@
+"""Keys whose last record is stale, as a newer row of theirs is a dead letter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword import ArrowTopic, Envelope, InvalidConfiguration
+from lastword.storage.append.dead_letters import expire_dead_letters
+from lastword.storage.reading.stale_keys import StaleKeys
+from tests.change_events import FLAT, change, topic_in
+from tests.clocks import at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_DAYS = Envelope(schema="id int, day date")
+#: A day before the year 1, which no date holds.
+_MISFIT = -800_000
+_UNORDERED = {"connector": "vitess"}
+
+
+def _append(topic: ArrowTopic, *events: tuple[str | None, str | None], envelope: Envelope = _DAYS) -> int:
+    """Append events, and return how many became dead letters."""
+    rows = [{"key": key, "value": value} for key, value in events]
+    return sum(topic.append(rows, envelope=envelope, on_invalid="dead-letter").refused.values())
+
+
+def _upsert(key: int, position: Any, day: int = 0) -> tuple[str | None, str]:
+    return change("u", key, position, {"id": key, "day": day})
+
+
+def _stale(topic: ArrowTopic) -> list[str]:
+    return [stale.key.decode() for stale in topic.stale_keys()]
+
+
+def test_a_newer_row_that_is_a_dead_letter_makes_its_key_stale_until_the_next_one(tmp_path: Path) -> None:
+    """The table shows the older row meanwhile; the count is in `describe`."""
+    topic = topic_in(tmp_path)
+    assert _append(topic, _upsert(1, 10), _upsert(2, 11), _upsert(1, 12, _MISFIT), _upsert(2, 13, _MISFIT)) == 2
+    assert topic.latest().num_rows == 2
+    (first, second) = topic.stale_keys()
+    assert (first.key, first.source, first.reason) == (b'{"id":1}', "append", "no_event")
+    assert "column day = -800000" in first.detail
+    assert second.key == b'{"id":2}'
+    assert topic.describe().stale_keys == 2
+
+    _append(topic, _upsert(1, 14))
+    assert _stale(topic) == ['{"id":2}']
+    _append(topic, change("d", 2, 15))
+    assert _stale(topic) == []
+    assert topic.describe().stale_keys == 0
+
+
+def test_the_same_event_sent_again_in_a_form_that_fits_is_no_longer_stale(tmp_path: Path) -> None:
+    """With null in the place of the misfit, as `misfit` asks for."""
+    topic = topic_in(tmp_path)
+    _append(topic, _upsert(1, 10), _upsert(1, 12, _MISFIT))
+    _append(topic, _upsert(1, 12, _MISFIT), envelope=Envelope(schema="id int, day date", misfit="null"))
+    assert _stale(topic) == []
+    assert topic.table().to_pylist() == [{"id": 1, "day": None}]
+
+
+def test_a_dead_letter_that_is_older_than_the_last_record_makes_nothing_stale(tmp_path: Path) -> None:
+    """By the position in the source, in the same append and in a later one."""
+    topic = topic_in(tmp_path)
+    _append(topic, _upsert(1, 20), _upsert(1, 12, _MISFIT), _upsert(2, 5, _MISFIT), _upsert(2, 6))
+    assert _stale(topic) == []
+    _append(topic, _upsert(1, 19, _MISFIT))
+    assert _stale(topic) == []
+    _append(topic, _upsert(1, 21, _MISFIT))
+    assert _stale(topic) == ['{"id":1}']
+
+
+def test_a_key_whose_only_row_is_a_dead_letter_is_stale(tmp_path: Path) -> None:
+    """The table lacks a row that the source has."""
+    topic = topic_in(tmp_path)
+    _append(topic, _upsert(1, 10, _MISFIT))
+    assert (_stale(topic), topic.latest().num_rows) == (['{"id":1}'], 0)
+
+
+def test_without_positions_the_order_of_arrival_counts(tmp_path: Path) -> None:
+    """In one append by the rows, between appends by their time."""
+    topic = topic_in(tmp_path)
+    _append(
+        at(1_000, topic), _upsert(1, _UNORDERED, _MISFIT), _upsert(1, _UNORDERED), _upsert(2, _UNORDERED), _upsert(2, _UNORDERED, _MISFIT)
+    )
+    assert _stale(topic) == ['{"id":2}']
+    _append(at(2_000, topic), _upsert(2, _UNORDERED))
+    assert _stale(topic) == []
+
+
+@pytest.mark.parametrize(
+    ("envelope", "rows"),
+    [
+        pytest.param(
+            Envelope(kind="debezium-flat", schema="id int, day date"),
+            [('{"id":1}', '{"id":1,"day":0,"__source_lsn":1}'), ('{"id":1}', '{"id":1,"day":-800000,"__source_lsn":2}')],
+            id="flat",
+        ),
+        pytest.param(
+            Envelope(key=("id",), schema="id int, day date"),
+            [change("c", 9, 1, {"id": 1, "day": 0}), change("u", 9, 2, {"id": 1, "day": _MISFIT})],
+            id="key of columns",
+        ),
+        pytest.param(
+            Envelope(kind="debezium-flat", key=("id",), schema="id int, day date"),
+            [(None, '{"id":1,"day":0,"__source_lsn":1}'), (None, '{"id":1,"day":-800000,"__source_lsn":2}')],
+            id="flat, key of columns",
+        ),
+        pytest.param(Envelope(), [change("c", 1, 1, {"id": 1}), ('{"id":1}', '{"op":"u","after":')], id="cut"),
+        pytest.param(Envelope(), [change("c", 1, 1, {"id": 1}), change("x", 1, 2, {"id": 1})], id="unknown op"),
+        pytest.param(
+            Envelope(),
+            [change("c", 1, 1, {"id": 1, "t": "a"}), change("u", 1, 2, {"id": 1, "n": "__debezium_unavailable_value"})],
+            id="unchanged TOAST",
+        ),
+        pytest.param(FLAT, [('{"id":1}', '{"id":1,"__source_lsn":1}'), ('{"id":1}', "[]")], id="no object"),
+    ],
+)
+def test_every_reason_for_which_a_row_with_a_key_is_refused_counts(
+    tmp_path: Path, envelope: Envelope, rows: Sequence[tuple[str | None, str]]
+) -> None:
+    """Raw and flattened, by the event's own key and by columns of the row."""
+    topic = topic_in(tmp_path)
+    assert _append(topic, *rows, envelope=envelope) == 1
+    assert _stale(topic) == ['{"id":1}']
+
+
+def test_rows_without_an_envelope_count_too(tmp_path: Path) -> None:
+    """A record that is too large, and a time that the log does not take; rows without a key do not."""
+    topic = topic_in(tmp_path, max_message_bytes="100")
+    rows = [
+        {"key": "a", "value": "x" * 200},
+        {"key": "b", "value": "1", "timestamp": -5},
+        {"key": None, "value": "1"},
+        {"key": "c", "value": "1"},
+    ]
+    assert topic.append(rows, on_invalid="dead-letter").refused == {"oversized": 1, "negative_timestamp": 1, "keyless": 1}
+    assert _stale(topic) == ["a", "b"]
+
+
+def test_what_is_followed_is_the_same_as_what_is_read_anew(tmp_path: Path) -> None:
+    """Over appends, cleanings and dead letters that expire."""
+    topic = topic_in(tmp_path, partitions=2)
+    followed = StaleKeys(topic.log)
+    position = 0
+    for step in range(6):
+        for key in range(4):
+            position += 1
+            _append(at(1_000 * (step + 1), topic), _upsert(key, position, _MISFIT if (key + step) % 3 == 0 else 0))
+        if step == 3:
+            topic.roll()
+            topic.clean()
+        if step == 4:
+            expire_dead_letters(topic.log.paths.dead_letters, {}, before_ms=4_500)
+        assert [stale.key for stale in followed.collect()] == [stale.key for stale in StaleKeys(topic.log).collect()]
+    assert len(followed.collect()) > 0
+
+
+@pytest.mark.parametrize(("max_keys", "count"), [(2, 2), (3, 3), (4, 3)])
+def test_no_more_keys_are_followed_than_the_limit(tmp_path: Path, max_keys: int, count: int) -> None:
+    """A source of which every row is refused must not fill the memory."""
+    topic = topic_in(tmp_path)
+    _append(topic, *(_upsert(key, key, _MISFIT) for key in (1, 2, 3)))
+    assert len(StaleKeys(topic.log, max_keys=max_keys).collect()) == count
+
+
+def test_a_call_with_dead_letters_takes_the_good_rows_and_a_replay_doubles_none(tmp_path: Path) -> None:
+    """By its idempotency key; without the policy one row refuses all; another policy is refused by name."""
+    topic = topic_in(tmp_path)
+    rows = [{"key": key, "value": value} for key, value in (_upsert(1, 1), _upsert(2, 2, _MISFIT))]
+    with pytest.raises(Exception, match="nothing was appended"):
+        topic.append(rows, envelope=_DAYS)
+    first = topic.append(rows, envelope=_DAYS, on_invalid="dead-letter", idempotency_key="k")
+    again = topic.append(rows, envelope=_DAYS, on_invalid="dead-letter", idempotency_key="k")
+    assert (first.record_count, first.refused, again.replayed) == (1, {"no_event": 1}, True)
+    assert (topic.dead_letters().num_rows, topic.records().num_rows) == (1, 1)
+    with pytest.raises(InvalidConfiguration, match=r"on\.invalid = skip: dead-letter or fail"):
+        topic.append(rows, on_invalid="skip")
