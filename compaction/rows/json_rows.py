@@ -82,7 +82,7 @@ def json_text(value: str | float) -> bytes:
 def _exact_number(text: str) -> float | int | msgspec.Raw:
     """Return a number with a point or an exponent so that JSON has all its digits; a whole number as such."""
     number, exact = float(text), Decimal(text)
-    if Decimal(number) == exact or Decimal(repr(number)) == exact:
+    if Decimal(repr(number)) == exact:
         return int(number) if number.is_integer() and abs(number) < _EXACT_FLOATS else number
     sign, digits, exponent = exact.as_tuple()
     shortest = "".join(map(str, digits)).rstrip("0") or "0"

@@ -132,7 +132,7 @@ def test_every_reason_for_which_a_row_with_a_key_is_refused_counts(
 def test_rows_without_an_envelope_count_too(tmp_path: Path) -> None:
     """A record that is too large, and a time that the log does not take; rows without a key do not."""
     topic = topic_in(tmp_path, max_message_bytes="100")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"key": "a", "value": "x" * 200},
         {"key": "b", "value": "1", "timestamp": -5},
         {"key": None, "value": "1"},
