@@ -13,6 +13,7 @@ sections meet; it comes from metadata, but for the last stable offset.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -41,8 +42,23 @@ _LOSSY: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMi
 _KEY_BYTES: Final = 128
 _POSITION_BYTES: Final = 64
 _BROADCAST_SHARE: Final = 6
-#: Up to so many rows, in so many files, one task finds the newest words faster than a shuffle does.
-_ONE_TASK_ROWS, _ONE_TASK_FILES = 100_000, 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestLimits:
+    """The sizes that choose how the latest records are found; the answer is the same on either side of each."""
+
+    #: What keys or positions may take of the memory of every task when they are sent to it.
+    broadcast_bytes: int
+    #: Up to so many rows, in so many files, one task finds the newest offsets faster than a shuffle does.
+    one_task_rows: int = 100_000
+    one_task_files: int = 100
+
+
+def session_limits(spark: SparkSession) -> LatestLimits:
+    """Return the limits for a session: a share of its heap may be sent to every task."""
+    heap_bytes: int = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]  # noqa: SLF001
+    return LatestLimits(broadcast_bytes=heap_bytes // _BROADCAST_SHARE)
 
 
 def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequence[int] | None = None) -> DataFrame:
@@ -100,12 +116,19 @@ def data_records(rows: DataFrame) -> DataFrame:
 
 
 def latest_records(
-    spark: SparkSession, log: TopicLog, view: View, *, partitions: Sequence[int] | None = None, keys: Sequence[bytes] | None = None
+    spark: SparkSession,
+    log: TopicLog,
+    view: View,
+    *,
+    partitions: Sequence[int] | None = None,
+    keys: Sequence[bytes] | None = None,
+    limits: LatestLimits | None = None,
 ) -> DataFrame:
     """Return the last record of every (partition, key) that a view shows, tombstones left out; of some partitions or keys alone.
 
     Columns: `LATEST_COLUMNS`. Identity is (partition, key), as in Kafka; keyless rows have no last word. The clean section is read once
     and never shuffled while the dirty one is small enough to send its keys to every task; otherwise keys and offsets alone are.
+    `limits` are those of the session by default.
     """
     # Every step of a DataFrame is analysed when it is taken: few steps, as a small answer takes little more than that.
     asked = F.col("control").isNull() & F.col("key").isNotNull()
@@ -115,29 +138,29 @@ def latest_records(
         asked &= F.col("key").isin(list(keys))
     living = asked & F.col("value").isNotNull()
     place = ("partition", "key", "offset")
-    heap = spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory() // _BROADCAST_SHARE  # type: ignore[union-attr]  # noqa: SLF001
+    chosen = limits or session_limits(spark)
     dirty = view.records(view.first_dirty)
     table = _table(spark, log, view)
     everything = _seen(table, view, view.start)
     if not dirty:
         last = everything.where(living)
-    elif dirty * _KEY_BYTES <= heap:
+    elif dirty * _KEY_BYTES <= chosen.broadcast_bytes:
         words = _seen(table, view, view.first_dirty).where(asked).select(*place)
-        is_small = dirty <= _ONE_TASK_ROWS and view.file_count(view.first_dirty) <= _ONE_TASK_FILES
+        is_small = dirty <= chosen.one_task_rows and view.file_count(view.first_dirty) <= chosen.one_task_files
         newer = _newest(words.coalesce(1) if is_small else words)
         same = (F.col("partition") == F.col("__partition")) & (F.col("key") == F.col("__key"))
         last = everything.where(living).join(F.broadcast(newer), same & (F.col("offset") < F.col("__offset")), "left_anti")
     else:
         newest = _newest(everything.where(asked).select(*place)).select(_position("__partition", "__offset").alias("__position"))
-        if view.records(view.start) * _POSITION_BYTES <= heap:
+        if view.records(view.start) * _POSITION_BYTES <= chosen.broadcast_bytes:
             newest = F.broadcast(newest)
-        last = everything.where(living).withColumn("__position", _position()).join(newest, "__position", "left_semi")
+        last = everything.where(living).withColumn("__position", _position("partition", "offset")).join(newest, "__position", "left_semi")
     return last.select(*LATEST_COLUMNS)
 
 
-def _position(partition: str = "partition", offset: str = "offset") -> Column:
-    """Return the row's position: partition and offset in one long."""
-    return F.expr(f"shiftleft(CAST({partition} AS BIGINT), {OFFSET_BITS}) | {offset}")
+def _position(partition: str, offset: str) -> Column:
+    """Return a row's position: partition and offset in one long."""
+    return F.shiftleft(F.col(partition).cast("bigint"), OFFSET_BITS).bitwiseOR(F.col(offset))
 
 
 def _newest(rows: DataFrame) -> DataFrame:

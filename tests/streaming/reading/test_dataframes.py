@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 
 from lastword import Envelope
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
+from lastword.storage.reading.view import view_of
+from lastword.streaming.reading.dataframes import LatestLimits, latest_records
 from tests.change_events import change
 from tests.clocks import at
 from tests.pictures import HOUR_MS, T0, by_arrow, delete_records, rows, text, vacuum
@@ -117,6 +119,44 @@ def test_the_clean_section_is_not_shuffled(topic: SparkTopic, spark: SparkSessio
     plan = _plan(topic.latest())
     assert ("BroadcastHashJoin" in plan, "SortMergeJoin" in plan) == (True, False)
     assert words(topic.latest()) == "a=2 b=2"
+
+
+@pytest.mark.parametrize(
+    ("limits", "strategy"),
+    [
+        (LatestLimits(broadcast_bytes=2**30), "BroadcastHashJoin LeftAnti"),
+        (LatestLimits(broadcast_bytes=2**30, one_task_rows=0), "BroadcastHashJoin LeftAnti hashpartitioning"),
+        (LatestLimits(broadcast_bytes=2**30, one_task_files=0), "BroadcastHashJoin LeftAnti hashpartitioning"),
+        # 7 dirty records: 896 bytes of keys; 11 records in all: 704 bytes of positions
+        (LatestLimits(broadcast_bytes=896), "BroadcastHashJoin LeftAnti"),
+        (LatestLimits(broadcast_bytes=895), "BroadcastHashJoin LeftSemi hashpartitioning"),
+        (LatestLimits(broadcast_bytes=704), "BroadcastHashJoin LeftSemi hashpartitioning"),
+        (LatestLimits(broadcast_bytes=703), "SortMergeJoin LeftSemi hashpartitioning"),
+    ],
+)
+def test_latest_is_the_same_on_both_sides_of_each_limit(
+    logs: LogDir[SparkTopic], spark: SparkSession, limits: LatestLimits, strategy: str
+) -> None:
+    """Two partitions: a clean section of four records, and a dirty one of seven with a tombstone."""
+    topic = at(T0, logs).create_topic("fruit-prices", partitions=2, config=_COMPACT)
+    for partition in (0, 1):
+        topic.append(rows("a=1 b=1", partition=partition))
+    topic.roll()
+    topic.clean()
+    topic.append(rows("a=2 c=1 a=3 b=∅", partition=0))
+    topic.append(rows("c=1 d=1 d=2", partition=1))
+    log = topic.log
+    view = view_of(log, log.snapshot(), "read_committed")
+    assert (view.records(view.first_dirty), view.records(view.start)) == (7, 11)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        found = latest_records(spark, log, view, limits=limits)
+        plan = _plan(found)
+        assert words(found) == "a=1 a=3 b=1 c=1 c=1 d=2"
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+    steps = ("BroadcastHashJoin", "SortMergeJoin", "LeftAnti", "LeftSemi", "hashpartitioning")
+    assert " ".join(step for step in steps if step in plan) == strategy
 
 
 def test_partitions_and_keys_narrow_what_is_read(logs: LogDir[SparkTopic], spark: SparkSession) -> None:
