@@ -4,13 +4,15 @@
 SHELL = /bin/sh
 PY = .venv/bin/python
 UV_VERSION = 0.13.8
+# Two processes share the files, in the order of tests/conftest.py: each has a Spark session, and none starts its longest file last.
+WHOLE = --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25
 AGAINST = tests/pyspark_lastword tests/streaming tests/lastword/service tests/lastword/spark
 
 # Java is looked for when a target needs it, once for each command line; JAVA_HOME then names one that Spark can use.
 WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo java quick test against torture bench docs lint types layers coverage lock clean
+.PHONY: help setup demo java quick test against torture bench docs lint types layers rules coverage lock clean
 .SUFFIXES:
 
 help: ## this list
@@ -31,12 +33,17 @@ demo: java .jars/.spark ## the airports of the world as a compacted changelog
 quick: lint types layers ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
 	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal -m 'not jvm and not long and not torture'
 
-test: java ## every check: style, types, layers, coverage, all tests (not the torture)
-	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers coverage .jars/.broker \
-		&& $(WITH_JAVA) $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 25 \
+test: java ## every check: style, types, layers, rules, all tests (not the torture)
+	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers rules .jars/.classes \
+		&& $(WITH_JAVA) $(PY) -m pytest $(WHOLE) \
 		&& echo "make test: $$(( $$(date +%s) - began )) s in all"
 
-against: .jars/.broker ## the tests of what runs on Spark, on another release of it: make against SPARK=4.0.5
+coverage: .jars/.classes ## all tests again, measured: which branches of the product no test takes; pyproject.toml has the floor
+	@$(PY) -m coverage erase
+	@$(WITH_JAVA) $(PY) -m coverage run -m pytest $(WHOLE) --timeout 900
+	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report
+
+against: .jars/.classes ## the tests of what runs on Spark, on another release of it: make against SPARK=4.0.5
 	@test -n "$(SPARK)" || { echo 'which release? make against SPARK=4.0.5' >&2; exit 2; }
 	@.bootstrap/uv venv --quiet --clear --python $(PY) .against/$(SPARK)
 	@.bootstrap/uv pip sync --quiet --compile-bytecode --python .against/$(SPARK)/bin/python --require-hashes requirements.lock
@@ -44,7 +51,7 @@ against: .jars/.broker ## the tests of what runs on Spark, on another release of
 	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps --no-build-isolation --editable .
 	@$(WITH_JAVA) .against/$(SPARK)/bin/python -m pytest --numprocesses 2 --dist loadfile $(AGAINST)
 
-torture: .jars/.broker ## random histories, crashes, restarts: minutes
+torture: .jars/.classes ## random histories, crashes, restarts: minutes
 	@$(WITH_JAVA) $(PY) -m pytest -m torture
 
 bench: .jars/.spark ## how fast it is here
@@ -64,8 +71,10 @@ types: .venv/.installed ## mypy --strict
 layers: .venv/.installed ## import-linter: who may import whom
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
 
-coverage: .venv/.installed ## every branch of the pure rules (compaction/) is taken by a worked example, without random ones
-	@$(PY) -m pytest --quiet tests/compaction -m 'not torture and not hypothesis' --cov --cov-report=term:skip-covered
+rules: .venv/.installed ## every branch of the pure rules (compaction/) is taken by a worked example, without random ones
+	@$(PY) -m coverage erase
+	@$(PY) -m coverage run -m pytest --quiet tests/compaction -m 'not torture and not hypothesis'
+	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report --include 'compaction/*' --fail-under 100
 
 lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with hashes, for every platform
 	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
@@ -113,3 +122,10 @@ clean: ## remove what setup and the tools made
 .jars/.broker: .jars/.spark
 	@$(WITH_JAVA) $(PY) -m lastword.spark.jars --group broker
 	@mkdir -p .jars && touch $@
+
+# Archives of the classes that the JVMs of tests load; they are of one Java and one environment.
+.jars/.classes: .jars/.broker tests/jvms.py
+	@echo 'archiving the classes that tests load'
+	@rm -f .jars/*.jsa
+	@$(WITH_JAVA) $(PY) -m tests.jvms spark .jars/spark.jsa && $(PY) -m tests.jvms broker .jars/broker.jsa
+	@touch $@

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lastword import LogDir, spark_session
+from tests.jvms import set_spark_options
+from tests.measuring import measure_spark_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -22,6 +26,7 @@ _SETTINGS = {
     "spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"),
     "spark.driver.memory": "3g",
     "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.shuffle.partitions": "2",
     # VACUUM lists the files in as many tasks: 10,000 are 20 s for one test.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
@@ -42,6 +47,15 @@ _FIRST = (
     "tests/test_cluster.py",
     "tests/test_soak.py",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set what every process that tests start inherits: the options of its JVM, and what it is measured by when this run is."""
+    set_spark_options(os.environ)
+    if "COVERAGE_PROCESS_CONFIG" in os.environ and not hasattr(config, "workerinput"):
+        folder = Path(tempfile.mkdtemp(prefix="measured-spark-"))
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        measure_spark_workers(os.environ, folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,6 +33,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from lastword.spark.jars import resolve
+from tests.jvms import BROKER_ARCHIVE, jvm_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _START_SECONDS = 90
 _ANSWER_SECONDS = 20
 _LOG_TAIL_LINES = 40
-_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true")
+_JVM = ("-Xmx512m", "-Djava.awt.headless=true", *jvm_options(BROKER_ARCHIVE))
 
 #: One node is every role, and every internal topic has one partition and one replica. Small cleaner settings: a test cannot wait 15 s.
 #: Time neither deletes nor rolls unless a topic says so: the timestamps of tests are of 1970, markers are of today, so by Kafka's defaults
@@ -147,6 +148,13 @@ class KafkaBroker:
         """Give a topic more partitions, and return when every one has a leader."""
         self._admin.create_partitions([NewPartitions(name, total)])[name].result(_ANSWER_SECONDS)
         self._wait(f"topic {name} to have leaders", lambda: self._leaders(name) == total)
+
+    def terminate(self) -> None:
+        """Ask the broker to end, and return when its JVM has; what it holds stays."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(_START_SECONDS)
+            self._process = None
 
     def kill(self) -> None:
         """Kill the broker; what it holds stays, for `start_again`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,9 +9,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-#: The second compiler of a JVM that lives for a minute costs more than it gains: a driver, a master and two workers on two cores take 46 s
-#: without it, 71 to 85 s with it.
-SHORT_JVM: Final = {**os.environ, "JAVA_TOOL_OPTIONS": f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip()}
 
 
 def run_until_killed(module: str, *words: str) -> int:
@@ -20,7 +16,6 @@ def run_until_killed(module: str, *words: str) -> int:
     done = subprocess.run(  # noqa: S603  our own interpreter
         [sys.executable, "-m", module, *words],
         cwd=ROOT,
-        env=SHORT_JVM,
         start_new_session=True,
         capture_output=True,
         text=True,

@@ -26,8 +26,9 @@ import pytest
 from examples.airports.demo import newest_release
 from lastword.spark.package import EXECUTOR_PACKAGES
 from tests.distributions import needed
+from tests.jvms import SPARK_ARCHIVE, jvm_options
 from tests.pictures import by_arrow
-from tests.processes import ROOT, SHORT_JVM
+from tests.processes import ROOT
 from tests.scraped import samples
 from tests.waiting import PATIENCE_SECONDS, until
 
@@ -94,7 +95,9 @@ def _executors_python(folder: Path) -> str:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in SHORT_JVM.items() if name not in {"PYTHONPATH", "PYSPARK_PYTHON"}}
+    """Return the environment of every process; the JVMs of executors take their options from nowhere else."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYSPARK_PYTHON"}}
+    return {**kept, "JAVA_TOOL_OPTIONS": " ".join(jvm_options(SPARK_ARCHIVE))}
 
 
 @contextlib.contextmanager

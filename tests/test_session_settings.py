@@ -23,7 +23,7 @@ from lastword.compaction.rows.input_columns import HEADERS
 from pyspark_lastword import DefaultSource
 from tests.clocks import at
 from tests.pictures import T0, by_arrow, rows
-from tests.processes import ROOT, SHORT_JVM
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -326,7 +326,7 @@ def test_all_that_is_done_shows_the_same_in_an_application_of_other_settings(
 ) -> None:
     """Settings that hold for a whole application, in a process of its own (`tests.session_app`)."""
     command = [sys.executable, "-m", "tests.session_app", str(tmp_path), "tables" if tables else "log"]
-    done = subprocess.run(command, cwd=ROOT, env=SHORT_JVM, capture_output=True, text=True, timeout=1_150, check=False)  # noqa: S603
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1_150, check=False)  # noqa: S603
     assert done.returncode == 0, done.stdout + done.stderr
     found = ast.literal_eval(done.stdout.splitlines()[-1])
     assert found == (wanted if tables else {key: value for key, value in wanted.items() if key not in _TABLES})

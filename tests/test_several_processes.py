@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir
-from tests.processes import ROOT, SHORT_JVM
+from tests.processes import ROOT
 from tests.storm import KEYS, PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Feed:
     def finish(self) -> None:
         """Let a service append the rest; then the commits of its query have brought each row once."""
         command = [sys.executable, "-m", "lastword", "run", "-c", str(self._folder / "rest.toml")]
-        done = subprocess.run(command, cwd=ROOT, env=SHORT_JVM, capture_output=True, text=True, timeout=900, check=False)  # noqa: S603
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)  # noqa: S603
         assert done.returncode == 0, done.stdout + done.stderr
         topic = LogDir(self._place).topic(TOPIC)
         query_id = topic.describe().queries["files"]
@@ -146,7 +146,7 @@ class _Process:
         self.process = subprocess.Popen(  # noqa: S603  our own interpreter
             [sys.executable, "-m", *words],
             cwd=ROOT,
-            env={**(SHORT_JVM if role in _HEAVY else {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}), **self._environment},
+            env={**os.environ, **({} if role in _HEAVY else {"JAVA_HOME": "/nonexistent", "PATH": ""}), **self._environment},
             start_new_session=True,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -16,7 +16,7 @@ import pytest
 from lastword import LogDir
 from lastword.compaction.errors import QueryRefused
 from tests.kill_app import TOPIC, service
-from tests.processes import ROOT, SHORT_JVM
+from tests.processes import ROOT
 from tests.streaming.append.test_exactly_once import next_start
 from tests.waiting import until
 
@@ -55,7 +55,7 @@ class _Input:
 def _started(log_dir: Path, given: _Input, output: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.kill_app", str(log_dir), str(given.folder), "NONE", "1", "group", "follow"]
     with output.open("ab") as stream:
-        return subprocess.Popen(command, cwd=ROOT, env=SHORT_JVM, start_new_session=True, stdout=stream, stderr=stream)  # noqa: S603
+        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=stream, stderr=stream)  # noqa: S603
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
