@@ -28,13 +28,13 @@ java: # before anything is installed
 demo: java .jars/.spark ## the airports of the world as a compacted changelog
 	@$(WITH_JAVA) $(PY) -m examples.airports.demo
 
-# The rules' coverage is measured in one process, the other tests run in two; JAVA_HOME leads nowhere, so that a test which needs a JVM
-# without saying so fails.
+# JAVA_HOME leads nowhere, so that a test which needs a JVM without saying so fails.
 quick: lint types layers ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
-	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal -m 'not jvm and not long and not torture'
+	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal --hypothesis-profile quick \
+		-m 'not jvm and not long and not torture'
 
 test: java ## every check: style, types, layers, rules, all tests (not the torture)
-	@began=$$(date +%s); $(MAKE) --no-print-directory lint types layers rules .jars/.classes \
+	@began=$$(date +%s); $(MAKE) --no-print-directory .jars/.classes && $(MAKE) --no-print-directory --jobs 2 lint types layers rules \
 		&& $(WITH_JAVA) $(PY) -m pytest $(WHOLE) \
 		&& echo "make test: $$(( $$(date +%s) - began )) s in all"
 

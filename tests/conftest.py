@@ -13,6 +13,7 @@ import pytest
 from lastword import LogDir, spark_session
 from tests.jvms import set_spark_options
 from tests.measuring import measure_spark_workers
+from tests.randomness import register_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +32,8 @@ _SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 
+
+register_profiles()
 
 #: The files that take longest: begun last, one of them would keep a process busy when the other has nothing left to do.
 _FIRST = (

@@ -26,6 +26,7 @@ from lastword.compaction.producers import (
 )
 from tests.compaction.producer_rules import applied, judge
 from tests.model import ModelTopic
+from tests.randomness import examples
 
 _STATE = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1_000)
 
@@ -296,5 +297,5 @@ class Histories(RuleBasedStateMachine):
         assert last_stable_offsets([start], [end], self.states.values()) == [self.model.last_stable_offset(0)]
 
 
-Histories.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+Histories.TestCase.settings = settings(max_examples=examples(300), stateful_step_count=40, deadline=None)
 TestHistories = Histories.TestCase

@@ -94,6 +94,7 @@ def test_every_page_is_in_the_site_and_its_code_is_code(site: Path) -> None:
     assert [name for name, page in built.items() if "```" in page.read_text(encoding="utf-8")] == []
 
 
+@pytest.mark.long
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
     """No font, no script, no picture: it can be read where there is no network."""
     remote = re.compile(r"^(https?:)?//")
@@ -103,6 +104,7 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"@import\s|url\([\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
 
 
+@pytest.mark.long
 def test_every_link_of_the_readme_leads_somewhere(site: Path) -> None:
     """To a file, and to a heading in it; those of the site are checked when it is built."""
     for target, anchor in _LINK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
@@ -111,6 +113,7 @@ def test_every_link_of_the_readme_leads_somewhere(site: Path) -> None:
             assert anchor[1:] in _page(site, target.removeprefix("docs/").replace(".md", ".html")).anchors, target + anchor
 
 
+@pytest.mark.long
 def test_every_setting_is_in_the_reference_and_nothing_else(site: Path) -> None:
     """Of topics and of the service as a heading each; of sources, and those that are refused, as a row."""
     page = _page(site, "reference/settings.html")
@@ -157,6 +160,7 @@ def test_every_example_in_the_help_of_a_command_is_a_command_line_that_it_takes(
             blocks.parse(line.words)
 
 
+@pytest.mark.long
 def test_every_public_name_is_in_the_reference_with_every_method(site: Path) -> None:
     """By the docstrings and signatures of the code."""
     anchors = _page(site, "reference/api.html").anchors
@@ -167,6 +171,7 @@ def test_every_public_name_is_in_the_reference_with_every_method(site: Path) -> 
         assert {place, *(methods if isinstance(one, type) and not issubclass(one, Exception) else ())} <= anchors, name
 
 
+@pytest.mark.long
 def test_every_metric_is_in_the_reference_and_nothing_else(site: Path) -> None:
     """One heading a metric."""
     assert {one for one in _page(site, "reference/metrics.html").anchors if one.startswith("lastword_")} == {one.name for one in METRICS}
@@ -182,6 +187,7 @@ def test_every_metric_and_setting_that_a_page_names_is_there(page: Path) -> None
     assert set(_SETTING.findall(text)) - settings == set()
 
 
+@pytest.mark.long
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert(site: Path) -> None:
     """Each says what it means, how to look, what to do and when it clears."""
     rules = (ROOT / "conf" / "prometheus-alerts.yml").read_text(encoding="utf-8")

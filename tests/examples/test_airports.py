@@ -38,6 +38,7 @@ def fold(state: dict[str, Row], changes: list[Row]) -> dict[str, Row]:
     return after
 
 
+@pytest.mark.long
 def test_folding_the_changes_gives_the_newest_release_record_for_record() -> None:
     """In plain Python; a delete of a key that is not there would raise."""
     state: dict[str, Row] = {}
@@ -61,6 +62,7 @@ def test_the_newest_release_is_what_the_installed_package_gives() -> None:
     assert {type(row[name]) for row in newest for name in ("elevation", "lat", "lon")} == {float}
 
 
+@pytest.mark.long
 def test_every_release_after_the_first_inserts_updates_and_deletes_as_the_readme_counts() -> None:
     """Each step is a row of the README's table."""
     readme = (AIRPORTS / "README.md").read_text(encoding="utf-8")
@@ -80,6 +82,7 @@ def test_every_release_after_the_first_inserts_updates_and_deletes_as_the_readme
     assert CHANGES[-1].name == f"09-{NEWEST_RELEASE}.json.gz"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", [*CHANGES, NEWEST], ids=lambda path: path.name)
 def test_the_lines_of_a_file_are_sorted_and_each_key_is_there_once(path: Path) -> None:
     """The order is that of the ICAO codes."""
@@ -88,6 +91,7 @@ def test_the_lines_of_a_file_are_sorted_and_each_key_is_there_once(path: Path) -
     assert icaos == sorted(set(icaos))
 
 
+@pytest.mark.long
 def test_no_update_repeats_what_is_there_already() -> None:
     """Every line is a change."""
     state: dict[str, Row] = {}

@@ -14,6 +14,7 @@ from lastword.compaction.rows.alike_events import alike_events
 from lastword.compaction.rows.envelopes import Envelope
 from lastword.compaction.rows.event_rows import event_rows
 from lastword.compaction.rows.input_columns import COLUMNS, HEADERS
+from tests.randomness import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -228,7 +229,7 @@ _KEYS = st.sampled_from(
     st.sampled_from(["null", "{}"]),
     st.sampled_from([Envelope(), Envelope(), Envelope(schema="id int, a string"), Envelope(schema="a int", misfit="null")]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_events_of_any_kind_are_what_they_are_by_themselves(
     events: list[tuple[bytes | None, int, bytes | None]], between: int, before: str, envelope: Envelope
 ) -> None:

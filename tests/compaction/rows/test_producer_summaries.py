@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lastword.compaction.producers import Control, ProducerState, merged
 from lastword.compaction.rows.producer_summaries import SUMMARY_COLUMNS, summaries
 from tests.compaction.producer_rules import applied
+from tests.randomness import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def test_what_a_stretch_shows(rows: list[list[object]], expected: dict[int, tupl
     assert found == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.sampled_from(["data", "txn", "commit", "abort", "epoch", "plain"]), st.booleans()), max_size=40

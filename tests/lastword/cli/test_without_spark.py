@@ -118,6 +118,7 @@ def test_the_past_and_what_changed_since(topic: Topic, tmp_path: Path) -> None:
     assert len(_json(tmp_path, "changes", "fruit", *offsets, "--net")) == 3
 
 
+@pytest.mark.long
 def test_verify_and_dead_letters(topic: Topic, tmp_path: Path) -> None:
     """The invariants hold; the newest refusal comes last."""
     stats = AppendStats()
@@ -155,6 +156,7 @@ def test_files_are_appended_and_one_that_cannot_be_read_appends_nothing(topic: T
     assert len(log(topic, 1)) == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["topics", "describe", "fruit"], ["explain", "fruit"], ["clean", "fruit"], ["receipts", "fruit"]])
 def test_other_commands_need_no_jvm_either(topic: Topic, tmp_path: Path, words: list[str]) -> None:
     """They end well."""
@@ -193,6 +195,7 @@ def test_a_storage_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch, ca
     assert told.endswith("no topic is damaged by that)\n")
 
 
+@pytest.mark.long
 def test_errors_of_spark_can_be_told_after_the_command_line_began() -> None:
     """PySpark's loggers of query contexts take arguments that those of Python do not: the command line leaves them to PySpark."""
     code = """

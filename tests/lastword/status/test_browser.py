@@ -29,7 +29,7 @@ _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shut
 _MINUTE_MS = 60_000
 _HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
 
-pytestmark = pytest.mark.skipif(_CHROMIUM is None, reason="no Chromium here (Debian: apt install chromium)")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(_CHROMIUM is None, reason="no Chromium here (Debian: apt install chromium)")]
 
 
 class _Watched:

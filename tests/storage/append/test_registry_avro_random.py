@@ -20,6 +20,7 @@ from lastword.storage.append.schema_registry.client import UndecodableFrame
 from lastword.storage.append.schema_registry.connect import shortest_float
 from lastword.storage.append.schema_registry.formats import format_of
 from lastword.storage.append.schema_registry.store import RegisteredSchema
+from tests.randomness import examples
 from tests.storage.append.registries import header
 
 _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
@@ -76,7 +77,7 @@ def _values(schema: Any) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({field["name"]: _values(field["type"]) for field in schema["fields"]})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_what_fastavro_writes_is_read_back(data: st.DataObject) -> None:
     """Every value of every schema; and any cut of it is refused or is something else, but never an error of another kind."""

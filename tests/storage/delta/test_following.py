@@ -22,6 +22,7 @@ from lastword.storage.delta.snapshot import APPEND_APP_ID, MAINTENANCE_APP_ID, F
 from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.paths import filesystem_of
 from tests.compaction.logs import rows
+from tests.randomness import examples
 from tests.storage.logs import DiskLog
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class _History:
 _STEPS = st.sampled_from(["append", "append", "append", "swap", "swap", "restore", "optimize", "vacuum", "checkpoint", "properties"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=8), data=st.data())
 def test_it_is_the_snapshot_of_a_full_read_whatever_was_committed(steps: list[str], data: DataObject) -> None:
     """Appends, swaps of files in the same slices, RESTOREs, an OPTIMIZE, other table properties: after each, and over all of them."""
