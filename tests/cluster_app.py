@@ -18,7 +18,7 @@ from lastword.streaming.append import dataframes
 
 def main(config: str, report: str) -> None:
     """Run the service."""
-    dataframes._MAX_COLLECTED_BYTES = 0  # type: ignore[misc]  # noqa: SLF001
+    dataframes.DEFAULT_LIMITS = dataframes.CollectLimits(max_collected_bytes=0)  # type: ignore[misc]
     runner._SPREAD_BYTES = 0  # type: ignore[misc]  # noqa: SLF001
     service = Service(load_settings(Path(config)))
     service.run_until_signal()

@@ -68,15 +68,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 U = TypeVar("U")
-#: So many rows are validated at a time.
-_BATCH_ROWS: Final = 2**16
-#: Or about so many bytes: a column of a batch has to stay below 2 GiB.
-_BATCH_BYTES: Final = 2**28
-#: So many rows with source sequences are compared with the log at a time, or `_BATCH_BYTES`.
-_JOINED_ROWS: Final = 2**20
-#: From so many bytes on, a table of many small chunks is not copied into one.
-_MAX_COMBINED_BYTES: Final = 2**30
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """How much of a table is taken at a time; the log is the same whatever they are."""
+
+    #: So many rows are validated at a time.
+    batch_rows: int = 2**16
+    #: Or about so many bytes: a column of a batch has to stay below 2 GiB.
+    batch_bytes: int = 2**28
+    #: So many rows with source sequences are compared with the log at a time, or `batch_bytes`.
+    joined_rows: int = 2**20
+    #: From so many bytes on, a table of many small chunks is not copied into one.
+    max_combined_bytes: int = 2**30
+
+
+_LIMITS: Final = BatchLimits()
 
 
 class Refusals:
@@ -338,20 +347,21 @@ def write_parts(plan: AppendPlan, partition: int, parts: Iterable[SliceRows]) ->
 class ArrowRows:
     """Rows of an Arrow table as the input of an append: written in this process."""
 
-    def __init__(self, table: pa.Table, envelope: Envelope | None = None) -> None:
+    def __init__(self, table: pa.Table, envelope: Envelope | None = None, *, limits: BatchLimits = _LIMITS) -> None:
         """Take a table with the columns of `Topic.append`; `envelope` if its rows came out of one (`event_rows`)."""
-        self._table, self.envelope = table, envelope
+        self._table, self.envelope, self._limits = table, envelope, limits
 
     @staticmethod
-    def of_events(table: pa.Table, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> ArrowRows:
+    def of_events(
+        table: pa.Table, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str, limits: BatchLimits = _LIMITS
+    ) -> ArrowRows:
         """Take a table of events in an envelope; raises `InvalidRecords` for one without the columns key and value."""
         check_event_columns(columns_of(table.schema), topic=topic)
-        given = in_batches(table)
+        given = in_batches(table, limits)
         read = partial(event_rows, envelope=envelope, decoder=decoder)
         batches = list(map(read, map(plain_batch, given)) if decoder else _in_threads(read, [plain_batch(batch) for batch in given]))
-        return ArrowRows(
-            pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope, decoder)), envelope
-        )
+        rows = pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope, decoder))
+        return ArrowRows(rows, envelope, limits=limits)
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -379,7 +389,7 @@ class ArrowRows:
                 else:
                     parts.setdefault(partition, []).extend(appends[partition].take(mine))
         for partition, batches in held.items():
-            for rows in joined(batches):
+            for rows in joined(batches, self._limits):
                 parts.setdefault(partition, []).extend(appends[partition].take(rows))
         refusals.check()
         return refusals.written(_write_all(plan, parts))
@@ -398,27 +408,24 @@ class ArrowRows:
             at = _ascending(table, order)
             if (np.diff(at.to_numpy().astype(np.int64)) < 0).any():
                 table = table.take(at)
-        return in_batches(table)
+        return in_batches(table, self._limits)
 
 
-def in_batches(table: pa.Table, *, most_bytes: int = _BATCH_BYTES, most_combined_bytes: int = _MAX_COMBINED_BYTES) -> list[pa.RecordBatch]:
-    """Return the rows of a table in batches of at most 65,536 rows and about `most_bytes`.
-
-    Many small chunks are copied into one first, if the table has less than `most_combined_bytes`.
-    """
+def in_batches(table: pa.Table, limits: BatchLimits = _LIMITS) -> list[pa.RecordBatch]:
+    """Return the rows of a table in batches of a bounded size; many small chunks are copied into one first, if the table is not large."""
     chunks = max((column.num_chunks for column in table.columns), default=0)
-    if chunks > len(table) // _BATCH_ROWS + 1 and table.nbytes < most_combined_bytes:
+    if chunks > len(table) // limits.batch_rows + 1 and table.nbytes < limits.max_combined_bytes:
         table = table.combine_chunks()
-    rows = max(1, min(_BATCH_ROWS, most_bytes * len(table) // max(1, table.nbytes)))
+    rows = max(1, min(limits.batch_rows, limits.batch_bytes * len(table) // max(1, table.nbytes)))
     batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
     return batches
 
 
-def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def joined(batches: Iterable[pa.RecordBatch], limits: BatchLimits = _LIMITS) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches in few large ones: each batch with a late row looks into the log by itself."""
     held, held_rows, held_bytes = list[pa.RecordBatch](), 0, 0
     for batch in batches:
-        if held and (held_rows + len(batch) > _JOINED_ROWS or held_bytes + batch.nbytes > _BATCH_BYTES):
+        if held and (held_rows + len(batch) > limits.joined_rows or held_bytes + batch.nbytes > limits.batch_bytes):
             yield pa.concat_batches(held)
             held, held_rows, held_bytes = [], 0, 0
         held.append(batch)

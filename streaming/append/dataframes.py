@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -59,10 +59,6 @@ if TYPE_CHECKING:
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-#: So many bytes of rows come to this process; each task may hand over its share.
-_MAX_COLLECTED_BYTES: Final = 64 * 2**20
-#: Files of so many bytes were rows that would have come to this process.
-_SMALL_FILES_BYTES: Final = _MAX_COLLECTED_BYTES // 4
 _POSITION: Final = f"{ORDER_PREFIX}~position"
 #: The partition of a validated row, -1 for a refused one; the Spark partition that it goes to.
 _AT, _TASK, _REASON, _DETAIL = "__at", "__task", "__reason", "__detail"
@@ -108,15 +104,31 @@ def _kind(data_type: T.DataType) -> ColumnKind:
     return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectLimits:
+    """Which DataFrames come to this process; the log is the same on either way."""
+
+    #: So many bytes of rows come to this process; each task may hand over its share.
+    max_collected_bytes: int = 64 * 2**20
+    #: Files of so many bytes were rows that would have come to this process.
+    small_files_bytes: int = 16 * 2**20
+
+
+#: What `DataFrameRows` takes when it is given no limits.
+DEFAULT_LIMITS: Final = CollectLimits()
+
+
 class DataFrameRows:
     """A batch DataFrame, or a micro-batch, as the input of an append."""
 
-    def __init__(self, rows: DataFrame, stats: AppendStats, envelope: Envelope | None = None) -> None:
+    def __init__(
+        self, rows: DataFrame, stats: AppendStats, envelope: Envelope | None = None, *, limits: CollectLimits | None = None
+    ) -> None:
         """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large.
 
         `envelope` is given if the rows came out of one.
         """
-        self._rows, self._stats, self.envelope = rows, stats, envelope
+        self._rows, self._stats, self.envelope, self._limits = rows, stats, envelope, limits or DEFAULT_LIMITS
         self._collected: ArrowRows | None = None
         self._written: Written | None = None
 
@@ -143,7 +155,7 @@ class DataFrameRows:
         if self._collected is not None:
             return self._collected.write(plan)
         self._written = self._write_in_tasks(plan)
-        self._stats.is_large = sum(file.size_bytes for file in self._written.files) >= _SMALL_FILES_BYTES
+        self._stats.is_large = sum(file.size_bytes for file in self._written.files) >= self._limits.small_files_bytes
         return self._written
 
     def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
@@ -159,7 +171,7 @@ class DataFrameRows:
         tasks = max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
         rows = self._positioned()
         nullable = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema.fields])
-        handed = rows.coalesce(tasks).mapInArrow(_hand_over(_MAX_COLLECTED_BYTES // tasks), nullable).toArrow()
+        handed = rows.coalesce(tasks).mapInArrow(_hand_over(self._limits.max_collected_bytes // tasks), nullable).toArrow()
         is_whole = not len(handed) or pc.min(handed.column(_POSITION)).as_py() >= 0
         return ArrowRows(handed, self.envelope) if is_whole else None
 

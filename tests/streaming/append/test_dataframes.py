@@ -90,15 +90,15 @@ def test_the_same_rows_through_each_door_give_the_same_log(spark: SparkSession, 
 
 
 def test_rows_that_are_too_large_to_come_here_are_written_by_tasks_and_so_are_the_next(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic]
 ) -> None:
     """Until they are small again."""
-    monkeypatch.setattr(dataframes, "_MAX_COLLECTED_BYTES", 40_000)
-    monkeypatch.setattr(dataframes, "_SMALL_FILES_BYTES", 15_000)
+    limits, stats = dataframes.CollectLimits(max_collected_bytes=40_000, small_files_bytes=15_000), AppendStats()
     topic, seen = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"}), list[bool]()
     for rows in (10, 5_000, 5_000, 10, 10):
-        topic.append(spark.range(rows).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value"))
-        seen.append(topic._stats.is_large)  # noqa: SLF001
+        frame = spark.range(rows).selectExpr("sha2(string(id), 256) AS key", "sha2(string(id + 1), 512) AS value")
+        append_rows(topic.log, DataFrameRows(frame, stats, limits=limits), now_ms=5_000, stats=stats)
+        seen.append(stats.is_large)
     assert seen == [False, True, True, False, False]
     assert topic.describe().record_count == 10_030
 

@@ -1,0 +1,96 @@
+"""How much of a table an append takes at a time: the log is the same on both sides of each limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pytest
+
+from lastword import Envelope, LogDir
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.writing import ArrowRows, BatchLimits, joined
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lastword import ArrowTopic
+
+_CONFIG: Final = {"cleanup.policy": "compact"}
+_LIMITS: Final = (
+    BatchLimits(batch_rows=1),
+    BatchLimits(batch_rows=3, joined_rows=2),
+    BatchLimits(batch_bytes=1),
+    BatchLimits(batch_rows=2, max_combined_bytes=0),
+    BatchLimits(batch_rows=2, max_combined_bytes=2**20),
+)
+
+
+def _append(topic: ArrowTopic, rows: ArrowRows) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Append rows as a micro-batch, and return the records and the dead letters."""
+    batch = MicroBatch(query_id="q", query_name="rows", batch_id=0)
+    append_rows(topic.log, rows, now_ms=5_000, stats=AppendStats(), micro_batch=batch)
+    letters = topic.dead_letters().select(["reason", "key", "value"]).to_pylist()
+    return topic.records().to_pylist(), letters
+
+
+def _chunked(columns: dict[str, list[object]]) -> pa.Table:
+    """Return a table in which each row is a chunk of its own."""
+    whole = pa.table(columns)
+    return pa.concat_tables([whole.slice(at, 1) for at in range(len(whole))])
+
+
+@pytest.mark.parametrize("limits", _LIMITS, ids=repr)
+@pytest.mark.parametrize("has_sequences", [False, True])
+def test_rows_are_the_same_log_whatever_is_taken_at_a_time(tmp_path: Path, limits: BatchLimits, *, has_sequences: bool) -> None:
+    """With refused rows, late ones, and rows whose source order is not that of the table."""
+    logs = LogDir(str(tmp_path))
+    columns: dict[str, list[object]] = {
+        "key": ["a", "b", None, "a", "c", "b", "a", "d"],
+        "value": ["1", "1", "1", "2", None, "2", "3", "1"],
+        "partition": [0, 1, 0, 0, 1, 1, 0, 7],
+    }
+    if has_sequences:
+        columns["source_sequence"] = [5, 6, 7, 4, 9, 8, 11, 12]
+    given = _chunked(columns)
+    whole, divided = (
+        _append(logs.create_topic(name, partitions=2, config=_CONFIG), ArrowRows(given, limits=chosen))
+        for name, chosen in (("whole", BatchLimits()), ("divided", limits))
+    )
+    assert divided == whole
+    assert (len(whole[0]), len(whole[1])) == ((5, 2) if has_sequences else (6, 2))
+
+
+@pytest.mark.parametrize("limits", _LIMITS, ids=repr)
+def test_events_are_the_same_log_whatever_is_taken_at_a_time(tmp_path: Path, limits: BatchLimits) -> None:
+    """Inserts, updates and a deletion in an envelope of Debezium, and one that is none."""
+    logs = LogDir(str(tmp_path))
+    keys: list[object] = [f'{{"id":{number % 3}}}' for number in range(7)]
+    values: list[object] = [f'{{"op":"u","before":null,"after":{{"id":{at % 3},"n":{at}}},"source":{{"lsn":{at}}}}}' for at in range(6)]
+    given = _chunked({"key": keys, "value": [*values, "no event"]})
+    whole, divided = (
+        _append(
+            logs.create_topic(name, partitions=2, config=_CONFIG),
+            ArrowRows.of_events(given, Envelope(), topic=name, limits=chosen),
+        )
+        for name, chosen in (("whole", BatchLimits()), ("divided", limits))
+    )
+    assert divided == whole
+    assert (len(whole[0]), len(whole[1])) == (6, 1)
+
+
+def test_batches_are_joined_up_to_a_number_of_rows_or_bytes() -> None:
+    """One more row, or byte, begins the next."""
+    batches = [pa.record_batch({"n": pa.array([number, number], pa.int64())}) for number in range(4)]
+    sizes = [
+        [len(batch) for batch in joined(batches, limits)]
+        for limits in (
+            BatchLimits(),
+            BatchLimits(joined_rows=4),
+            BatchLimits(joined_rows=3),
+            BatchLimits(batch_bytes=32),
+            replace(BatchLimits(), batch_bytes=31),
+        )
+    ]
+    assert sizes == [[8], [4, 4], [2, 2, 2, 2], [4, 4], [2, 2, 2, 2]]
