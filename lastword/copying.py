@@ -22,15 +22,14 @@ _COLUMNS: Final = ("key", "value", "headers", "timestamp")
 _CHUNK_BYTES: Final = 128 * 2**20
 
 
-def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int) -> int:
+def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int, chunk_bytes: int = _CHUNK_BYTES) -> int:
     """Create `target` with the configuration of `source`, append all its data records, hashed anew, and return how many; needs no Spark.
 
     Records keep key, value, headers, timestamp and source sequence, and events that are late for `source` are late for `target`; offsets
-    begin at 0. A key had one partition in `source`, so its records keep their
-    order. Tombstones come along; what was aborted does not. The records are those of one table version, appended in commits of about 128
-    MiB. Raises `UserError` while a transaction is open, whose records nobody can judge yet, `TopicExists` when there is a topic `target`,
-    and `InvalidRecords` when the log holds records that today's configuration refuses (keyless ones from before the policy was compact,
-    say); there is no topic `target` then.
+    begin at 0. A key had one partition in `source`, so its records keep their order. Tombstones come along; what was aborted does not. The
+    records are those of one table version, appended in commits of about `chunk_bytes`. Raises `UserError` while a transaction is open,
+    whose records cannot be judged yet, `TopicExists` when there is a topic `target`, and `InvalidRecords` when the log holds records that
+    today's configuration refuses (keyless ones from before the policy was compact, say); there is no topic `target` then.
     """
     here = LogDir(logs.location, storage_options=logs.storage_options, clock=logs.clock)
     origin = here.topic(source)
@@ -44,7 +43,7 @@ def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int
     try:
         decisions = _order_of_events(origin, copy)
         columns = (*_COLUMNS, "source_sequence") if decisions is not None else _COLUMNS
-        batches = _chunks(origin.record_batches(isolation="read_committed", columns=columns))
+        batches = _chunks(origin.record_batches(isolation="read_committed", columns=columns), chunk_bytes)
         count = sum(copy.append(_with_sequences(rows)).record_count for rows in batches)
         if decisions:
             copy.log.ledger.append(decisions)
@@ -79,12 +78,13 @@ def _with_sequences(rows: pa.Table) -> pa.Table:
     return rows if at < 0 else rows.set_column(at, "source_sequence", pc.fill_null(rows.column(at), ""))
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _chunks(batches: Iterable[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of about so many bytes."""
     held, held_bytes = list[pa.RecordBatch](), 0
     for batch in batches:
         held.append(batch)
         held_bytes += batch.nbytes
-        if held_bytes >= _CHUNK_BYTES:
+        if held_bytes >= chunk_bytes:
             yield pa.Table.from_batches(held)
             held, held_bytes = [], 0
     if held:

@@ -85,8 +85,18 @@ class FoundIn:
 class KeySearch:
     """The search through the data files of one table; a file is decoded once, as its path is never written again."""
 
-    def __init__(self, location: str, storage_options: Mapping[str, str], wanted: WantedKey, *, texts: bool = False) -> None:
-        """Look for `wanted` in the files of a table; with `texts` as in dead letters."""
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, str],
+        wanted: WantedKey,
+        *,
+        texts: bool = False,
+        batch_bytes: int = _BATCH_BYTES,
+        batch_rows: int = _BATCH_ROWS,
+    ) -> None:
+        """Look for `wanted` in the files of a table, so many rows or about so many bytes at a time; with `texts` as in dead letters."""
+        self._batch_bytes, self._batch_rows = batch_bytes, batch_rows
         self._files, self._wanted, self._texts = filesystem_of(location, storage_options), wanted, texts
         self._names = _stored_names(location, storage_options)
         self._pattern = re.compile(wanted.pattern.encode()) if texts and wanted.pattern else None
@@ -139,7 +149,7 @@ class KeySearch:
         total = 0
         with self._files.open_input_file(path) as source:
             file = pq.ParquetFile(source, read_dictionary=[key, *texts])
-            for batch in _batches(file, columns):
+            for batch in _batches(file, columns, self._batch_bytes, self._batch_rows):
                 if self._texts:
                     total += int(self.letters_naming(batch).sum())
                     continue
@@ -267,15 +277,15 @@ def _tells(statistics: object, wanted: WantedKey) -> bool:
     return False
 
 
-def _batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Return columns of a file in batches of some megabytes each."""
+def _batches(file: pq.ParquetFile, columns: Sequence[str], batch_bytes: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Return columns of a file in batches of at most so many rows, and of about so many bytes."""
     metadata, raw = file.metadata, 0
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
             column = metadata.row_group(group).column(number)
             raw += column.total_uncompressed_size if column.path_in_schema.split(".")[0] in columns else 0
-    most = _BATCH_BYTES * max(1, metadata.num_rows) // max(1, raw)
-    yield from file.iter_batches(batch_size=max(1, min(_BATCH_ROWS, most)), columns=list(columns))
+    most = batch_bytes * max(1, metadata.num_rows) // max(1, raw)
+    yield from file.iter_batches(batch_size=max(1, min(batch_rows, most)), columns=list(columns))
 
 
 def _encoded(column: pa.Array) -> pa.DictionaryArray:

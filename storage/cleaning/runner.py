@@ -44,10 +44,12 @@ class Cluster(Protocol):
         """Run tasks, the largest first, and return what each did, in their order; raise what one of them raised."""
 
 
-def run_tasks(tasks: Sequence[Task[T_co]], pace: Pace, *, cluster: Cluster | None, parallelism: int | None) -> list[T_co]:
+def run_tasks(
+    tasks: Sequence[Task[T_co]], pace: Pace, *, cluster: Cluster | None, parallelism: int | None, spread_bytes: int | None = None
+) -> list[T_co]:
     """Run tasks, and return what each did, in their order. What the first task to fail raises is raised when all have ended."""
-    size = sum(task.size_bytes for task in tasks)
-    if cluster is not None and not pace.is_limited and size >= _SPREAD_BYTES and len(tasks) > 1 and cluster.has_executors:
+    size, least = sum(task.size_bytes for task in tasks), _SPREAD_BYTES if spread_bytes is None else spread_bytes
+    if cluster is not None and not pace.is_limited and size >= least and len(tasks) > 1 and cluster.has_executors:
         return cluster.run(tasks, parallelism)
     workers = 1 if pace.is_limited else min(len(tasks), parallelism or os.cpu_count() or 1)
     if workers <= 1:
