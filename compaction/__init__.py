@@ -1,4 +1,6 @@
-"""The rules of a compacted log: pure, no Spark, no clock, no I/O. The standard library; Arrow and NumPy in rows/.
+"""The rules of a compacted log: pure, no Spark, no clock, no I/O.
+
+It imports the standard library; `rows/` also imports Arrow, NumPy, Polars and msgspec.
 
 ```
  planning/        which partitions are cleaned, how far, in which order; groups, retention, receipts

@@ -257,16 +257,6 @@ class Topic:
             raise UserError(message)
         return transactions.end_for_others(self._log, found[producer_id], now_ms=self._clock())
 
-    def end_hanging_transactions(self) -> list[OpenTransaction]:
-        """End the transactions that have been open for longer than their timeout, as the service does; return them. None of a mirror."""
-        moment = self._clock()
-        if self._log.decisions().mirror is not None:
-            return []
-        hanging = [one for one in self.open_transactions() if one.hangs(moment)]
-        for one in hanging:
-            transactions.end_for_others(self._log, one, now_ms=moment)
-        return hanging
-
     def offsets(self) -> dict[int, PartitionOffsets]:
         """Return for each partition its log start offset, last stable offset and log end offset."""
         snapshot = self._log.snapshot()

@@ -6,6 +6,7 @@
  [rule A.7](../semantics.md#A.7)   the same, seen from the page that has the link
  ADR 0013                          docs/adr/0013-….md
  `lastword.topic.Topic.purge`      a module, and a name in its source
+ `TopicLog.snapshot`               a member of a class of the product, or of one that it inherits from
  `storage/delta/commit.py`         a file or a folder
 ```
 
@@ -44,6 +45,7 @@ _RECORD: Final = re.compile(r"\bADRs?(?:\s|#:?\s)+(?P<numbers>\d+(?:(?:, | and |
 _RECORD_LINK: Final = re.compile(r"\[ADR\s(?P<said>\d+)\]\([^)]*?(?P<meant>\d{4})-")
 _SPAN: Final = re.compile(r"(?<!`)`(?P<text>[^`\n]+)`(?!`)")
 _DOTTED: Final = re.compile(rf"(?P<name>(?:{'|'.join(_TOP)})(?:\.\w+)+)(?:\(.*\))?")
+_MEMBER: Final = re.compile(r"(?P<owner>_?[A-Z]\w*[a-z]\w*)\.(?P<member>[a-z_]\w*)(?:\(.*\))?")
 _PATH: Final = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w./*-]*")
 #: A file is a citation also without backticks.
 _FILE: Final = re.compile(
@@ -217,6 +219,8 @@ class Checkout:
             span = found["text"]
             if span in _NO_CITATIONS or self._is_file(span):
                 continue
+            if (member := _MEMBER.fullmatch(span)) and not self._has_member(member["owner"], member["member"]):
+                yield found.start(), f"the class {member['owner']} has no {member['member']}"
             if dotted := _DOTTED.fullmatch(span):
                 if not self.has_name(dotted["name"]):
                     yield found.start(), f"there is no module or name {dotted['name']}"
@@ -228,8 +232,35 @@ class Checkout:
             if found[0] not in _NO_CITATIONS and not (self.root / found[0]).exists():
                 yield found.start(), f"there is no {found[0]}"
 
+    def _has_member(self, owner: str, member: str) -> bool:
+        """Return whether a class of the product has a member; True for a class that is not the product's."""
+        classes = _classes(self.root)
+        if owner not in classes:
+            return True
+        return any(
+            member in _members(node) or any(isinstance(base, ast.Name) and self._has_member(base.id, member) for base in _bases(node))
+            for node in classes[owner]
+        )
+
     def _is_file(self, name: str) -> bool:
         return any(path.name == name for path in _all_files(self.root))
+
+
+def _bases(node: ast.ClassDef) -> list[ast.expr]:
+    """Return the base classes of a class, of a generic one without its parameters."""
+    return [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+
+
+@cache
+def _classes(root: Path) -> dict[str, list[ast.ClassDef]]:
+    """Return the classes of the product by name; several modules may have one of a name."""
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for package in PACKAGES:
+        for module in sorted((root / package).rglob("*.py")):
+            for node in ast.walk(_tree(module)):
+                if isinstance(node, ast.ClassDef):
+                    classes.setdefault(node.name, []).append(node)
+    return classes
 
 
 @cache
@@ -285,6 +316,7 @@ def checkout(tmp_path: Path) -> Checkout:
         "# as it stands in ADR\n# 0007",
         "`lastword.Topic`, `lastword.Topic.append()`",
         "`lastword.topic.LIMIT`, `lastword.topic.Topic.name`, `lastword.topic.Topic.log`",
+        "`Topic.append`, `Topic.name`, `Topic.append(rows)`, `DataFrame.collect`",
         "`lastword.storage.commit.commit`",
         "`storage/commit.py`, `storage/`, `docs/*.md`, `commit.py`, `lastword.toml`",
         "conf/lastword.toml",
@@ -312,6 +344,8 @@ def test_a_citation_that_leads_somewhere_is_no_complaint(checkout: Checkout, tex
         ("`lastword.topic.Topic.clean`", "there is no module or name lastword.topic.Topic.clean"),
         ("`lastword.topic.Topic.local`", "there is no module or name lastword.topic.Topic.local"),
         ("`lastword.topic.append`", "there is no module or name lastword.topic.append"),
+        ("`Topic.clean`", "the class Topic has no clean"),
+        ("`Topic.clean(force)`", "the class Topic has no clean"),
         ("`storage.decisions`", "there is no module or name storage.decisions"),
         ("`storage/delta/commit.py`", "there is no storage/delta/commit.py"),
         ("storage/delta/commit.py", "there is no storage/delta/commit.py"),

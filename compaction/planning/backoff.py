@@ -38,11 +38,6 @@ class CleaningFailure:
     failed_ms: int
     retry_ms: int | None
 
-    @property
-    def is_quarantined(self) -> bool:
-        """Whether it is not tried again by itself."""
-        return self.retry_ms is None
-
     def obstacle(self, now_ms: int) -> Obstacle | None:
         """Return what keeps the partition from being cleaned at a moment; None when the next try is due.
 

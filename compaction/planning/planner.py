@@ -144,7 +144,8 @@ def plan_cleaning(
 ) -> CleaningPlan:
     """Plan one round (LogCleanerManager.grabFilthiestCompactedLog, with the order of docs/semantics.md#A.17).
 
-    `entries` is how many records the round may map; `barred` says which partitions the state machine keeps out. With `force` neither the
+    `entries` is how many records the round may map; `barred` returns the obstacle of a partition that is locked, paused, failed
+    or claimed by another process, None for any other. With `force` neither the
     ratio nor failures before matter; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
     taken. After the first that does not fit, only those are taken that map nothing. One whose producers cannot be read is never taken.
     """

@@ -94,7 +94,7 @@ def append(
     micro_batch: MicroBatch | None = None,
     versions: Sequence[int] = (),
 ) -> AppendResult:
-    """Append rows to the transaction of `stamp` as `TopicLog.append` does.
+    """Append rows to the transaction of `stamp` as `lastword.storage.append.append.append_rows` does.
 
     `versions` are the table versions of its appends so far. Raises `ProducerFenced` when another instance has taken over,
     `InvalidTransactionState` when a RESTORE took back one of its appends.
@@ -148,8 +148,7 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
     instance left open is aborted and the newest one goes on. Nothing happens, and the result's version is None, where the transaction is
     over. Raises `UserError` for a topic that mirrors another: there the source's markers end it.
 
-    Of a partition of which nothing is known, as a file is spoilt, what is to be aborted is aborted once it can be read; a commit is of all
-    partitions, and raises what Spark does.
+    In a partition whose producer state is unreadable the abort is made later. A commit needs every partition and raises `CorruptLog`.
     """
     if log.decisions().mirror is not None:
         message = f"topic {log.name} is a mirror: its transactions are ended by the markers of its source"
@@ -186,6 +185,16 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
         return _write_markers(log, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
 
     return log.attempts(once)
+
+
+def end_hanging(log: TopicLog, *, now_ms: int) -> list[OpenTransaction]:
+    """End the transactions of a topic that exceed their timeout, and return them; none of a mirror, whose source ends them."""
+    if log.decisions().mirror is not None:
+        return []
+    hanging = [transaction for transaction in log.seen_transactions() if transaction.hangs(now_ms)]
+    for transaction in hanging:
+        end_for_others(log, transaction, now_ms=now_ms)
+    return hanging
 
 
 def _is_same(one: OpenTransaction, other: OpenTransaction) -> bool:

@@ -44,25 +44,6 @@ class ReaderHistory:
     restores: tuple[TakenBack, ...]
 
 
-def removed_tombstones(table: DeltaTable, decisions: Decisions, since_version: int) -> list[RemovedTombstone]:
-    """Return the highest tombstone that each cleaning after `since_version` removed from each partition, oldest first.
-
-    `table` is the log at the version that the reader reads. What a RESTORE took back removed nothing.
-    """
-    return _tombstones(decisions, since_version, table.version(), _unrecorded(table, decisions, since_version), "highest_removed_tombstone")
-
-
-def restores(
-    table: DeltaTable, decisions: Decisions, since_version: int, storage_options: Mapping[str, str] | None = None
-) -> list[TakenBack]:
-    """Return the RESTOREs after `since_version` with the log ends that they left, oldest first.
-
-    `log_end_offsets` is None where the Delta log does not hold that version any more.
-    """
-    found = _restores(decisions, since_version, table.version(), _unrecorded(table, decisions, since_version))
-    return [_taken_back(one, table, decisions.partitions, storage_options) for one in found]
-
-
 class HistoryWatch:
     """The history of one log for one reader that asks again and again: each commit of the log is looked at once."""
 
@@ -92,11 +73,6 @@ class HistoryWatch:
             tombstones=tuple(_tombstones(decisions, since_version, version, self._commits, self._told)),
             restores=tuple(self._taken_back[at] for at in sorted(self._taken_back) if since_version < at <= version),
         )
-
-
-def _unrecorded(table: DeltaTable, decisions: Decisions, since_version: int) -> list[Commit]:
-    """Return the commits after `since_version` that the ledger may not speak of yet, and that say something."""
-    return telling(commits_since(table, max(since_version, decisions.looked_at_version)))
 
 
 def _restores(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit]) -> list[Restore]:

@@ -10,7 +10,7 @@
 | … `transactional.id`s that write no more | `transactional.id.expiration.ms` | left out then |
 | … readers that are gone | 7 days after they expired or were dropped | left out then |
 | query checkpoints | the last 100 micro-batches | Spark (`spark.sql.streaming.minBatchesToRetain`) |
-| … of a source of files | the name of every file ever read | nobody: Spark's source has to know them, some 150 B each |
+| … of a source of files | the name of every file ever read | not removed: the source's `FileListing` needs them, some 150 B each |
 
 Older table versions than 7 days cannot be read, whatever files are there: their commits are gone. So nothing is kept longer for them.
 Nothing here runs a Spark job.

@@ -6,7 +6,8 @@
  rows of a key           │ at most one │ any    │
 ```
 
-DataFrames (`lastword.streaming.reading.dataframes`) and Arrow (`lastword.storage.reading.arrow_view`) read by it.
+DataFrames (`lastword.streaming.reading.dataframes`) are read by it, and so are old table versions as Arrow. The newest version as Arrow is
+read by an `ArrowLog` (`lastword.storage.reading.arrow_view`).
 """
 
 from __future__ import annotations

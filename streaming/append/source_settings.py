@@ -2,7 +2,7 @@
 
 | format              | key                      | value                          | order                                        |
 |---------------------|--------------------------|--------------------------------|----------------------------------------------|
-| json, csv, parquet  | one column, or several   | the rest as JSON, or a column  | modification time, path, block, line         |
+| json, csv, parquet  | one column, or several   | the rest as JSON, or a column  | modification time, path, row of the file     |
 | kafka               | the record's             | the record's                   | partition and offset, which the topic keeps  |
 | … with a `schema`   | columns, or the record's | columns as JSON, or a column   | partition and offset, in headers             |
 | … with an envelope  | the event's, canonical   | the row                        | partition and offset, in headers             |

@@ -5,8 +5,8 @@
  handle B            purge of fruit: kept_away ─── waits ──►│ sweeps files │     what A writes is committed before B looks for orphans
 ```
 
-A path names a topic, whichever handle opened it. Between processes the lock of the log.dir stands for this, or, on an object store, the
-compare-and-set of every commit and the age of the files that a purge may take.
+A path names a topic, whichever handle opened it. Processes share no lock: between them every commit is a compare-and-set, a long round
+claims its topic in the ledger (`lastword.streaming.cleaning.claims`), and a purge deletes only files that are old enough.
 """
 
 from __future__ import annotations

@@ -204,20 +204,18 @@ class MaintenanceScheduler:
     def _end_hanging_transactions(self, log: TopicLog) -> None:
         """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if not due.passed("hanging_ms", now_ms, _HANGING_MS) or log.decisions().mirror is not None:
-            return  # a mirror's transactions are ended by the markers of its source
-        for one in log.seen_transactions():
-            if one.hangs(now_ms):
-                transactions.end_for_others(log, one, now_ms=now_ms)
-                metrics.HANGING_ENDED.labels(log.name).inc()
-                _LOG.warning(
-                    "hanging transaction ended",
-                    topic=log.name,
-                    producer_id=one.producer_id,
-                    transactional_id=one.transactional_id,
-                    partitions=sorted(one.first_offsets),
-                    timeout_ms=one.timeout_ms,
-                )
+        if not due.passed("hanging_ms", now_ms, _HANGING_MS):
+            return
+        for transaction in transactions.end_hanging(log, now_ms=now_ms):
+            metrics.HANGING_ENDED.labels(log.name).inc()
+            _LOG.warning(
+                "hanging transaction ended",
+                topic=log.name,
+                producer_id=transaction.producer_id,
+                transactional_id=transaction.transactional_id,
+                partitions=sorted(transaction.first_offsets),
+                timeout_ms=transaction.timeout_ms,
+            )
 
     def _clean(self, log: TopicLog) -> bool:
         """Clean what is eligible, or, throttled, one round of it; return whether that changed anything."""

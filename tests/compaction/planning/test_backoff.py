@@ -27,16 +27,16 @@ def test_the_delay_doubles_from_a_minute_to_an_hour() -> None:
 
 def test_a_transient_failure_is_tried_again_and_quarantined_after_so_many_in_a_row() -> None:
     """Ten by default, after about four and a half hours."""
-    assert [_fails(times).is_quarantined for times in range(1, 12)] == [False] * 9 + [True, True]
+    assert [_fails(times).retry_ms is None for times in range(1, 12)] == [False] * 9 + [True, True]
     assert _fails(3, now_ms=1_000).retry_ms == 1_000 + 4 * _MINUTE_MS
-    assert _fails(1, max_failures=1).is_quarantined
+    assert _fails(1, max_failures=1).retry_ms is None
     assert sum(retry_delay_ms(failures) for failures in range(1, 10)) == 243 * _MINUTE_MS
 
 
 def test_damage_is_quarantined_at_once() -> None:
     """A later failure that names none, of a try by force, is tried again by itself."""
     damaged = _fails(1, is_damage=True)
-    assert (damaged.failures, damaged.is_quarantined) == (1, True)
+    assert (damaged.failures, damaged.retry_ms) == (1, None)
     assert next_failure(damaged, "OSError: no answer", is_damage=False, now_ms=0, max_failures=10).retry_ms == 2 * _MINUTE_MS
 
 

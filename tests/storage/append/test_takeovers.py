@@ -68,11 +68,11 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
         during.setattr(crash_points, "reached", begin)
         at(5_000, old).append(rows("lime=zombie"))
     [stream] = begun
-    assert len(at(_LATE_MS, topic).end_hanging_transactions()) == 1
+    assert len(transactions.end_hanging(topic.log, now_ms=_LATE_MS)) == 1
     assert _rows_and_markers(topic) == ["zombie", "ABORT"]
 
     transactions.append(topic.log, ArrowRows(rows("kiwi=new")), stream, now_ms=_LATE_MS, stats=AppendStats())
-    assert len(at(2 * _LATE_MS, topic).end_hanging_transactions()) == 1
+    assert len(transactions.end_hanging(topic.log, now_ms=2 * _LATE_MS)) == 1
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
 
@@ -178,7 +178,7 @@ def test_a_transaction_of_a_mirror_is_ended_by_its_source_alone(spark: SparkSess
     topic = logs.create_topic("fruit", config=_COMPACT)
     at(5_000, at(5_000, topic).transaction("loader")).append(rows("lime=1"))
     topic.log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=0, details={"query": "q", "source": "orders", "identity": "1"})])
-    assert at(_LATE_MS, topic).end_hanging_transactions() == []
+    assert transactions.end_hanging(topic.log, now_ms=_LATE_MS) == []
     [one] = topic.open_transactions()
     with pytest.raises(UserError, match="topic fruit is a mirror: its transactions are ended by the markers of its source"):
         topic.abort_transaction(one.producer_id)
@@ -234,7 +234,7 @@ def test_a_transaction_that_was_cleaned_since_somebody_looked_is_not_taken_for_o
     expected = {"lime": "2"} if cleanings == 2 else {"lime": "1", "kiwi": "1"}
     for again in (beside, LogDir(spark, logs.location).topic("fruit")):
         assert again.open_transactions() == []
-        assert at(_LATE_MS, again).end_hanging_transactions() == []
+        assert transactions.end_hanging(again.log, now_ms=_LATE_MS) == []
         assert latest(again) == expected
     assert beside.verify().ok
 

@@ -575,8 +575,8 @@ def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced
     patient = at(5_000, topic).transaction("patient", timeout_ms=60_000)
     at(5_000, patient).append(rows("lime=patient", partition=1))
     at(5_000, topic).append(_produced(spark, "70.0t0 fig=raw", partition=1))
-    assert at(6_000, topic).end_hanging_transactions() == []
-    ended = at(6_001, topic).end_hanging_transactions()
+    assert transactions.end_hanging(topic.log, now_ms=6_000) == []
+    ended = transactions.end_hanging(topic.log, now_ms=6_001)
     assert [(one.producer_id, one.transactional_id, dict(one.first_offsets)) for one in ended] == [
         (slow.producer_id, "slow", {0: 0}),
         (70, None, {1: 1}),

@@ -12,7 +12,7 @@ from lastword.compaction.read_positions import RemovedTombstone, TakenBack
 from lastword.storage.delta import crash_points
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
-from lastword.storage.log.reader_history import HistoryWatch, removed_tombstones, restores
+from lastword.storage.log.reader_history import HistoryWatch
 from tests.clocks import at
 from tests.pictures import DAY_MS, T0, rows
 
@@ -43,10 +43,9 @@ def test_a_removed_tombstone_is_told_from_the_cleaning_that_removed_it(spark: Sp
     table, decisions = DeltaTable(topic.log.paths.log), topic.log.decisions()
 
     removed = [RemovedTombstone(table_version=table.version(), partition=0, offset=1)]
-    assert removed_tombstones(table, decisions, began) == removed
-    assert removed_tombstones(table, decisions, table.version()) == []
-    assert restores(table, decisions, 0) == []
     assert list(HistoryWatch().look(table, decisions, began).tombstones) == removed
+    assert HistoryWatch().look(table, decisions, table.version()).tombstones == ()
+    assert HistoryWatch().look(table, decisions, 0).restores == ()
 
 
 def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
@@ -66,7 +65,8 @@ def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
     monkeypatch.undo()
     table = DeltaTable(topic.log.paths.log)
 
-    assert removed_tombstones(table, topic.log.decisions(), 0) == [RemovedTombstone(table_version=table.version(), partition=0, offset=1)]
+    removed = HistoryWatch().look(table, topic.log.decisions(), 0).tombstones
+    assert removed == (RemovedTombstone(table_version=table.version(), partition=0, offset=1),)
 
 
 def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_back(spark: SparkSession, logs: LogDir) -> None:
@@ -86,10 +86,9 @@ def test_a_restore_is_told_with_the_log_end_that_it_left_and_brings_tombstones_b
 
     for told in (watch.look(table, topic.log.decisions(), 0), HistoryWatch().look(table, topic.log.decisions(), 0)):
         assert (list(told.tombstones), list(told.restores)) == ([], taken_back)
-    assert restores(table, topic.log.decisions(), 0) == taken_back
     topic.log.sync_ledger_with_history()
-    assert restores(table, topic.log.decisions(), 0) == taken_back
-    assert removed_tombstones(table, topic.log.decisions(), 0) == []
+    history = HistoryWatch().look(table, topic.log.decisions(), 0)
+    assert (list(history.tombstones), list(history.restores)) == ([], taken_back)
 
 
 def test_the_ledger_keeps_old_receipts_that_removed_a_higher_tombstone_than_every_later_one(tmp_path: Path) -> None:
