@@ -30,7 +30,8 @@ from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
 from lastword.storage.reading.arrow_view import ArrowLog, arrow_view
 from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy
-from lastword.topic import AsOf, Offsets, StartingOffsets, Topic
+from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
+from lastword.topics.arguments import read_columns, read_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,9 +61,9 @@ class ArrowTopic(Topic):
         *,
         isolation: str = "read_committed",
         as_of: AsOf | None = None,
-        partitions: Iterable[int] | None = None,
-        keys: Iterable[str | bytes] | None = None,
-        columns: Sequence[str] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        keys: Keys | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> pa.Table:
         """Return the last record of every (partition, key) that is not a tombstone, by partition and offset.
 
@@ -73,7 +74,7 @@ class ArrowTopic(Topic):
         `UserError` for a value that is not allowed; with `as_of` also `HistoryCleaned` when cleaning has passed that point and the files
         that held it are gone, and `OffsetOutOfRange` for offsets not reached yet.
         """
-        named, chosen, wanted = columns or LATEST_COLUMNS, self._chosen(partitions), self._wanted(keys)
+        named, chosen, wanted = read_columns(columns) or LATEST_COLUMNS, self._chosen(partitions), read_keys(keys)
         if as_of is None:
             return self._reading(isolation, lambda view: arrow_frames.latest(view, named, partitions=chosen, keys=wanted))
         views = [arrow_view(self._log, view) for view in views_as_of(self._log, as_of, isolation)]
@@ -91,8 +92,8 @@ class ArrowTopic(Topic):
         schema: str | None = None,
         isolation: str = "read_committed",
         as_of: AsOf | None = None,
-        partitions: Iterable[int] | None = None,
-        keys: Iterable[str | bytes] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        keys: Keys | None = None,
         mode: str = "FAILFAST",
         limit: int | None = None,
     ) -> pa.Table:
@@ -126,32 +127,33 @@ class ArrowTopic(Topic):
         self,
         *,
         isolation: str = "read_committed",
-        partitions: Iterable[int] | None = None,
-        keys: Iterable[str | bytes] | None = None,
-        columns: Sequence[str] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        keys: Keys | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> pl.LazyFrame:
         """Return the rows of `latest` as a lazy frame: columns and predicates are pushed down to the files. No order is promised.
 
         The files are those of the newest version now: collect it before VACUUM removes them (24 hours by default).
         """
         chosen = self._chosen(partitions)
-        return arrow_frames.scan_latest(self._reader.view(isolation), columns or LATEST_COLUMNS, partitions=chosen, keys=self._wanted(keys))
+        named, wanted = read_columns(columns) or LATEST_COLUMNS, read_keys(keys)
+        return arrow_frames.scan_latest(self._reader.view(isolation), named, partitions=chosen, keys=wanted)
 
     def collect_latest(
         self,
         query: Callable[[pl.LazyFrame], T],
         *,
         isolation: str = "read_committed",
-        partitions: Iterable[int] | None = None,
-        keys: Iterable[str | bytes] | None = None,
-        columns: Sequence[str] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        keys: Keys | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> T:
         """Return what `query` collects from `scan_latest`, asked again of the newest version when VACUUM removed a file meanwhile."""
-        chosen, wanted = self._chosen(partitions), self._wanted(keys)
+        chosen, wanted = self._chosen(partitions), read_keys(keys)
 
         def collected(view: ArrowView) -> T:
             try:
-                return query(arrow_frames.scan_latest(view, columns or LATEST_COLUMNS, partitions=chosen, keys=wanted))
+                return query(arrow_frames.scan_latest(view, read_columns(columns) or LATEST_COLUMNS, partitions=chosen, keys=wanted))
             except (OSError, PolarsError) as error:
                 gone = self._log.missing_files(view.files.path.tolist())
                 if gone:
@@ -166,10 +168,10 @@ class ArrowTopic(Topic):
         isolation: str = "read_uncommitted",
         include_control: bool = False,
         as_of: AsOf | None = None,
-        partitions: Iterable[int] | None = None,
+        partitions: int | Iterable[int] | None = None,
         from_offsets: StartingOffsets | None = None,
         to_offsets: StartingOffsets | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> pa.Table:
         """Return the rows of the log from `from_offsets` to `to_offsets` (exclusive), by partition and offset.
 
@@ -183,7 +185,7 @@ class ArrowTopic(Topic):
         def read(view: ArrowView) -> pa.Table:
             return arrow_rows.records(
                 view,
-                columns or RECORD_COLUMNS,
+                read_columns(columns) or RECORD_COLUMNS,
                 control=include_control,
                 begin=_vector(view, from_offsets, "from_offsets"),
                 end=_vector(view, to_offsets, "to_offsets"),
@@ -200,10 +202,10 @@ class ArrowTopic(Topic):
         *,
         isolation: str = "read_uncommitted",
         include_control: bool = False,
-        partitions: Iterable[int] | None = None,
+        partitions: int | Iterable[int] | None = None,
         from_offsets: StartingOffsets | None = None,
         to_offsets: StartingOffsets | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `records` as record batches, in the same order; a file is opened when its rows are asked for.
 
@@ -214,7 +216,7 @@ class ArrowTopic(Topic):
         try:
             with named_errors(view.location, may_be_gone=True):
                 yield from arrow_rows.record_batches(
-                    view, columns or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
+                    view, read_columns(columns) or RECORD_COLUMNS, control=include_control, begin=begin, end=end, partitions=chosen
                 )
         except FileNotFoundError as error:
             message = f"topic {view.topic}: VACUUM removed files of table version {view.version} while it was read ({error}); read again"
@@ -225,16 +227,16 @@ class ArrowTopic(Topic):
         *,
         isolation: str = "read_uncommitted",
         include_control: bool = False,
-        partitions: Iterable[int] | None = None,
+        partitions: int | Iterable[int] | None = None,
         from_offsets: StartingOffsets | None = None,
         to_offsets: StartingOffsets | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
     ) -> pl.LazyFrame:
         """Return the rows of `records` as a lazy frame; as `scan_latest`."""
         view = self._reader.view(isolation)
         return arrow_frames.scan_records(
             view,
-            columns or RECORD_COLUMNS,
+            read_columns(columns) or RECORD_COLUMNS,
             control=include_control,
             begin=_vector(view, from_offsets, "from_offsets"),
             end=_vector(view, to_offsets, "to_offsets"),

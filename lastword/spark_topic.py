@@ -13,7 +13,7 @@ from lastword.compaction.rows.column_types import ddl_of
 from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.reading.time_travel import vector_of, views_as_of
-from lastword.storage.reading.view import view_of
+from lastword.storage.reading.view import misfit_policy, view_of
 from lastword.streaming.append.auto_cdc import AutoCdcFlow, flow_columns, scd_type_of
 from lastword.streaming.append.change_rows import change_rows, table_columns
 from lastword.streaming.append.dataframes import DataFrameRows
@@ -25,7 +25,8 @@ from lastword.streaming.reading.decoding import as_table, decoded
 from lastword.streaming.reading.materialize import Shape
 from lastword.streaming.reading.tail import Tail, TailOptions
 from lastword.streaming.reading.tail_source import streaming_frame
-from lastword.topic import AsOf, Offsets, StartingOffsets, Topic
+from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
+from lastword.topics.arguments import check_decoder, read_keys
 from lastword.topics.materializing import start_materialization
 from lastword.topics.positions import starting_position
 from lastword.transaction import Transaction
@@ -124,6 +125,13 @@ class SparkTopic(Topic):
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
+        if transactional_id is None and micro_batches_per_transaction != 1:
+            message = f"query {name}: micro_batches_per_transaction = {micro_batches_per_transaction} needs a transactional_id"
+            raise UserError(message)
+        if mirror is not None and upstream is not None:
+            message = f"query {name}: a mirror is the upstream of its topic; give mirror or upstream"
+            raise UserError(message)
+        check_decoder(decoder, envelope, subject=f"query {name}")
         grouping = None
         if transactional_id is not None:
             grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
@@ -235,8 +243,8 @@ class SparkTopic(Topic):
         *,
         isolation: str = "read_committed",
         as_of: AsOf | None = None,
-        partitions: Iterable[int] | None = None,
-        keys: Iterable[str | bytes] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        keys: Keys | None = None,
         value_format: str | None = None,
         schema: StructType | str | None = None,
         mode: str = "FAILFAST",
@@ -250,8 +258,10 @@ class SparkTopic(Topic):
         `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not
         reached yet.
         """
-        chosen = self._chosen(partitions)
-        wanted = self._wanted(keys)
+        if value_format is None and misfit_policy(mode) == "null":
+            message = f"mode = {mode!r} needs value_format: nothing is decoded without"
+            raise UserError(message)
+        chosen, wanted = self._chosen(partitions), read_keys(keys)
         views = views_as_of(self._log, as_of, isolation)
         found = [latest_records(self._spark, self._log, view, partitions=chosen, keys=wanted) for view in views]
         return decoded(reduce(DataFrame.unionByName, found), value_format, schema, mode=mode)
@@ -262,8 +272,8 @@ class SparkTopic(Topic):
         schema: str | None = None,
         isolation: str = "read_committed",
         as_of: AsOf | None = None,
-        partitions: Iterable[int] | None = None,
-        keys: Iterable[str | bytes] | None = None,
+        partitions: int | Iterable[int] | None = None,
+        keys: Keys | None = None,
         mode: str = "FAILFAST",
     ) -> DataFrame:
         """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.

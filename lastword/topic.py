@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -29,14 +29,13 @@ from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
 from lastword.storage.verify import VerifyReport, verify
 from lastword.topics import decisions
+from lastword.topics.arguments import check_decoder, read_key, read_offsets_by_partition, read_partitions
 from lastword.topics.description import TopicDescription, describe
 from lastword.topics.explanation import PartitionReport, partition_reports
 from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lastword.compaction.planning.log_retention import Deletion
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction, ProducerStamp
@@ -52,6 +51,8 @@ if TYPE_CHECKING:
 Offsets = Mapping[int, int] | Sequence[int] | Position
 #: "earliest", "latest", or an offset for each partition.
 StartingOffsets = str | Mapping[int, int] | Sequence[int] | Position
+#: Keys as bytes, or as texts that are UTF-8: one, or several.
+Keys = str | bytes | Iterable[str | bytes]
 #: A table version, a moment (a datetime without a zone is UTC; or ISO 8601 text), or an offset for each partition.
 AsOf = int | str | datetime | Mapping[int, int] | Sequence[int] | Position
 
@@ -156,6 +157,7 @@ class Topic:
             InvalidConfiguration: Another `on_invalid`.
         """
         check_on_invalid(on_invalid, subject=f"append to topic {self.name}")
+        check_decoder(decoder, envelope, subject=f"topic {self.name}")
         given = self._input(rows, envelope, decoder)
         return append_rows(
             self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key, on_invalid=on_invalid
@@ -224,14 +226,10 @@ class Topic:
             raise UserError(message)
         return found
 
-    def _chosen(self, partitions: Iterable[int] | None) -> list[int] | None:
+    def _chosen(self, partitions: int | Iterable[int] | None) -> list[int] | None:
         """Return the partitions that were asked for, None for all; raise `UserError` for one that the topic does not have."""
-        return None if partitions is None else [self._log.check_partition(one) for one in partitions]
-
-    @staticmethod
-    def _wanted(keys: Iterable[str | bytes] | None) -> list[bytes] | None:
-        """Return the keys that were asked for as bytes, None for all."""
-        return None if keys is None else [one.encode() if isinstance(one, str) else bytes(one) for one in keys]
+        numbers = read_partitions(partitions)
+        return None if numbers is None else [self._log.check_partition(partition) for partition in numbers]
 
     def _one_version(self, as_of: AsOf | None, isolation: str) -> View:
         """Return the view of one table version for `records`, which takes no offset vector."""
@@ -307,7 +305,7 @@ class Topic:
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, oldest first."""
         self._log.sync_ledger_with_history()
-        return self._log.receipts(partition)
+        return self._log.receipts(None if partition is None else self._log.check_partition(partition))
 
     def apply_retention(self) -> dict[int, Deletion]:
         """Delete the segments that log start, retention.bytes and retention.ms allow to go; return what went, by partition.
@@ -324,7 +322,7 @@ class Topic:
         `OffsetOutOfRange` naming what is allowed, `PolicyViolation` for cleanup.policy = compact alone, as Kafka does, and `UserError` for
         a mirror, which follows its source. Rule: docs/semantics.md#A.41.
         """
-        moment = self._clock()
+        moment, before = self._clock(), read_offsets_by_partition(before, argument="before")
         rose = decisions.delete_records(self._log, before, now_ms=moment)
         if rose and not self._log_dir.cleaner.locks.works_on(self._log):  # it is not waited for: the decision holds as it is
             with suppress(CommitConflict):  # asked for again, -1 would mean another log end
@@ -339,7 +337,7 @@ class Topic:
         `PurgeIncomplete` naming what holds it back or remains: the bound, the files; purging again goes on from there. Raises `UserError`
         for a topic that mirrors another or is not compacted. Rule: ADR 0013.
         """
-        wanted = key.encode() if isinstance(key, str) else bytes(key)
+        wanted = read_key(key)
         return Purge(self._log_dir, self._log, wanted, before_ms=before_as_ms(before), now_ms=self._clock()).run()
 
     def pause(self, partition: int | None = None) -> dict[int, int]:

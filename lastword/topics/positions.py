@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def starting_position(log: TopicLog, starting_offsets: object, starting_timestamp: int | datetime | None, isolation: str) -> Position:
-    """Return where a reader begins that asks for `starting_offsets` or `starting_timestamp` (which wins), at the newest table version.
+    """Return where a reader begins that asks for `starting_offsets` or `starting_timestamp`, at the newest table version.
 
-    Raises `UserError` for what is no position, `OffsetOutOfRange` for one past the log end.
+    Raises `UserError` for both, and for what is no position, `OffsetOutOfRange` for one past the log end.
     """
     view = view_of(log, log.snapshot(), isolation)
     if starting_timestamp is not None:
+        if starting_offsets != "earliest":
+            message = f"starting_offsets = {starting_offsets} and starting_timestamp = {starting_timestamp}: give one of them"
+            raise UserError(message)
         return replace(view.position, offsets=offsets_at(arrow_view(log, view), _millis(starting_timestamp)))
     if not isinstance(starting_offsets, Position):
         return starting_at(starting_offsets, option="starting_offsets", topic=log.name, newest=view.position, log=view.extent)

@@ -216,8 +216,8 @@ class TopicLog:
     def check_partition(self, partition: int) -> int:
         """Return a partition that the topic has; raise `UserError` naming those that it has otherwise."""
         count = self.decisions().partitions
-        if not 0 <= partition < count:
-            message = f"topic {self.name} has no partition {partition}: allowed is 0 to {count - 1}"
+        if isinstance(partition, bool) or not hasattr(partition, "__index__") or not 0 <= partition < count:
+            message = f"topic {self.name} has no partition {partition!r}: allowed is 0 to {count - 1}"
             raise UserError(message)
         return partition
 

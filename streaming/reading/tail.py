@@ -75,6 +75,9 @@ class TailOptions:
             wrong.append(Violation(key="max_offsets_per_trigger", value=str(self.max_offsets_per_trigger), allowed="1 or more, or None"))
         if self.on_missed_tombstones not in _ON_MISSED:
             wrong.append(Violation(key="on_missed_tombstones", value=str(self.on_missed_tombstones), allowed=" or ".join(_ON_MISSED)))
+        if self.reader is None and self.reader_expiration_ms != EXPIRATION_MS:
+            allowed = "only with the name of a reader"
+            wrong.append(Violation(key="reader_expiration_ms", value=str(self.reader_expiration_ms), allowed=allowed))
         if self.reader is not None:
             check_reader(self.reader, self.reader_expiration_ms)
         if wrong:
