@@ -25,11 +25,12 @@ _CHUNK_BYTES: Final = 128 * 2**20
 def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int, chunk_bytes: int = _CHUNK_BYTES) -> int:
     """Create `target` with the configuration of `source`, append all its data records, hashed anew, and return how many; needs no Spark.
 
-    Records keep key, value, headers, timestamp and source sequence, and events that are late for `source` are late for `target`; offsets
-    begin at 0. A key had one partition in `source`, so its records keep their order. Tombstones come along; what was aborted does not. The
-    records are those of one table version, appended in commits of about `chunk_bytes`. Raises `UserError` while a transaction is open,
-    whose records cannot be judged yet, `TopicExists` when there is a topic `target`, and `InvalidRecords` when the log holds records that
-    today's configuration refuses (keyless ones from before the policy was compact, say); there is no topic `target` then.
+    Records keep key, value, headers, timestamp and source sequence; offsets begin at 0. The copy knows the same columns, and events that
+    are late for `source` are late for `target`. A key had one partition in `source`, so its records keep their order. Tombstones come
+    along; what was aborted does not. The records are those of one table version, appended in commits of about `chunk_bytes`. Raises
+    `UserError` while a transaction is open, whose records cannot be judged yet, `TopicExists` when there is a topic `target`, and
+    `InvalidRecords` when the log holds records that today's configuration refuses (keyless ones from before the policy was compact, say);
+    there is no topic `target` then.
     """
     here = LogDir(logs.location, storage_options=logs.storage_options, clock=logs.clock)
     origin = here.topic(source)
@@ -43,6 +44,7 @@ def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int
     try:
         decisions = _order_of_events(origin, copy)
         columns = (*_COLUMNS, "source_sequence") if decisions is not None else _COLUMNS
+        decisions = [*(decisions or []), *_known_columns(origin, copy)]
         batches = _chunks(origin.record_batches(isolation="read_committed", columns=columns), chunk_bytes)
         count = sum(copy.append(_with_sequences(rows)).record_count for rows in batches)
         if decisions:
@@ -70,6 +72,14 @@ def _order_of_events(origin: ArrowTopic, copy: Topic) -> list[Decision] | None:
     if position:
         found.append(Decision(kind=Kind.TRUNCATE, time_ms=now_ms, details={"position": position, "applied": is_applied}))
     return found
+
+
+def _known_columns(origin: ArrowTopic, copy: Topic) -> list[Decision]:
+    """Return what the ledger of a copy has to know of the columns of the rows, which `table()` shows."""
+    columns = origin.log.decisions().columns
+    if columns is None:
+        return []
+    return [Decision(kind=Kind.COLUMNS, time_ms=copy.log.decisions().created_ms, details=columns)]
 
 
 def _with_sequences(rows: pa.Table) -> pa.Table:

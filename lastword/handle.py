@@ -74,6 +74,10 @@ class Handle:
         """Make the folder of a local log.dir where there is none."""
         self._files.make()
 
+    def check_exists(self) -> None:
+        """Raise `UserError` if the log.dir does not exist, so that it is not taken for one without topics."""
+        self._files.check_exists()
+
     def keep_settings(self) -> None:
         """Let whoever opens this log.dir without settings of his own work with those of this one: commands beside the service and after it.
 

@@ -127,6 +127,15 @@ def count_append(topic: str, *, seconds: float, records: int, refused: int, dupl
     LATE.labels(topic).inc(late)
 
 
+def append_counts() -> dict[str, tuple[int, int]]:
+    """Return by topic how many records the queries of this process have appended, and how many late ones they have left out."""
+    appended, late = (
+        {sample.labels["topic"]: int(sample.value) for family in counter.collect() for sample in family.samples if sample.name == name}
+        for counter, name in ((APPENDED_RECORDS, "lastword_append_records_total"), (LATE, "lastword_append_late_total"))
+    )
+    return {topic: (count, late.get(topic, 0)) for topic, count in appended.items()}
+
+
 def count_round(topic: str, receipts: list[CleaningReceipt], *, seconds: float) -> None:
     """Count one round of cleaning over one topic."""
     if not receipts:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lastword.compaction.log.segments import BASE, closes_at_ms, segments_between
@@ -180,6 +181,25 @@ def overdue_since_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
     dirty = segments_between(log.closed_segments, first_dirty_offset, max(first_dirty_offset, log.closed_end_offset))
     times = [one.min_timestamp_ms for one in dirty if one.min_timestamp_ms > 0 and one.last_offset >= first_dirty_offset]
     return min(times) + log.config.max_compaction_lag_ms if times else None
+
+
+def cleanable_late_since_ms(log: PartitionLog, first_dirty_offset: int, now_ms: int) -> int | None:
+    """Return since when an overdue record could have been cleaned and was not; None when there is none.
+
+    Records may arrive with timestamps that are older than `max.compaction.lag.ms`: they are overdue at once, but a segment can be cleaned
+    only after it is closed. It is closed when the next segment begins, or by its age; of one that was rolled the moment is not known, and
+    that of its first append counts.
+    """
+    dirty = segments_between(log.closed_segments, first_dirty_offset, max(first_dirty_offset, log.closed_end_offset))
+    begins = {one.base_offset: after.appended_at_ms for one, after in pairwise(log.segments)}
+    moments = []
+    for segment in dirty:
+        if segment.min_timestamp_ms <= 0 or segment.last_offset < first_dirty_offset:
+            continue
+        by_age_ms = closes_at_ms(segment, log.config)
+        closed_ms = begins.get(segment.base_offset, by_age_ms if by_age_ms <= now_ms else segment.appended_at_ms)
+        moments.append(max(segment.min_timestamp_ms + log.config.max_compaction_lag_ms, closed_ms))
+    return min(moments, default=None)
 
 
 def earliest_horizon_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:

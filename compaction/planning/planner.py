@@ -25,6 +25,7 @@ from lastword.compaction.planning.bounds import (
     CheckpointReset,
     CleanableRange,
     PartitionLog,
+    cleanable_late_since_ms,
     cleanable_range,
     earliest_horizon_ms,
     moments_of_change,
@@ -74,13 +75,14 @@ class PartitionPlan:
 
     With a `trigger` it is cleaned: the offsets of `dirty` are mapped, and `segments` (the whole log below its end) are looked at.
     Otherwise `obstacle` says why not, and `eligible_at_ms` when that changes without another append. `overdue_ms` is by how much
-    `max.compaction.lag.ms` is exceeded, 0 when it is not.
+    `max.compaction.lag.ms` is exceeded, 0 when it is not; `delay_ms` is how much of that the partition could have been cleaned for.
     """
 
     log: PartitionLog
     now_ms: int
     range: CleanableRange
     overdue_ms: int
+    delay_ms: int
     horizon_ms: int | None
     trigger: Trigger | None
     obstacle: Obstacle | None
@@ -195,6 +197,7 @@ def _plan_partition(log: PartitionLog, *, now_ms: int, barred: Obstacle | None, 
     found = cleanable_range(log, now_ms)
     overdue_at_ms = overdue_since_ms(log, found.first_dirty_offset)
     overdue_ms = 0 if overdue_at_ms is None else max(0, now_ms - overdue_at_ms)
+    late_since_ms = cleanable_late_since_ms(log, found.first_dirty_offset, now_ms)
     horizon_ms = earliest_horizon_ms(log, found.first_dirty_offset)
     trigger, obstacle = _judge(log, found, barred, overdue_ms=overdue_ms, horizon_ms=horizon_ms, now_ms=now_ms, force=force)
     nothing = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.first_dirty_offset, record_count=0)
@@ -203,6 +206,7 @@ def _plan_partition(log: PartitionLog, *, now_ms: int, barred: Obstacle | None, 
         now_ms=now_ms,
         range=found,
         overdue_ms=overdue_ms,
+        delay_ms=0 if late_since_ms is None else max(0, now_ms - late_since_ms),
         horizon_ms=horizon_ms,
         trigger=trigger,
         obstacle=obstacle,

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from lastword.cli import cleaning, operate, purge, readers, records, run, topics, transactions
 from lastword.cli.options import connection
 from lastword.compaction.errors import LastwordError, in_one_line
+from lastword.service.signals import Stopped
 
 app = typer.Typer(name="lastword", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.callback()(connection)
@@ -54,6 +55,8 @@ def main() -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
         app()
+    except Stopped as stopped:
+        sys.stderr.write(f"{stopped}\n")
     except LastwordError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

@@ -16,6 +16,8 @@ from lastword.cli.options import (
     LogDirOption,
     Partition,
     Topic,
+    Yes,
+    confirm,
     open_log_dir,
     out,
     tell,
@@ -126,21 +128,33 @@ def retention(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -
 def delete_records(
     topic: Topic,
     before: Annotated[list[str], typer.Argument(help="PARTITION:OFFSET, e.g. 0:1500. Offset -1 is the log end.")],
+    yes: Yes = False,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Delete the records below an offset permanently, for all readers. Example: lastword delete-records fruit-prices 0:1500 1:-1."""
-    pairs: dict[int, int] = {}
-    for text in before:
-        partition, _, offset = text.partition(":")
-        try:
-            pairs[int(partition)] = int(offset)
-        except ValueError:
-            subject = "the command line"
-            raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
-    for one, start in sorted(open_log_dir(log_dir).topic(topic).delete_records(pairs).items()):
+    """Delete the records below an offset permanently, for all readers. Example: lastword delete-records fruit-prices 0:1500 1:-1 --yes."""
+    pairs = _read_offsets(before)
+    log = open_log_dir(log_dir).topic(topic)
+    confirm(f"Delete the records of topic {topic} below {', '.join(before)} for good?", yes=yes)
+    for one, start in sorted(log.delete_records(pairs).items()):
         facts = {"topic": topic, "partition": one, "log_start_offset": start}
         tell(f"partition {one}: the log starts at offset {start}", facts, as_json=as_json)
+
+
+def _read_offsets(texts: list[str]) -> dict[int, int]:
+    """Return the offsets that PARTITION:OFFSET texts name, by partition; raise `InvalidConfiguration` for one that is no such text."""
+    pairs: dict[int, int] = {}
+    subject = "the command line"
+    for text in texts:
+        partition, _, offset = text.partition(":")
+        try:
+            number, start = int(partition), int(offset)
+        except ValueError:
+            raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="PARTITION:OFFSET")]) from None
+        if number in pairs:
+            raise InvalidConfiguration(subject, [Violation(key="delete-records", value=text, allowed="name each partition once")])
+        pairs[number] = start
+    return pairs
 
 
 def _deletion(partition: int, one: Deletion) -> dict[str, Any]:

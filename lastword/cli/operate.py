@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword import clock
-from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, tell
+from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, refuse_options, service_address, tell
 from lastword.compaction.errors import UserError
 from lastword.compaction.moments import instant
 from lastword.status.drawing import draw_topic
+from lastword.status.listen import parse_listen
 from lastword.status.server import status_json
 from lastword.status.standing import Looker, TopicStanding
 from lastword.status.troubles import duration
@@ -29,7 +30,7 @@ from lastword.status.watcher import Watcher
 from lastword.text import printable, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _SERVICE = "http://127.0.0.1:9464"
 _ANSWER_SECONDS = 5.0
@@ -40,34 +41,45 @@ _CRITICAL_EXIT_CODE = 3
 
 
 def top(
-    url: Annotated[str, typer.Option(help='URL of the service; "" reads the log.dir directly.', envvar="LASTWORD_URL")] = _SERVICE,
+    ctx: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help='URL of the service; "" reads the log.dir alone. Default: http.listen of the configuration file (-c).',
+            envvar="LASTWORD_URL",
+            show_default=_SERVICE,
+        ),
+    ] = None,
     every: Annotated[float, typer.Option(min=0.2, help="Refresh interval in seconds.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit; exit code 3 if there is a critical issue.")] = False,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Show every topic live: sections, dirty ratio, lag, open transactions and open issues.
+    """Show every topic live: sections, dirty ratio, lag, dead letters, late rows, open transactions and open issues.
 
-    Reads from the running service, or from the metadata of the log.dir if none runs. With --once or --json it prints once.
+    Asks the running service, and reads the metadata of the log.dir if none answers: sources and the cleaner are not known then, which is a
+    critical issue. With --once or --json it prints once, and exit code 3 means that there is a critical issue.
 
     Example: lastword top --once --json | jq '.troubles'
     """
-    look = _looking(url, log_dir)
-    found = look()
+    if once or as_json:
+        refuse_options(ctx, {"every": "--every"}, "only without --once and --json, which print once")
+    collect = _status_collector(url, log_dir)
+    status = collect()
     if as_json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(status) + "\n")
     elif once:
-        out.print(_screen(found))
+        out.print(_screen(status))
     else:
-        with Live(_screen(found), console=out, screen=out.is_terminal, auto_refresh=False) as live:
+        with Live(_screen(status), console=out, screen=out.is_terminal, auto_refresh=False) as live:
             try:
                 while True:
                     time.sleep(every)
-                    live.update(_screen(look()), refresh=True)
+                    live.update(_screen(collect()), refresh=True)
             except KeyboardInterrupt:
                 return
-    critical = any(one["critical"] for one in found["troubles"])
-    raise typer.Exit(_CRITICAL_EXIT_CODE if critical and once else 0)
+    critical = any(issue["critical"] for issue in status["troubles"])
+    raise typer.Exit(_CRITICAL_EXIT_CODE if critical else 0)
 
 
 def plot(
@@ -80,6 +92,9 @@ def plot(
 
     Example: lastword plot fruit-prices -o log.svg
     """
+    if str(output) == "-" and as_json:
+        message = "--json needs --output FILE: standard output is the drawing otherwise"
+        raise UserError(message)
     logs = open_log_dir(log_dir)
     picture = draw_topic(_look(Looker(logs.topic(topic).log, logs.cleaner)))
     if str(output) == "-":
@@ -93,28 +108,51 @@ def plot(
     tell(f"wrote the drawing of {topic} to {output}", {"topic": topic, "output": str(output)}, as_json=as_json)
 
 
-def _looking(url: str, log_dir: str) -> Callable[[], dict[str, Any]]:
-    """Return a function that reads the status as a dict: from the service if it serves this log.dir, else from the log.dir itself."""
+def _status_collector(url: str | None, log_dir: str) -> Callable[[], dict[str, Any]]:
+    """Return a function that returns the status as a dict: what the service answers, or what the log.dir itself holds."""
     logs = open_log_dir(log_dir)
-    if url:
-        found = _asked(url)
-        if found is not None and found["log_dir"] == logs.location:
-            return lambda: _asked(url) or found | {"troubles": [{"critical": True, "text": f"{url} no longer responds", "topic": ""}]}
-    known: dict[str, Any] = {}
+    address = _service_url() if url is None else url
+    logs_by_name: dict[str, Any] = {}
 
     def topics() -> list[Any]:
         names = logs.topics()
         for name in names:
-            known.setdefault(name, logs.topic(name).log)
-        return [known[name] for name in names]
+            logs_by_name.setdefault(name, logs.topic(name).log)
+        return [logs_by_name[name] for name in names]
 
     watcher = Watcher(log_dir=logs.location, topics=topics, cleaner=logs.cleaner, clock_ms=clock.now_ms)
 
-    def look() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(status_json(watcher.look(), clock.now_ms()))
-        return found
+    def collect() -> dict[str, Any]:
+        unknown = "its sources and its cleaner are not known"
+        if not address and url is None:
+            issue = f'the service has no HTTP address (http.listen = ""): {unknown}'
+        elif address:
+            answer = _asked(address)
+            if answer is not None and answer["log_dir"] == logs.location:
+                return answer
+            issue = f"no service answers at {address}: {unknown}; name its address by --url or by its configuration file (-c)"
+            if answer is not None:
+                issue = f"the service at {address} serves another log.dir, {answer['log_dir']}: that of {logs.location} is not known"
+        else:
+            issue = ""
+        status: dict[str, Any] = json.loads(status_json(watcher.look(), clock.now_ms()))
+        if issue:
+            status["troubles"].insert(0, {"critical": True, "text": issue, "topic": "", "partition": None})
+        return status
 
-    return look
+    return collect
+
+
+def _service_url() -> str:
+    """Return where the service of the configuration file answers, "" if nowhere; without a file the default address."""
+    listen = service_address()
+    if listen is None:
+        return _SERVICE
+    if not listen:
+        return ""
+    host, port = parse_listen(listen)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104  all addresses: this machine's is one
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _asked(url: str) -> dict[str, Any] | None:
@@ -124,10 +162,10 @@ def _asked(url: str) -> dict[str, Any] | None:
         raise UserError(message)
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/status.json", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310  checked above
-            found: dict[str, Any] = json.load(answer)
+            found: Any = json.load(answer)
     except (OSError, urllib.error.URLError, ValueError):
         return None
-    return found
+    return found if isinstance(found, dict) and {"log_dir", "topics", "troubles"} <= set(found) else None
 
 
 def _look(looker: Looker) -> TopicStanding:
@@ -153,7 +191,16 @@ def _screen(found: Mapping[str, Any]) -> Group:
         lines.append(Text(printable(text, 400), style="red" if one["critical"] else "yellow"))
     if not found["troubles"]:
         lines.append(Text("no issues", style="green"))
-    return Group(*lines, table)
+    return Group(*lines, table, *_rows_left_out(found["topics"]))
+
+
+def _rows_left_out(topics: list[Mapping[str, Any]]) -> Iterator[Text]:
+    """Yield a line for each topic that has dead letters or late rows."""
+    for topic in topics:
+        letters, counts = (topic["dead_letters"] or {}).get("count", 0), topic["appends"]
+        if letters or counts["late"]:
+            since_start = f"{counts['late']:,} late rows and {counts['appended']:,} appended records since the start of the service"
+            yield Text(printable(f"{topic['name']}: {letters:,} dead letters; {since_start}", 400), style="yellow")
 
 
 def _place(trouble: Mapping[str, Any]) -> str:

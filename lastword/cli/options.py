@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 
 from lastword.cli import tables
-from lastword.compaction.errors import InvalidConfiguration, LastwordError, Violation
+from lastword.compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
 from lastword.log_dir import LogDir
+from lastword.service.signals import start_session
 from lastword.spark.object_store import storage_options
 from lastword.spark.session import spark_session, without_query_contexts
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from lastword.arrow_topic import ArrowTopic
     from lastword.service.settings import Settings
+    from lastword.service.signals import StopSignals
     from lastword.spark_topic import SparkTopic
 
 
@@ -47,6 +49,11 @@ class _Connection:
     def spark(self) -> dict[str, str]:
         """The settings of a Spark session."""
         return {} if self._settings is None else dict(self._settings.spark)
+
+    @property
+    def listen(self) -> str | None:
+        """The address of the service's HTTP server, "" for none; None without a configuration file."""
+        return None if self._settings is None else self._settings.http.listen
 
     def location(self, log_dir: str) -> str:
         """Return the log.dir of a command: `--log-dir`, else that of the configuration file, else `data`."""
@@ -72,16 +79,33 @@ def connection(
     _CONNECTION.storage_options = {key: str(value) for key, value in config_pairs(storage_option).items()}
 
 
-def open_log_dir(log_dir: str) -> LogDir[ArrowTopic]:
-    """Return the log.dir of a command, opened without Spark."""
-    return LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
+def open_log_dir(log_dir: str, *, must_exist: bool = True) -> LogDir[ArrowTopic]:
+    """Return the log.dir of a command, opened without Spark; raise `UserError` if it must exist and does not."""
+    logs = LogDir(_CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
+    if must_exist:
+        logs.check_exists()
+    return logs
 
 
-def with_spark(log_dir: str) -> LogDir[SparkTopic]:
-    """Return the log.dir of a command with a Spark session that logs errors only."""
-    without_query_contexts()
-    session = spark_session(settings={**_CONNECTION.spark, **QUIET})
+def with_spark(log_dir: str, signals: StopSignals | None = None) -> LogDir[SparkTopic]:
+    """Return the log.dir of a command with a Spark session that logs errors only; `signals` receive what comes while it starts."""
+    open_log_dir(log_dir)  # before Spark is started, which takes seconds
+    if signals is None:
+        without_query_contexts()
+        session = spark_session(settings={**_CONNECTION.spark, **QUIET})
+    else:
+        session = start_session({**_CONNECTION.spark, **QUIET}, signals)
     return LogDir(session, _CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
+
+
+def connection_options() -> dict[str, str]:
+    """Return the options of the object store that stand before the command."""
+    return dict(_CONNECTION.storage_options)
+
+
+def service_address() -> str | None:
+    """Return `http.listen` of the configuration file that the options before the command name; None without a file."""
+    return _CONNECTION.listen
 
 
 def configuration_file() -> Path | None:
@@ -110,6 +134,7 @@ Config = Annotated[list[str] | None, typer.Option("--config", help="Topic settin
 Topic = Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=_topics_beginning_with, show_default=False)]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 Decode = Annotated[str, typer.Option("--decode", help="Decode values as utf8 or json.", metavar="[utf8|json]")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required where standard input is no terminal.")]
 Partition = Annotated[int | None, typer.Option("--partition", help="Only this partition.")]
 QUIET = {"spark.log.level": "ERROR"}
 RECORD_SHOWN = ("partition", "offset", "timestamp", "key", "value")
@@ -154,14 +179,46 @@ def print_rows(taken: Iterable[dict[str, Any]], columns: Sequence[str], title: s
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
 
 
+def refuse_options(ctx: typer.Context, names: Mapping[str, str], because: str) -> None:
+    """Raise `InvalidConfiguration` for each option of the command line that would do nothing; `names` are options by parameter name."""
+    sources = {name: ctx.get_parameter_source(name) for name in names}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        subject = "the command line"
+        raise InvalidConfiguration(subject, [Violation(key=names[name], value=str(ctx.params[name]), allowed=because) for name in given])
+
+
+def is_interactive() -> bool:
+    """Return whether somebody can be asked: standard input is a terminal."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is deleted for good, unless `--yes` was given; raise `UserError` if the answer is no, or nobody can be asked."""
+    if yes:
+        return
+    if not is_interactive():
+        message = f"{question} There is no terminal to ask at: add --yes to do it"
+        raise UserError(message)
+    if not typer.confirm(question, err=True):
+        message = "nothing is deleted"
+        raise UserError(message)
+
+
 def config_pairs(config: list[str] | None) -> dict[str, object]:
-    """Return `--config key=value` options as a mapping. Raises `InvalidConfiguration` with each option that has no key or no `=`."""
+    """Return `--config key=value` options as a mapping.
+
+    Raises `InvalidConfiguration` with each option that has no key or no `=`, or whose key another option has.
+    """
     pairs: dict[str, object] = {}
     violations = list[Violation]()
     for text in config or []:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():  # neither is shown: it may be a secret that was put into the wrong place
             violations.append(Violation(key=f"option {len(pairs) + len(violations) + 1}", value=HIDDEN, allowed="write key=value"))
+            continue
+        if key.strip() in pairs:
+            violations.append(Violation(key=key.strip(), value=value.strip(), allowed="give each key once"))
             continue
         pairs[key.strip()] = value.strip()
     if violations:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.options import Json, LogDirOption, Topic, notes, open_log_dir, out, with_spark
+from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, notes, open_log_dir, out, with_spark
 from lastword.compaction.errors import PurgeIncomplete, UserError
 from lastword.compaction.moments import instant
+from lastword.text import printable
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 
 if TYPE_CHECKING:
@@ -21,32 +22,40 @@ if TYPE_CHECKING:
     from lastword.topic import Topic as LogTopic
 
 
+_NOT_FOUND_EXIT_CODE = 3
+
+
 def purge(
     topic: Topic,
     key: Annotated[str | None, typer.Option(help="Key as text (UTF-8).")] = None,
     key_base64: Annotated[str | None, typer.Option("--key-base64", help="Key as base64-encoded bytes.")] = None,
     before: Annotated[str | None, typer.Option(help="Erase only records older than this date or time (ISO 8601, UTC).")] = None,
+    yes: Yes = False,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
     """Erase a key from the log, registered targets, dead letters and all old files; the receipt proves that no file contains it.
 
-    Exit code 1 means that the purge is incomplete: the output lists what remains or blocks it. Run the command again later.
+    Exit code 1 means that the purge is incomplete: the output lists what remains or blocks it. Run the command again later. Exit code 3
+    means that nothing was erased, because no file contained the key.
 
-    Example: lastword purge fruit-prices --key grape
+    Example: lastword purge fruit-prices --key grape --yes
     """
     wanted, before_ms = _key(key, key_base64), before_as_ms(before)
     receipt: PurgeReceipt | None = None
     remains: tuple[str, ...] = ()
     try:
         one: LogTopic = open_log_dir(log_dir).topic(topic)
+        until = "" if before is None else f" where it is older than {before}"
+        confirm(f"Erase the key {printable(wanted.decode(errors='replace'), 60)!r} of topic {topic}{until} for good?", yes=yes)
         if one.log.decisions().targets:  # which Spark writes
             one = with_spark(log_dir).topic(topic)
         receipt = one.purge(wanted, before=before_ms)
     except PurgeIncomplete as error:
         remains = tuple(error.remains)
     if as_json:
-        facts = {"receipt": None if receipt is None else receipt.to_details(), "remains": list(remains)}
+        found = None if receipt is None else receipt.was_found
+        facts = {"receipt": None if receipt is None else receipt.to_details(), "found": found, "remains": list(remains)}
         sys.stdout.write(json.dumps(facts) + "\n")
     elif receipt is not None:
         for line in _receipt(receipt):
@@ -55,7 +64,9 @@ def purge(
         notes.print(f"{topic}: the key is not erased yet:", soft_wrap=True, markup=False)
         for line in remains:
             notes.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    raise typer.Exit(0 if receipt is not None else 1)
+    if receipt is None:
+        raise typer.Exit(1)
+    raise typer.Exit(0 if receipt.was_found else _NOT_FOUND_EXIT_CODE)
 
 
 def _key(text: str | None, encoded: str | None) -> bytes:
@@ -74,6 +85,9 @@ def _key(text: str | None, encoded: str | None) -> bytes:
 
 def _receipt(one: PurgeReceipt) -> Iterator[str]:
     """Return the lines that show a receipt."""
+    if not one.was_found:
+        yield f"{one.topic}: no file contains the key; nothing was erased ({one.files_searched:,} files were searched)"
+        return
     yield f"{one.topic}: the key is erased; {one.files_searched:,} files were decoded, none contains it (table version {one.table_version})"
     for partition, offset in one.tombstones.items():
         yield f"  partition {partition}: superseded by the tombstone at offset {offset}, which was removed too"

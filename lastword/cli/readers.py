@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import signal
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,10 +28,9 @@ from lastword.cli.options import (
     with_spark,
 )
 from lastword.compaction.errors import UserError
+from lastword.service.signals import POLL_SECONDS, StopSignals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql.streaming.query import StreamingQuery
 
 readers_app = typer.Typer(help="List and remove registered readers.", no_args_is_help=True)
@@ -131,10 +128,10 @@ def materialize(
         message = f"--once and --every {every}: give one of them"
         raise UserError(message)
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
-    query = (
-        with_spark(log_dir)
-        .topic(topic)
-        .materialize(
+    with StopSignals() as signals, notes.status(f"{topic} → {target}"):
+        log = with_spark(log_dir, signals).topic(topic)
+        signals.check(f"the query that keeps {target}")
+        query = log.materialize(
             target,
             trigger=trigger,
             key_format=key_format,
@@ -147,11 +144,10 @@ def materialize(
             isolation=isolation,
             max_offsets_per_trigger=max_offsets_per_trigger,
         )
-    )
-    with _stopped_by_signals(query), notes.status(f"{topic} → {target}"):
-        query.awaitTermination()
-    text = f"{target} is up to date with {topic}" if once else "stopped; the next run resumes from the stored position"
-    tell(text, {"topic": topic, "target": target, "in_step": once}, as_json=as_json)
+        _await_end(query, signals)
+    in_step = once and signals.received is None
+    text = f"{target} is up to date with {topic}" if in_step else "stopped; the next run resumes from the stored position"
+    tell(text, {"topic": topic, "target": target, "in_step": in_step}, as_json=as_json)
 
 
 @readers_app.command("list")
@@ -190,16 +186,9 @@ def _offsets(text: str, option: str) -> dict[int, int]:
         raise UserError(message) from None
 
 
-@contextlib.contextmanager
-def _stopped_by_signals(query: StreamingQuery) -> Iterator[None]:
-    """Stop a query on SIGTERM or Ctrl-C. The current step is committed to the target completely or not at all."""
-
-    def stop(*_: object) -> None:
-        query.stop()
-
-    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+def _await_end(query: StreamingQuery, signals: StopSignals) -> None:
+    """Wait for the end of a query, or stop it when a signal was received: its step is committed to the target as a whole or not at all."""
+    while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
+        if signals.received is not None:
+            query.stop()
+            return

@@ -17,12 +17,15 @@ from lastword.cli.options import (
     Topic,
     config_pairs,
     configuration_file,
+    connection_options,
     notes,
     open_log_dir,
+    refuse_options,
     service_settings,
     tell,
 )
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
+from lastword.service.signals import StopSignals
 from lastword.storage.append.dead_letters import read_dead_letters
 
 if TYPE_CHECKING:
@@ -35,7 +38,27 @@ _PARQUET_MAGIC: Final = b"PAR1"
 _ARROW_MAGIC: Final = b"ARROW1"
 
 
+#: The options of a streaming query by parameter name; files that hold key and value need none of them.
+_OF_A_QUERY: Final = {
+    "key": "--key",
+    "file_format": "--format",
+    "value": "--value",
+    "tombstone": "--tombstone",
+    "sequence": "--sequence",
+    "truncate": "--truncate",
+    "envelope": "--envelope",
+    "drop": "--drop",
+    "timestamp": "--timestamp",
+    "schema": "--schema",
+    "option": "--option",
+    "on_corrupt_file": "--on-corrupt-file",
+    "name": "--name",
+    "follow": "--follow",
+}
+
+
 def append(
+    ctx: typer.Context,
     topic: Topic,
     files: Annotated[list[Path] | None, typer.Argument(help="Parquet or Arrow files with the columns key and value.")] = None,
     path: Annotated[str, typer.Option(help="Directory, file or glob of the files of a streaming query.")] = "",
@@ -82,6 +105,7 @@ def append(
         allowed = "at least one column of the files, which are the key: --key COLUMN; or --envelope"
         raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
     if files:
+        refuse_options(ctx, _OF_A_QUERY, "only with --path: FILES hold the columns key and value, which are appended as they stand")
         grown = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key)
         tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
         return
@@ -107,14 +131,20 @@ def append(
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark; FILES need none
     from lastword.service.settings import checked_settings  # noqa: PLC0415  as above
 
-    service = Service(checked_settings(settings, subject="the command line"), cleaning=False)
-    log = service.logs.topic(topic).log
-    before, refused = sum(log.log_end_offsets()), _refused(log)
-    service.run_until_signal()
-    grown, refused = sum(log.log_end_offsets()) - before, _refused(log) - refused
+    checked = checked_settings(settings, subject="the command line")
+    open_log_dir(log_dir).topic(topic)  # before Spark is started, which takes seconds
+    with StopSignals() as signals:
+        service = Service(checked, cleaning=False, store=connection_options(), signals=signals)
+        signals.check(f"query {name}")
+        log = service.logs.topic(topic).log
+        before, refused = sum(log.log_end_offsets()), _refused(log)
+        service.run_until_signal()
+        grown, refused = sum(log.log_end_offsets()) - before, _refused(log) - refused
     letters = f"; {sum(refused.values()):,} refused ({', '.join(refused)}): lastword dead-letters {topic}" if refused else ""
-    tell(f"appended {grown:,} records to {topic}{letters}", {"topic": topic, "records": grown, "refused": dict(refused)}, as_json=as_json)
-    raise typer.Exit(1 if refused and not grown else 0)
+    stopped = "stopped; " if signals.received else ""
+    facts = {"topic": topic, "records": grown, "refused": dict(refused)}
+    tell(f"{stopped}appended {grown:,} records to {topic}{letters}", facts, as_json=as_json)
+    raise typer.Exit(1 if refused and not grown and not stopped else 0)
 
 
 def _refused(log: TopicLog) -> Counter[str]:
@@ -162,4 +192,12 @@ def run(
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark
     from lastword.service.settings import load_settings  # noqa: PLC0415  as above
 
-    Service(load_settings(config or configuration_file() or Path("conf/lastword.toml"))).run_until_signal()
+    before = configuration_file()
+    if config is not None and before is not None and config != before:
+        message = f"-c {before} and -c {config}: the service has one configuration file; give one of them"
+        raise UserError(message)
+    settings = load_settings(config or before or Path("conf/lastword.toml"))
+    with StopSignals() as signals:
+        service = Service(settings, store=connection_options(), signals=signals)
+        signals.check("the service")
+        service.run_until_signal()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -61,11 +62,16 @@ def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
 
 
 def typed(value: Any) -> Any:
-    """Return a typed value as one that JSON can represent: times as ISO text, decimals as text, bytes as base64."""
+    """Return a typed value as one that JSON can represent: times as ISO text, decimals as text, bytes as base64.
+
+    JSON has no number for NaN and the infinities: they are the texts "NaN", "Infinity" and "-Infinity", as Spark and Protobuf write them.
+    """
     if isinstance(value, dict):
-        return {name: typed(one) for name, one in value.items()}
+        return {name: typed(field) for name, field in value.items()}
     if isinstance(value, (list, tuple)):
-        return [typed(one) for one in value]
+        return [typed(element) for element in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (datetime, date, time)):
@@ -74,8 +80,8 @@ def typed(value: Any) -> Any:
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """Return one line of JSON."""
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
+    """Return one line of JSON that any parser takes."""
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str, allow_nan=False)
 
 
 def records_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str) -> Table:

@@ -15,12 +15,15 @@ from lastword.cli.options import (
     Json,
     LogDirOption,
     Topic,
+    Yes,
     config_pairs,
+    confirm,
     notes,
     open_log_dir,
     out,
     tell,
 )
+from lastword.compaction.errors import UserError
 from lastword.copying import copy_topic
 
 topics_app = typer.Typer(help="Create, list, describe, alter, delete and copy topics.", no_args_is_help=True)
@@ -39,7 +42,7 @@ def topics_create(
 
     Example: lastword topics create fruit-prices --partitions 4 --config cleanup.policy=compact --config segment.bytes=128MiB
     """
-    open_log_dir(log_dir).create_topic(name, partitions=partitions, config=config_pairs(config))
+    open_log_dir(log_dir, must_exist=False).create_topic(name, partitions=partitions, config=config_pairs(config))
     text = f"created topic {name} with {partitions} partition{'s' if partitions > 1 else ''}"
     tell(text, {"topic": name, "partitions": partitions}, as_json=as_json)
 
@@ -88,16 +91,25 @@ def topics_alter(
 
     Example: lastword topics alter fruit-prices --config segment.ms=12h --delete-config retention.ms
     """
-    changes: dict[str, object] = {**config_pairs(config), **dict.fromkeys(delete_config or [])}
+    wanted, reset = config_pairs(config), dict.fromkeys(delete_config or [])
+    if not wanted and not reset:
+        message = f"topic {name}: name a setting to change (--config KEY=VALUE) or to reset (--delete-config KEY)"
+        raise UserError(message)
+    if twice := sorted(set(wanted) & set(reset)):
+        message = f"topic {name}: {', '.join(twice)}: give --config to change a setting or --delete-config to reset it, not both"
+        raise UserError(message)
+    changes: dict[str, object] = {**wanted, **reset}
     topic = open_log_dir(log_dir).topic(name)
     topic.alter_config(changes)
     tell(f"altered topic {name}", {"topic": name, "overrides": dict(topic.log.decisions().overrides)}, as_json=as_json)
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, as_json: Json = False, log_dir: LogDirOption = "") -> None:
-    """Delete a topic. Its files are removed after file.delete.delay.ms. Example: lastword topics delete fruit-prices."""
+def topics_delete(name: str, yes: Yes = False, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """Delete a topic. Its files are removed after file.delete.delay.ms. Example: lastword topics delete fruit-prices --yes."""
     logs = open_log_dir(log_dir)
+    logs.topic(name)  # a name that is mistyped is not asked about
+    confirm(f"Delete topic {name} of {logs.location} with all its records?", yes=yes)
     logs.delete_topic(name)
     logs.purge_deleted()
     tell(f"deleted topic {name}", {"topic": name}, as_json=as_json)

@@ -9,8 +9,6 @@ a topic stops its sources, and nothing else.
 from __future__ import annotations
 
 import math
-import os
-import signal
 import threading
 import time
 from contextlib import suppress
@@ -29,9 +27,9 @@ from lastword.compaction.errors import (
     first_line,
 )
 from lastword.log_dir import LogDir
+from lastword.service.signals import POLL_SECONDS, StopSignals, start_session
 from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, SourceSupervisor
 from lastword.spark.object_store import storage_options
-from lastword.spark.session import spark_session, without_query_contexts
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
@@ -43,67 +41,46 @@ from lastword.streaming.events import logger
 from lastword.streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
+    from collections.abc import Mapping
 
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lastword.service.settings import Settings, TopicSettings
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
-_POLL_SECONDS: Final = 0.2
 _TIDY_SECONDS: Final = 10
-#: Set while a session is started.
-_STARTING: Final = threading.Event()
 _LOG: Final = logger("service")
-
-
-def _ignore_sigterm_in_the_jvm() -> None:
-    """Let a process that is forked while the session starts ignore SIGTERM: that outlives its exec, which a handler does not."""
-    if _STARTING.is_set():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-# Between fork and exec, so that this process heeds the signal all the time. PySpark's Popen has a preexec_fn; without one Python calls no
-# hook.
-os.register_at_fork(after_in_child=_ignore_sigterm_in_the_jvm)
-
-
-def session_that_outlives_sigterm(settings: Settings, heed: Callable[[int, FrameType | None], None]) -> SparkSession:
-    """Start the session with a JVM that ignores SIGTERM, so that a signal to the process group does not kill it under a micro-batch.
-
-    `heed` is called for one that comes to this process meanwhile; the start, which takes seconds, goes on.
-    """
-    before = signal.signal(signal.SIGTERM, heed)
-    _STARTING.set()
-    without_query_contexts()
-    try:
-        return spark_session(master=settings.spark.get("spark.master"), settings=settings.spark)
-    finally:
-        _STARTING.clear()
-        signal.signal(signal.SIGTERM, before)
 
 
 class Service:
     """Runs the sources of a configuration and the cleaner until it is told to stop."""
 
-    def __init__(self, settings: Settings, *, cleaning: bool = True, longest_restart_seconds: float = LONGEST_RESTART_SECONDS) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        cleaning: bool = True,
+        longest_restart_seconds: float = LONGEST_RESTART_SECONDS,
+        store: Mapping[str, str] | None = None,
+        signals: StopSignals | None = None,
+    ) -> None:
         """Open the log.dir and create the topics that are declared and missing.
 
         Without `cleaning` only the sources run: for a command that appends. It takes the settings of the last service. What failed is
-        started again after `longest_restart_seconds` at the most.
+        started again after `longest_restart_seconds` at the most. `store` are options of the object store that win over those of the
+        Spark settings; `signals` have received what came before.
         """
         self._settings = settings
         self._cleaning = cleaning
         self._stop = threading.Event()
-        spark = self._spark = session_that_outlives_sigterm(settings, self._heed)
+        self._signals = signals or StopSignals()
+        spark = self._spark = start_session(settings.spark, self._signals)
         self.logs = LogDir(
             spark,
             settings.log_dir,
             settings=settings.broker if cleaning else None,
-            storage_options=storage_options(settings.spark, settings.log_dir),
+            storage_options={**storage_options(settings.spark, settings.log_dir), **(store or {})},
             # A core is left to appends: FAIR pools do not take a running task away. Executors may come and go.
             cleaner_parallelism=lambda: spark.sparkContext.defaultParallelism - 1,
         )
@@ -210,7 +187,7 @@ class Service:
         cleaner: StreamingQuery | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
-            while not self._stop.is_set() and (self.outlives_sources or not self.sources.is_over):
+            while not self._is_asked_to_stop() and (self.outlives_sources or not self.sources.is_over):
                 self._heartbeat_ms = clock.now_ms()
                 self.logs.check_reachable()
                 if time.monotonic() - tidied >= _TIDY_SECONDS:
@@ -223,7 +200,7 @@ class Service:
                 if cleaner is None and time.monotonic() >= restart_at:
                     cleaner = self._start_cleaner()
                     self._cleaner_dead = False
-                self._stop.wait(_POLL_SECONDS)
+                self._stop.wait(POLL_SECONDS)
         finally:
             self._stop.set()
             self.sources.stop()
@@ -231,6 +208,13 @@ class Service:
             self.watcher.stop()
         if self.sources.error is not None:
             raise self.sources.error
+
+    def _is_asked_to_stop(self) -> bool:
+        """Return whether `stop` was called or a signal was received, which is looked at here and nowhere else."""
+        if self._signals.received is not None and not self._stop.is_set():
+            _LOG.info("service stopping", signal=self._signals.received.name)
+            self.stop()
+        return self._stop.is_set()
 
     def _tidy(self) -> None:
         """Declare what could not be declared before, and remove the files of deleted topics that are due; a disk is asked again."""
@@ -253,18 +237,13 @@ class Service:
 
     def run_until_signal(self) -> None:
         """Run as a process that answers HTTP: SIGTERM and SIGINT stop it gracefully."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._heed)
-        server = self.serve()
-        try:
-            self.run()
-        finally:
-            if server is not None:
-                server.stop()
-
-    def _heed(self, signum: int, _frame: FrameType | None) -> None:
-        _LOG.info("service stopping", signal=signal.Signals(signum).name)
-        self.stop()
+        with self._signals:
+            server = self.serve()
+            try:
+                self.run()
+            finally:
+                if server is not None:
+                    server.stop()
 
     def _matching(self, source: KafkaSource) -> list[KafkaSource]:
         """Return the sources that a pattern matches now; a topic of theirs that is missing is made."""

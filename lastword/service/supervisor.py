@@ -26,6 +26,7 @@ from lastword.compaction.moments import moment_ms
 from lastword.status.standing import QueryStanding
 from lastword.streaming.append.query import stop_append_query
 from lastword.streaming.append.query_errors import query_error, was_stopped
+from lastword.streaming.append.source_issues import source_issue
 from lastword.streaming.append.source_settings import KafkaSource
 from lastword.streaming.events import logger
 
@@ -296,6 +297,8 @@ def _standing(one: _Work, query: StreamingQuery | None = None) -> QueryStanding:
     )
     if query is None:
         return found
+    if isinstance(one, _Running) and one.log is not None:
+        found = replace(found, issue=source_issue(one.log.paths.root, one.source.name))
     try:
         progress, active = query.lastProgress, query.isActive
     except Exception as error:  # noqa: BLE001  the JVM is going down

@@ -86,8 +86,8 @@ def spark_session(app_name: str = "lastword", master: str | None = None, setting
 
     from lastword.spark.jars import resolve  # noqa: PLC0415  `python -m lastword.spark.jars` must be the first to import it
 
-    running = Session.getActiveSession()
-    if running is not None:
+    running = Session.getActiveSession() or Session._instantiatedSession  # noqa: SLF001  another thread may have started it
+    if running is not None and running._sc._jsc is not None:  # noqa: SLF001  one that was stopped is none
         return running
     os.environ["PYSPARK_PYTHON"] = executors_python(settings or {})
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

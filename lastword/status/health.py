@@ -37,19 +37,21 @@ def alive(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
 
 
 def ready(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
-    """Check that, in addition, every topic was read, and that every append query and the cleaner run."""
+    """Check that, in addition, every topic was read, that every append query runs and can read its source, and that the cleaner runs."""
     reasons = list(alive(standing, heartbeat_ms=heartbeat_ms, now_ms=now_ms).reasons)
     if not standing.loaded:
         reasons.append(f"topics are loading: {', '.join(standing.loading[:10])}" if standing.loading else "no topic read yet")
     elif now_ms - standing.taken_ms > STALE_MS:
         reasons.append(f"the status data is {ago(standing.taken_ms, now_ms)} old")
     reasons += [f"topic {topic.name} cannot be read: {topic.error}" for topic in standing.topics if topic.error is not None]
-    reasons += [_stands(query) for query in standing.queries if not query.active]
+    reasons += [_describe_fault(query) for query in standing.queries if not query.works]
     if standing.cleaner_dead:
         reasons.append("the cleaner query failed and is about to restart")
     return Health(reasons=tuple(reasons))
 
 
-def _stands(query: QueryStanding) -> str:
+def _describe_fault(query: QueryStanding) -> str:
     place = f" of topic {query.topic}" if query.topic else ""
+    if query.active:
+        return f"append query {query.name}{place} waits for its source: {query.issue}"
     return f"append query {query.name}{place} is not running: {query.message}"

@@ -78,6 +78,19 @@ class PartitionStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendCounts:
+    """What the append queries of the service did with the rows of a topic, since its start and in the last hour.
+
+    `late` rows were left out, because the log has a row of their key with a higher source sequence.
+    """
+
+    appended: int = 0
+    late: int = 0
+    recent_appended: int = 0
+    recent_late: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStanding:
     """One topic at one table version; where it cannot be read, `error` holds the reason, and the rest is that of the last success."""
 
@@ -89,6 +102,7 @@ class TopicStanding:
     readers: tuple[ReaderStanding, ...] = ()
     receipts: tuple[CleaningReceipt, ...] = ()
     dead_letters: DeadLettersView | None = None
+    appends: AppendCounts = AppendCounts()
     error: str | None = None
 
     @property
@@ -117,7 +131,7 @@ class QueryStanding:
     """The newest progress of one streaming query. `progressed_ms` is its start; None before the first progress.
 
     `failures` counts its failures in a row and `message` is the last of them, until it makes progress again; at `retry_ms` it is started
-    again. `topic` is "" for the search for the topics of a pattern.
+    again. `topic` is "" for the search for the topics of a pattern. `issue` says why the source of a running query cannot be read now.
     """
 
     name: str
@@ -131,6 +145,12 @@ class QueryStanding:
     failures: int = 0
     retry_ms: int | None = None
     message: str = ""
+    issue: str = ""
+
+    @property
+    def works(self) -> bool:
+        """Whether the query runs, and its source can be read."""
+        return self.active and not self.issue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 #: A transaction that is open for this long is an issue, even before its timeout.
 _LONG_OPEN_MS: Final = MINUTE_MS
+#: Dead letters are an issue until the newest of them is this old.
+DEAD_LETTER_ISSUE_MS: Final = DAY_MS
+#: Late rows are an issue from this number and from this share of the rows of the last hour on.
+MIN_LATE_ROWS: Final = 10
+MIN_LATE_SHARE: Final = 0.01
 _WIDEST: Final = 400
 
 
@@ -63,11 +68,15 @@ def _of_service(standing: Standing) -> Iterator[Trouble]:
             failures = f" ({query.failures} in a row{again})" if query.failures else ""
             text = f"append query {query.name} is not running{failures}: {query.message}"
             yield Trouble(critical=True, topic=query.topic, text=printable(text, _WIDEST))
+        elif query.issue:
+            text = f"append query {query.name} waits for its source: {query.issue}"
+            yield Trouble(critical=True, topic=query.topic, text=printable(text, _WIDEST))
 
 
 def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
     if topic.error is not None:
         yield Trouble(critical=True, topic=topic.name, text=printable(f"topic cannot be read: {topic.error}", _WIDEST))
+    yield from _of_rows_left_out(topic, now_ms)
     for one in topic.partitions:
         yield from _of_partition(topic.name, one)
     for transaction in topic.transactions:
@@ -77,6 +86,27 @@ def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
         if reader.expired:
             text = printable(f"reader {reader.name} was last seen {ago(reader.seen_ms, now_ms)} ago and has expired", _WIDEST)
             yield Trouble(critical=False, topic=topic.name, text=text)
+
+
+def _of_rows_left_out(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
+    """Return the issues of rows that the append queries did not take: dead letters of the last day, and late rows of the last hour."""
+    letters, counts = topic.dead_letters, topic.appends
+    newest = letters.newest[0] if letters is not None and letters.newest else None
+    if letters is not None and newest is not None and newest["refused_at"] is not None:
+        refused_ms = round(newest["refused_at"].timestamp() * 1000)
+        if now_ms - refused_ms < DEAD_LETTER_ISSUE_MS:
+            number = f"{letters.count:,} dead letter{'s' if letters.count > 1 else ''}"
+            text = (
+                f"{number}, the newest {ago(refused_ms, now_ms)} ago ({newest['reason']}); to see them: lastword dead-letters {topic.name}"
+            )
+            yield Trouble(critical=False, topic=topic.name, text=printable(text, _WIDEST))
+    rows = counts.recent_appended + counts.recent_late
+    if counts.recent_late >= MIN_LATE_ROWS and counts.recent_late >= MIN_LATE_SHARE * rows:
+        text = (
+            f"{counts.recent_late:,} of {rows:,} rows of the last hour were late and left out: the log has rows of their keys with a "
+            "higher source sequence"
+        )
+        yield Trouble(critical=False, topic=topic.name, text=text)
 
 
 def _of_partition(topic: str, one: PartitionStanding) -> Iterator[Trouble]:

@@ -13,9 +13,10 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from lastword.compaction.config.keys import DAY_MS, MINUTE_MS
+from lastword.compaction.config.keys import DAY_MS, HOUR_MS, MINUTE_MS
 from lastword.compaction.errors import UnknownTopic, first_line
-from lastword.status.standing import Looker, QueryStanding, Standing, TopicStanding
+from lastword.status.standing import AppendCounts, Looker, QueryStanding, Standing, TopicStanding
+from lastword.streaming import metrics
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ _LOG: Final = logger("watcher")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Size and record count of a topic at a moment."""
+    """Size and record count of a topic at a moment, and what its append queries had appended and left out as late by then."""
 
     time_ms: int
     size_bytes: int
     record_count: int
     cleanable_bytes: int
+    appended: int = 0
+    late: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,7 @@ class Watcher:
     clock_ms: Callable[[], int]
     queries: Callable[[], Sequence[QueryStanding]] = tuple
     cleaner_standing: Callable[[], CleanerStanding] = CleanerStanding
+    append_counts: Callable[[], Mapping[str, tuple[int, int]]] = metrics.append_counts
     interval_seconds: float = INTERVAL_SECONDS
     standing: Standing = field(init=False)
     _lookers: dict[str, Looker] = field(default_factory=dict)
@@ -97,12 +101,13 @@ class Watcher:
         self._lookers = {name: self._looker(log) for name, log in logs.items()}
         self._history = {name: samples for name, samples in self._history.items() if name in logs}
         found: dict[str, TopicStanding] = {}
+        counts = self.append_counts()
         loading = [name for name in logs if name not in before]
         for name, looker in self._lookers.items():
             if self._stop.is_set():
                 return self.standing
             try:
-                found[name] = looker.look(now_ms=self.clock_ms())
+                found[name] = self._with_counts(looker.look(now_ms=self.clock_ms()), *counts.get(name, (0, 0)))
             except UnknownTopic:
                 continue
             if name in loading:  # the first pass may take long: publish each topic as soon as it is read
@@ -133,6 +138,16 @@ class Watcher:
         known = self._lookers.get(log.name)
         return known if known is not None and known.log is log else Looker(log, self.cleaner)
 
+    def _with_counts(self, topic: TopicStanding, appended: int, late: int) -> TopicStanding:
+        """Return a topic with what its append queries did; a service that is younger than an hour had counted nothing before."""
+        hour_ago_ms = self.clock_ms() - HOUR_MS
+        before = next((one for one in reversed(self._history.get(topic.name, ())) if one.time_ms <= hour_ago_ms), None)
+        appended_before, late_before = (0, 0) if before is None else (before.appended, before.late)
+        counts = AppendCounts(
+            appended=appended, late=late, recent_appended=max(0, appended - appended_before), recent_late=max(0, late - late_before)
+        )
+        return replace(topic, appends=counts)
+
     def _sample(self, topic: TopicStanding) -> None:
         samples = self._history.setdefault(topic.name, deque(maxlen=_SAMPLES))
         now_ms = self.clock_ms()
@@ -143,6 +158,8 @@ class Watcher:
                     size_bytes=topic.size_bytes,
                     record_count=topic.record_count,
                     cleanable_bytes=sum(one.report.cleanable_bytes for one in topic.partitions),
+                    appended=topic.appends.appended,
+                    late=topic.appends.late,
                 )
             )
 

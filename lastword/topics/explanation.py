@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class PartitionReport:
     """One partition of `explain`.
 
-    `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `bound` is what holds the first uncleanable offset
+    `eligible` with its `trigger`, or the `obstacle`. `ratio` must exceed `threshold`. `overdue_ms` is for how long the partition has been
+    overdue by `max.compaction.lag.ms` and could have been cleaned. `bound` is what holds the first uncleanable offset
     (`bound_detail` says whose, or until when), `eligible_at_ms` when time alone makes it eligible (None: it is, or nobody knows).
     `uncleanable_reason` says why it is in quarantine, or, whatever the obstacle, why nothing is known of its producers. `failure` says why
     the last cleaning failed; the next try is at `eligible_at_ms`.
@@ -85,7 +86,7 @@ def _report(plan: PartitionPlan, failure: CleaningFailure | None) -> PartitionRe
         log_end_offset=log.log_end_offset,
         bound=found.bound.value,
         bound_detail=detail,
-        overdue_ms=plan.overdue_ms,
+        overdue_ms=plan.delay_ms,
         horizon_ms=plan.horizon_ms,
         eligible_at_ms=plan.eligible_at_ms if waiting is None else waiting.retry_ms,
         rounds_left=plan.dirty.rounds_left,

@@ -91,6 +91,18 @@ class PurgeReceipt:
     statistics: tuple[str, ...]
     statistics_until_ms: int | None
 
+    @property
+    def was_found(self) -> bool:
+        """Whether anything contained the key when the purge began: the log, dead letters, a target or an old file."""
+        return bool(
+            self.tombstones
+            or self.kept
+            or self.records_removed
+            or self.dead_letters_removed
+            or self.files_removed
+            or any(self.target_rows_removed.values())
+        )
+
     def to_details(self) -> dict[str, Any]:
         """Return it as JSON's types alone; partitions become strings there."""
         return asdict(self) | {name: {str(at): offset for at, offset in getattr(self, name).items()} for name in ("tombstones", "kept")}

@@ -222,6 +222,19 @@ class LogDirFiles:
         if self.local is not None:
             self.local.mkdir(parents=True, exist_ok=True)
 
+    def check_exists(self) -> None:
+        """Raise `UserError` if a local log.dir does not exist or is no directory; a store has no directories that could be missing."""
+        if self.local is None or self.local.is_dir():
+            return
+        if self.local.exists():
+            message = f"log.dir {self.uri} is a file: allowed is a directory"
+            raise UserError(message)
+        message = (
+            f"log.dir {self.uri} does not exist: name the directory of the topics by --log-dir, by LASTWORD_LOG_DIR or in the "
+            "configuration file (-c); `lastword topics create` and `lastword run` make a new one"
+        )
+        raise UserError(message)
+
     def check_reachable(self) -> None:
         """Raise `LogDirUnreachable` when a local log.dir is another folder than at the first call, or none: a volume that went away.
 

@@ -43,6 +43,7 @@ from lastword.storage.files.source_files import (
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows
 from lastword.streaming.append.file_task import FILE, KEY, PLACE, ROW, TEXT, VALUE, FileTask, event_lines, read_as_they_stand
+from lastword.streaming.append.source_issues import set_source_issue
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.events import logger
 from lastword.streaming.planned_source import Pace, Planner, planned_stream
@@ -168,6 +169,10 @@ class FilePlanner(Planner):
         """Forget what was listed: another process may run the query next."""
         del query
         self._listing, self._until = None, None
+        self._report_issue("")
+
+    def _report_issue(self, issue: str) -> None:
+        set_source_issue(self._log.paths.root, self._source.name, issue)
 
     def _number(self, offset: str) -> int:
         found = json.loads(offset)
@@ -189,10 +194,12 @@ class FilePlanner(Planner):
         try:
             found = self._found()
         except OSError as error:
+            self._report_issue(f"its files cannot be listed: {error}")
             if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
                 self._reported_at = time.monotonic()
                 _LOG.warning("files cannot be listed", source=self._source.name, topic=self._log.name, error=str(error))
             return []
+        self._report_issue("")
         for file in found:
             taken = listing.known.get(file.path)
             if taken not in {None, file} and file not in self._changed:

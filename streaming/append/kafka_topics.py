@@ -74,17 +74,25 @@ class KafkaTopics:
 
     def log_starts(self, name: str, partitions: int) -> dict[int, int]:
         """Return the log start offset of each partition of a topic; raise `KafkaUnreachable`, or `UserError` for what else is wrong."""
+        return self._offsets(name, partitions, "earliest")
+
+    def log_ends(self, name: str, partitions: int) -> dict[int, int]:
+        """Return the log end offset of each partition of a topic; errors as `log_starts`."""
+        return self._offsets(name, partitions, "latest")
+
+    def _offsets(self, name: str, partitions: int, spec: str) -> dict[int, int]:
+        """Return an offset of each partition of a topic; `spec` is the method of Kafka's `OffsetSpec` that makes the question."""
 
         def asked(admin: Any, jvm: Any) -> dict[int, int]:
             places = [jvm.org.apache.kafka.common.TopicPartition(name, partition) for partition in range(partitions)]
             wanted = jvm.java.util.HashMap()
             for place in places:
-                wanted.put(place, jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
-            found = admin.listOffsets(wanted).all().get()
-            return {partition: found.get(place).offset() for partition, place in enumerate(places)}
+                wanted.put(place, getattr(jvm.org.apache.kafka.clients.admin.OffsetSpec, spec)())
+            answer = admin.listOffsets(wanted).all().get()
+            return {partition: answer.get(place).offset() for partition, place in enumerate(places)}
 
-        starts: dict[int, int] = self._ask(f"topic {name} ", asked)
-        return starts
+        offsets: dict[int, int] = self._ask(f"topic {name} ", asked)
+        return offsets
 
     def names(self) -> list[str]:
         """Return the names of the topics that the cluster has now, without its internal ones; raise `KafkaUnreachable`."""

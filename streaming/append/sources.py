@@ -28,6 +28,7 @@ from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.streaming.append.file_source import open_files
 from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
+from lastword.streaming.append.source_issues import set_source_issue
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
@@ -141,7 +142,7 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
     rows = rows.withColumn("timestamp", F.when(F.unix_millis("timestamp") != -1, F.col("timestamp")))
     places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
     events = EventSource(described.topic_id or source.subscribe, described.partitions)
-    name, ask = f"Kafka topic {source.subscribe}", partial(_state, topics, source.subscribe)
+    name, ask = f"Kafka topic {source.subscribe}", partial(_ask_kafka, topics, source, log.paths.root)
     upstream = Upstream(source=name, ask=ask, on_data_loss=source.on_data_loss)
     if source.has_columns:
         columns = rows.select("key", "value", "headers", "timestamp", "partition", "offset")
@@ -252,14 +253,18 @@ def _kafka_topics(spark: SparkSession, source: KafkaSource) -> KafkaTopics:
     return KafkaTopics(spark, source.bootstrap_servers, client)
 
 
-def _state(topics: KafkaTopics, name: str) -> UpstreamState | None:
-    """Return what Kafka says of a topic now; None when it does not answer."""
+def _ask_kafka(topics: KafkaTopics, source: KafkaSource, topic_folder: str) -> UpstreamState | None:
+    """Return what Kafka says of a topic now; None if it does not answer, which is an issue of the source until it does."""
+    name = source.subscribe
     try:
-        found = topics.describe(name)
-        return UpstreamState(identity=found.topic_id, partitions=found.partitions, log_starts=topics.log_starts(name, found.partitions))
+        topic = topics.describe(name)
+        starts, ends = topics.log_starts(name, topic.partitions), topics.log_ends(name, topic.partitions)
     except KafkaUnreachable as error:
+        set_source_issue(topic_folder, source.name, str(error))
         _LOG.warning("the source does not answer", source=name, error=str(error))
         return None
+    set_source_issue(topic_folder, source.name, "")
+    return UpstreamState(identity=topic.topic_id, partitions=topic.partitions, log_starts=starts, log_ends=ends)
 
 
 def _rate(spark: SparkSession, source: RateSource) -> DataFrame:

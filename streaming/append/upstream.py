@@ -29,11 +29,12 @@ _LOG: Final = logger("appender")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamState:
-    """What a source says of itself: its id (another one when it was deleted and made again), partitions, and their log start offsets."""
+    """What a source says of itself: its id (another one when it was deleted and made again), partitions, first and next offsets."""
 
     identity: str = ""
     partitions: int | None = None
     log_starts: Mapping[int, int] = field(default_factory=dict)
+    log_ends: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lastword.compaction.planning.bounds import (
@@ -9,6 +11,7 @@ from lastword.compaction.planning.bounds import (
     CheckpointReset,
     CleanableRange,
     PartitionLog,
+    cleanable_late_since_ms,
     cleanable_range,
     earliest_horizon_ms,
     only_keeps_the_log_end,
@@ -273,6 +276,46 @@ def test_records_without_a_time_do_not_make_a_partition_overdue() -> None:
     settings = {"max.compaction.lag.ms": HOUR_MS}
     assert overdue_since_ms(drawn("0:10@0 100:10@-1 200:1* 310", settings), 0) is None
     assert overdue_since_ms(drawn("0:10@0 100:10@1 200:1* 310", settings), 0) == 1 + HOUR_MS
+
+
+def _appended(log: PartitionLog, *moments_ms: int) -> PartitionLog:
+    """Return a log whose segments were begun at some moments, whatever the timestamps of their records are."""
+    segments = [replace(segment, appended_at_ms=moment) for segment, moment in zip(log.segments, moments_ms, strict=True)]
+    return replace(log, segments=segments)
+
+
+def test_old_records_can_be_cleaned_late_only_from_the_moment_that_their_segment_was_closed() -> None:
+    """A backfill: records a month older than the lag, appended now. The next segment was begun at 8 h, and closed theirs."""
+    settings = {"max.compaction.lag.ms": HOUR_MS}
+    log = _appended(drawn("0:10@5 100:1@6* 310", settings), 7 * HOUR_MS, 8 * HOUR_MS)
+    assert overdue_since_ms(log, 0) == 5 + HOUR_MS
+    assert cleanable_late_since_ms(log, 0, 9 * HOUR_MS) == 8 * HOUR_MS
+
+
+def test_new_records_can_be_cleaned_late_from_the_moment_that_they_are_overdue() -> None:
+    """Their segment was closed long before: the lag counts, as in Kafka."""
+    settings = {"max.compaction.lag.ms": HOUR_MS}
+    log = _appended(drawn(f"0:10@{8 * HOUR_MS} 100:1@{8 * HOUR_MS}* 310", settings), 8 * HOUR_MS, 8 * HOUR_MS + 5)
+    assert cleanable_late_since_ms(log, 0, 20 * HOUR_MS) == 9 * HOUR_MS
+
+
+def test_the_last_segment_is_closed_by_its_age_or_counts_from_its_first_append() -> None:
+    """When it was rolled before is not known to the planning."""
+    settings = {"max.compaction.lag.ms": HOUR_MS}
+    log = _appended(drawn("0:10@5 310", settings), 7 * HOUR_MS)
+    assert cleanable_late_since_ms(log, 0, 9 * HOUR_MS) == 8 * HOUR_MS + 1
+    assert cleanable_late_since_ms(log, 0, 7 * HOUR_MS + 5) == 7 * HOUR_MS
+
+
+def test_of_several_segments_the_first_that_could_be_cleaned_counts() -> None:
+    """Those without a time, and those that are clean to their end, do not."""
+    settings = {"max.compaction.lag.ms": HOUR_MS}
+    log = _appended(drawn("0:10@0 100:10@6 200:10@5 300:1@9* 400", settings), 1, 2 * HOUR_MS, 3 * HOUR_MS, 4 * HOUR_MS)
+    assert cleanable_late_since_ms(log, 0, 9 * HOUR_MS) == 3 * HOUR_MS
+    assert cleanable_late_since_ms(log, 200, 9 * HOUR_MS) == 4 * HOUR_MS
+    assert cleanable_late_since_ms(log, 300, 9 * HOUR_MS) is None
+    cut = _appended(drawn("0:10@5..149 200:1* 310", settings), 1, 2)
+    assert cleanable_late_since_ms(cut, 150, 9 * HOUR_MS) is None
 
 
 def test_a_clean_partition_is_not_overdue() -> None:

@@ -56,12 +56,12 @@ def test_explain_clean_receipts_and_pauses_read_as_a_story(spark: SparkSession, 
     assert (receipt["removed"], receipt["end_offset"]) == ({"superseded": 1}, 3)
     assert lastword.json("explain", "fruit")[0]["eligible_at_ms"] == receipt["now_ms"] + 24 * HOUR_MS
     assert "held back: nothing" in lastword("explain", "fruit")
-    assert "cleanup.policy = compact does not allow" in lastword.error(PolicyViolation, "delete-records", "fruit", "0:2")
+    assert "cleanup.policy = compact does not allow" in lastword.error(PolicyViolation, "delete-records", "fruit", "0:2", "--yes")
     lastword("topics", "alter", "fruit", "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=-1")
-    starts = lastword("delete-records", "fruit", "0:2", "1:-1").splitlines()
+    starts = lastword("delete-records", "fruit", "0:2", "1:-1", "--yes").splitlines()
     assert starts == ["partition 0: the log starts at offset 2", "partition 1: the log starts at offset 1"]
     assert "PARTITION:OFFSET" in lastword.error(UserError, "delete-records", "fruit", "zero")
-    assert "allowed is 0 to 3" in lastword.error(UserError, "delete-records", "fruit", "0:9")
+    assert "allowed is 0 to 3" in lastword.error(UserError, "delete-records", "fruit", "0:9", "--yes")
     assert "nothing to delete" in lastword("retention", "fruit")
     lastword("topics", "alter", "fruit", "--config", "cleanup.policy=compact,delete", "--config", "retention.ms=0")
     assert lastword.json("retention", "fruit")[0]["log_start_offset"] == 3
@@ -112,7 +112,7 @@ def test_commands_work_with_the_settings_of_the_service(spark: SparkSession, log
         logs.topic(name).append(rows("a=1", timestamp_ms=1_000))
         logs.topic(name).roll()
     assert "nothing to delete" in lastword("retention", "fruit")
-    assert lastword("delete-records", "fruit", "0:0") == "partition 0: the log starts at offset 0\n"
+    assert lastword("delete-records", "fruit", "0:0", "--yes") == "partition 0: the log starts at offset 0\n"
     assert [one["threshold"] for one in lastword.json("explain", "nuts")] == [0.25]
 
 
@@ -121,7 +121,7 @@ def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, lo
     topic = logs.create_topic("fruit", config=_EAGER)
     topic.append(rows("a=1 a=2"))
     topic.roll()
-    assert "does not allow to delete records by offset" in lastword.error(PolicyViolation, "delete-records", "fruit", "0:1")
+    assert "does not allow to delete records by offset" in lastword.error(PolicyViolation, "delete-records", "fruit", "0:1", "--yes")
     command = [sys.executable, "-m", "lastword", "clean", "fruit", "--json", "--log-dir", logs.location]
     without_java = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}
     done = subprocess.run(command, cwd=ROOT, env=without_java, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
@@ -129,5 +129,5 @@ def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, lo
     assert history(topic) == ["1 a=2"], "this process sees it"
     topic.append(rows("b=1"))
     assert history(topic) == ["1 a=2", "2 b=1"]
-    assert lastword("topics", "delete", "fruit") == "deleted topic fruit\n"
+    assert lastword("topics", "delete", "fruit", "--yes") == "deleted topic fruit\n"
     assert logs.topics() == []

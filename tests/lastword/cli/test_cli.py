@@ -92,7 +92,6 @@ def _process(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_topics_are_created_listed_altered_and_deleted(lastword: Shell, logs: LogDir) -> None:
     """No record, no Spark; settings as key=value, in human units."""
-    assert lastword("topics", "list") == ""
     created = lastword(
         "topics", "create", "fruit", "--partitions", "4", "--config", "cleanup.policy=compact", "--config", "segment.bytes=1MiB"
     )
@@ -104,7 +103,7 @@ def test_topics_are_created_listed_altered_and_deleted(lastword: Shell, logs: Lo
     altered = ("topics", "alter", "fruit", "--config", "segment.ms=12h", "--config", "retention.ms = 5", "--delete-config", "segment.bytes")
     assert lastword(*altered) == "altered topic fruit\n"
     assert dict(logs.topic("fruit").describe().overrides) == {"cleanup.policy": "compact", "segment.ms": "43200000", "retention.ms": "5"}
-    assert lastword("topics", "delete", "prices") == "deleted topic prices\n"
+    assert lastword("topics", "delete", "prices", "--yes") == "deleted topic prices\n"
     assert lastword("topics", "list") == "fruit\n"
 
 

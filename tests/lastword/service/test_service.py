@@ -151,7 +151,7 @@ def test_a_service_goes_on_when_the_topics_of_all_its_sources_are_deleted(spark:
     try:
         until(lambda: [one.progressed_ms is not None for one in service.watcher.standing.queries] == [True, True])
         for name in ("idle", "busy"):
-            command = [sys.executable, "-m", "lastword", "topics", "delete", name, "--log-dir", service.logs.location]
+            command = [sys.executable, "-m", "lastword", "topics", "delete", name, "--yes", "--log-dir", service.logs.location]
             subprocess.run(command, cwd=ROOT, timeout=PATIENCE_SECONDS, check=True)  # noqa: S603
         topic = service.logs.topic("kept")
         topic.append(rows("a=1 a=2", partition=0))
@@ -308,7 +308,7 @@ def test_sigterm_while_the_session_starts_stops_the_service_once_it_has_started(
         os.kill(os.getpid(), signal.SIGTERM)
         return spark
 
-    monkeypatch.setattr("lastword.service.service.spark_session", starting)
+    monkeypatch.setattr("lastword.service.signals.spark_session", starting)
     before = signal.getsignal(signal.SIGTERM)
     source = {"name": "made-up", "topic": "fruit", "format": "rate"}
     service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "topics": {"fruit": {}}, "sources": [source]}))

@@ -12,6 +12,7 @@ from lastword.compaction.errors import Aborted, QueryRefused, UnknownTopic, User
 from lastword.service import supervisor
 from lastword.service.supervisor import Backoff, SourceSupervisor
 from lastword.streaming.append.query_errors import query_error, was_stopped
+from lastword.streaming.append.source_issues import set_source_issue, source_issue
 from lastword.streaming.append.source_settings import KafkaSource, RateSource
 from tests.waiting import until
 
@@ -47,6 +48,7 @@ class Log:
     """A topic that is there until it is not."""
 
     is_there = True
+    paths = SimpleNamespace(root="/logs/fruit")
 
     def decisions(self) -> None:
         """Raise what a topic raises that is gone."""
@@ -335,3 +337,20 @@ def test_a_query_that_was_asked_to_stop_is_told_from_one_that_failed() -> None:
     assert was_stopped(RuntimeError(_PROXY.format("lastword.compaction.errors.Aborted: query a is stopping")))
     assert was_stopped(RuntimeError(_PROXY.format("lastword.compaction.errors.UnknownTopic: topic a does not exist")))
     assert not was_stopped(RuntimeError(_PROXY.format("OSError: Aborted")))
+
+
+def test_a_running_query_whose_source_cannot_be_read_is_reported_with_the_issue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query is active and waits; the issue ends when the source can be read again, and is that of one source alone."""
+    bench = Bench(monkeypatch, _rate("away"), _rate("there"))
+    bench.step()
+    set_source_issue("/logs/fruit", "away", "its files cannot be listed: there is no folder incoming")
+    try:
+        standings = {one.name: (one.active, one.works, one.issue) for one in bench.sources.standings()}
+        assert standings == {
+            "away": (True, False, "its files cannot be listed: there is no folder incoming"),
+            "there": (True, True, ""),
+        }
+    finally:
+        set_source_issue("/logs/fruit", "away", "")
+    assert [one.works for one in bench.sources.standings()] == [True, True]
+    assert source_issue("/logs/fruit", "away") == ""

@@ -9,14 +9,19 @@ from xml.etree import ElementTree as ET
 import pytest
 from starlette.testclient import TestClient
 
+from lastword import LogDir
 from lastword.compaction.errors import UserError
 from lastword.status.drawing import draw_topic
 from lastword.status.server import StatusApp, StatusServer, shown
-from lastword.status.standing import QueryStanding, SectionKind, Standing
+from lastword.status.standing import AppendCounts, QueryStanding, SectionKind, Standing, TopicStanding
 from lastword.status.troubles import troubles
+from lastword.status.watcher import Watcher
+from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lastword.status.watcher import Sample
 
 _MINUTE_MS = 60_000
@@ -158,7 +163,7 @@ def test_open_issues_are_listed_critical_ones_first() -> None:
         (True, "b", None, "topic cannot be read"),
         (False, "a", None, "reader old was last seen 20833.3 d ago a"),
         (False, "a", 0, "cleaning failed 2 in a row"),
-        (False, "a", 0, "cleaning is overdue by 2.0 h (max.compac"),
+        (False, "a", 0, "cleaning is overdue by 1.0 h (max.compac"),
         (False, "a", 1, "a record timestamp is 5.0 h in the futur"),
     ]
 
@@ -171,3 +176,83 @@ def test_an_address_that_is_taken_is_a_clear_error() -> None:
         StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), f"127.0.0.1:{first.port}")
     first.start()
     first.stop()
+
+
+def _letters(count: int, *, age_ms: int) -> dict[str, Any]:
+    """Return the dead letters of a topic, the newest of which is so old."""
+    refused_at = datetime.fromtimestamp((NOW_MS - age_ms) / 1000, tz=timezone.utc)
+    letter = {"refused_at": refused_at, "source": "files", "reason": "malformed", "detail": "no JSON", "key": None}
+    return {"dead_letters": [letter] * count}
+
+
+def _issues(*topics: TopicStanding, **fields: Any) -> list[tuple[bool, str]]:
+    """Return whether each issue of these topics is critical, and its text."""
+    return [(issue.critical, issue.text) for issue in troubles(standing(*topics, **fields), NOW_MS)]
+
+
+def test_dead_letters_are_an_issue_for_a_day() -> None:
+    """Three of them: counted, with the reason of the newest and the command that shows them."""
+    text = "3 dead letters, the newest 5.0 min ago (malformed); to see them: lastword dead-letters fruit"
+    assert _issues(topic(**_letters(3, age_ms=5 * _MINUTE_MS))) == [(False, text)]
+    assert _issues(topic(**_letters(1, age_ms=0))) == [(False, text.replace("3 dead letters", "1 dead letter").replace("5.0 min", "0 s"))]
+    assert _issues(topic(**_letters(3, age_ms=24 * 60 * _MINUTE_MS))) == []
+    assert _issues(topic()) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "appended", "is_issue"), [(558, 1_442, True), (10, 990, True), (10, 991, False), (9, 0, False), (10, 0, True), (0, 0, False)]
+)
+def test_late_rows_are_an_issue_from_ten_and_one_percent_of_the_last_hour_on(late: int, appended: int, *, is_issue: bool) -> None:
+    """Those of before the last hour are counted on the page, and no issue any more."""
+    counts = AppendCounts(late=late + 1_000, appended=appended, recent_late=late, recent_appended=appended)
+    text = f"{late:,} of {late + appended:,} rows of the last hour were late and left out: the log has rows of their keys with a higher"
+    assert _issues(topic(appends=counts)) == ([(False, f"{text} source sequence")] if is_issue else [])
+
+
+def test_dead_letters_and_late_rows_are_counted_on_the_pages() -> None:
+    """On the table of topics and on the page of the topic."""
+    of = standing(topic(appends=AppendCounts(late=1_558, appended=2_442, recent_late=5, recent_appended=7), **_letters(3, age_ms=0)))
+    overview, page = client(of).get("/").text, client(of).get("/topics/fruit").text
+    assert '<th scope="col" class="n">late rows</th>' in overview
+    assert '<td class="n">1,558</td>' in overview
+    assert '<td class="n">3</td>' in overview
+    assert "1,558 rows were left out since the start of the service" in page
+    assert "2,442 records were appended. In the last hour: 5 and 7." in page
+    assert "None since the start of the service." in client(standing(topic())).get("/topics/fruit").text
+
+
+def test_a_source_that_cannot_be_read_is_an_issue_everywhere() -> None:
+    """On the page, in the list of issues and in /readyz, although its query runs; the process itself is alive."""
+    query = QueryStanding(name="files", topic="fruit", active=True, issue="its files cannot be listed: there is no folder incoming")
+    of = standing(topic(), queries=(query,))
+    text = "waits for its source: its files cannot be listed: there is no folder incoming"
+    assert _issues(topic(), queries=(query,)) == [(True, f"append query files {text}")]
+    ready = client(of).get("/readyz")
+    assert (ready.status_code, ready.json()["reasons"]) == (503, [f"append query files of topic fruit {text}"])
+    assert client(of).get("/healthz").status_code == 200
+    assert '<span class="bad">waiting</span> its files cannot be listed' in client(of).get("/").text
+
+
+def test_the_watcher_counts_late_rows_of_the_last_hour(tmp_path: Path) -> None:
+    """From what the counters said an hour ago; a service that is younger counts from its start."""
+    log_dir = LogDir(str(tmp_path))
+    log = log_dir.create_topic("fruit").log
+    now_ms, counts = NOW_MS, {"fruit": (100, 20)}
+    watcher = Watcher(
+        log_dir=str(tmp_path), topics=lambda: [log], cleaner=log_dir.cleaner, clock_ms=lambda: now_ms, append_counts=lambda: counts
+    )
+    assert watcher.look().topics[0].appends == AppendCounts(appended=100, late=20, recent_appended=100, recent_late=20)
+    now_ms, counts = NOW_MS + 59 * _MINUTE_MS, {"fruit": (150, 20)}
+    assert watcher.look().topics[0].appends == AppendCounts(appended=150, late=20, recent_appended=150, recent_late=20)
+    now_ms, counts = NOW_MS + 60 * _MINUTE_MS, {"fruit": (150, 25)}
+    assert watcher.look().topics[0].appends == AppendCounts(appended=150, late=25, recent_appended=50, recent_late=5)
+    counts = {}
+    assert watcher.look().topics[0].appends.recent_late == 0
+
+
+def test_the_counters_of_the_queries_are_read_by_topic() -> None:
+    """Records and late rows; a topic that is forgotten has none."""
+    metrics.count_append("late-fruit", seconds=0.1, records=7, refused=1, duplicates=0, late=3)
+    assert metrics.append_counts()["late-fruit"] == (7, 3)
+    metrics.forget_topic("late-fruit")
+    assert "late-fruit" not in metrics.append_counts()

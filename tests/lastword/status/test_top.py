@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -13,6 +15,7 @@ from lastword import LogDir
 from lastword.cli.app import app
 from lastword.compaction.errors import UserError
 from lastword.status.server import StatusApp, StatusServer
+from lastword.status.standing import AppendCounts, QueryStanding
 from tests.lastword.status.standings import NOW_MS, partition, standing, topic, transaction
 from tests.lastword.status.test_pages import _Fixed
 
@@ -33,7 +36,10 @@ def test_without_a_service_the_log_dir_is_looked_at(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "no issues" in done.output
     assert done.output.count("fruit") == 2
-    found = json.loads(_run("top", "--json", "--url", "http://127.0.0.1:9", *here).output)
+    done = _run("top", "--json", "--url", "http://127.0.0.1:9", *here)
+    found = json.loads(done.output)
+    assert done.exit_code == 3
+    assert [issue["text"].partition(":")[0] for issue in found["troubles"]] == ["no service answers at http"]
     assert [one["report"]["partition"] for one in found["topics"][0]["partitions"]] == [0, 1]
     picture = tmp_path / "log.svg"
     assert _run("plot", "fruit", "-o", str(picture), *here).exit_code == 0
@@ -57,13 +63,86 @@ def test_a_service_that_answers_is_asked_and_critical_things_are_an_exit_code(tm
         assert done.exit_code == 3, done.output
         assert "CRITICAL" in done.output
         assert "open transaction of producer 7 (loader)" in done.output
+        (tmp_path / "other").mkdir()
         other = _run("top", "--once", "--url", server.url, "--log-dir", str(tmp_path / "other"))
-        assert other.exit_code == 0
-        assert "0 topics" in " ".join(other.output.split())  # however long the path is
+        assert other.exit_code == 3
+        shown = " ".join(other.output.split())  # however long the path is
+        assert "0 topics" in shown
+        assert f"the service at {server.url} serves another log.dir" in shown
     finally:
         server.stop()
+    words = ["top", "--once", "--url", "file:///etc/passwd", "--log-dir", str(tmp_path)]
     with pytest.raises(UserError, match="allowed is http"):
-        CliRunner().invoke(app, ["top", "--once", "--url", "file:///etc/passwd"], catch_exceptions=False)
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def _serve(folder: Path) -> StatusServer:
+    """Serve the status of a log.dir in which an append query failed, at any free port."""
+    log_dir = LogDir(str(folder))
+    log_dir.create_topic("fruit")
+    failed = QueryStanding(name="files", topic="fruit", active=False, message="the folder is away")
+    held = topic(appends=AppendCounts(late=558, appended=1_442))
+    watcher: Any = _Fixed(standing(held, log_dir=log_dir.location, queries=(failed,)))
+    server = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), "127.0.0.1:0")
+    server.start()
+    return server
+
+
+def test_top_asks_the_service_of_the_configuration_file(tmp_path: Path) -> None:
+    """Its port is not the default one; an address of all interfaces is asked on loopback."""
+    server = _serve(tmp_path / "data")
+    try:
+        for host in ("127.0.0.1", "0.0.0.0"):  # noqa: S104  the address of a service
+            file = tmp_path / "lastword.toml"
+            file.write_text(f'log.dir = "{tmp_path / "data"}"\n[http]\nlisten = "{host}:{server.port}"\n')
+            done = _run("-c", str(file), "top", "--once")
+            assert (done.exit_code, "append query files is not running: the folder is away" in done.output) == (3, True), done.output
+            assert "no service answers" not in done.output
+            assert "fruit: 0 dead letters; 558 late rows and 1,442 appended records since the start of the service" in done.output
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("listen", "issue"),
+    [
+        ('listen = ""', "the service has no HTTP address"),
+        ('listen = "127.0.0.1:9"', "no service answers at http://127.0.0.1:9"),
+        ('listen = "[::1]:9"', "no service answers at http://[::1]:9"),
+    ],
+)
+def test_top_says_which_service_it_could_not_ask_and_ends_with_3(tmp_path: Path, listen: str, issue: str) -> None:
+    """The topics are read from the log.dir; without issues of the service nobody could tell that its sources work."""
+    LogDir(str(tmp_path / "data")).create_topic("fruit")
+    file = tmp_path / "lastword.toml"
+    file.write_text(f'log.dir = "{tmp_path / "data"}"\n[http]\n{listen}\n')
+    for words in (("--once",), ("--json",), ("--once", "--json")):
+        done = _run("-c", str(file), "top", *words)
+        assert done.exit_code == 3
+        assert issue in done.output
+        assert "fruit" in done.output
+        assert "no issues" not in done.output
+
+
+def test_what_answers_and_is_no_service_is_not_believed(tmp_path: Path) -> None:
+    """Another program may have the port: JSON of another kind is no status."""
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'["no", "status"]')
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    LogDir(str(tmp_path)).create_topic("fruit")
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        answering = threading.Thread(target=other.handle_request)
+        answering.start()
+        done = _run("top", "--once", "--url", f"http://127.0.0.1:{other.server_port}", "--log-dir", str(tmp_path))
+        answering.join()
+    assert (done.exit_code, "no service answers" in done.output) == (3, True)
 
 
 def test_a_shell_is_offered_the_topics_that_are_there(tmp_path: Path) -> None:

@@ -423,23 +423,23 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
     lastword = Shell(logs)
     topic = logs.create_topic("fruit", config=_EAGER)
     topic.append(rows(f"{_KEY}=1 {_KEY}=2 lime=1 kiwi=1"))
-    shown = lastword("purge", "fruit", "--key", _KEY)
+    shown = lastword("purge", "fruit", "--key", _KEY, "--yes")
     assert "fruit: the key is erased; " in shown
     assert "partition 0: superseded by the tombstone at offset 4, which was removed too" in shown
     assert "removed: 2 records, 0 dead letters, " in shown
     assert "no older table version contains it" in shown
-    [found] = lastword.json("purge", "fruit", "--key-base64", base64.b64encode(b"lime").decode())
-    assert (found["receipt"]["records_removed"], found["remains"]) == (1, [])
+    [found] = lastword.json("purge", "fruit", "--key-base64", base64.b64encode(b"lime").decode(), "--yes")
+    assert (found["receipt"]["records_removed"], found["found"], found["remains"]) == (1, True, [])
     assert "specify the key" in lastword.error(UserError, "purge", "fruit")
     assert "invalid base64" in lastword.error(UserError, "purge", "fruit", "--key-base64", "?")
     assert "ISO 8601" in lastword.error(UserError, "purge", "fruit", "--key", "a", "--before", "soon")
     topic.pause(0)
-    done = lastword.run("purge", "fruit", "--key", "kiwi")
+    done = lastword.run("purge", "fruit", "--key", "kiwi", "--yes")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "the key is not erased yet:" in done.stderr
     assert "paused; lastword resume" in done.stderr
     topic.resume(0)
-    [found] = lastword.json("purge", "fruit", "--key", "kiwi")
+    [found] = lastword.json("purge", "fruit", "--key", "kiwi", "--yes")
     assert found["receipt"]["records_removed"] == 2, "with the tombstone that was there already"
     assert holders(logs.location, key=b"kiwi") == []
 

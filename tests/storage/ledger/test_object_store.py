@@ -94,7 +94,7 @@ def test_the_commands_work_on_an_object_store_without_a_jvm(told_by: str, option
     assert json.loads(answers("clean", "fruit", "--force", "--json"))["removed"] == {"superseded": 1}
     assert json.loads(answers("topics", "describe", "fruit", "--json"))["partitions"][0]["log_end_offset"] == 2
     assert json.loads(answers("verify", "fruit", "--json"))["problems"] == []
-    answers("topics", "delete", "fruit")
+    answers("topics", "delete", "fruit", "--yes")
     assert "fruit" not in answers("topics", "list")
 
 

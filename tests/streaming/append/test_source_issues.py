@@ -1,0 +1,61 @@
+"""What keeps the files of a running source from being listed is an issue until they can be listed again. No JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import types as T
+
+from lastword import LogDir
+from lastword.streaming.append.file_source import FilePlanner
+from lastword.streaming.append.source_issues import source_issue
+from lastword.streaming.append.source_settings import FileSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lastword.storage.log.topic_log import TopicLog
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> TopicLog:
+    """Return the log of a topic, beside a folder with one file."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("{}\n")
+    return LogDir(str(tmp_path / "data")).create_topic("fruit").log
+
+
+def _planner(log: TopicLog, path: Path) -> Any:
+    source = FileSource.model_validate({"name": "files", "topic": "fruit", "format": "json", "path": str(path), "key": ["id"]})
+    nothing: Any = None
+    return FilePlanner(nothing, source, log, nothing, T.StructType())
+
+
+@pytest.mark.parametrize("path", ["in", "in/*.json", "in/a.json"])
+def test_a_folder_that_is_moved_away_is_an_issue_until_it_is_back(log: TopicLog, tmp_path: Path, path: str) -> None:
+    """Of a folder, a glob and a file alike. The next file is read when the folder is back."""
+    planner = _planner(log, tmp_path / path)
+    first = planner.latest(planner.first(), "q")
+    assert (first, source_issue(log.paths.root, "files")) == ('{"files": 1}', "")
+    (tmp_path / "in").rename(tmp_path / "away")
+    assert planner.latest(first, "q") == first
+    issue = source_issue(log.paths.root, "files")
+    assert issue.startswith("its files cannot be listed: there is no ")
+    assert str(tmp_path / "in") in issue
+    assert source_issue(log.paths.root, "others") == ""
+    (tmp_path / "away").rename(tmp_path / "in")
+    planner.latest(first, "q")
+    assert source_issue(log.paths.root, "files") == ""
+
+
+def test_a_file_in_the_place_of_the_folder_is_an_issue_and_a_query_that_stops_has_none(log: TopicLog, tmp_path: Path) -> None:
+    """Another process, or the next start, finds out for itself."""
+    planner = _planner(log, tmp_path / "in" / "*.json")
+    first = planner.latest(planner.first(), "q")
+    (tmp_path / "in").rename(tmp_path / "away")
+    (tmp_path / "in").write_text("")
+    assert planner.latest(first, "q") == first
+    assert source_issue(log.paths.root, "files") != ""
+    planner.stop("q")
+    assert source_issue(log.paths.root, "files") == ""
