@@ -41,7 +41,8 @@ from lastword.compaction.config.topic_config import parse_service_config, parse_
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
 from lastword.status.listen import parse_listen
-from lastword.streaming.append.source_settings import FileSource, KafkaSource, Source
+from lastword.storage.files.locations import location_of
+from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -202,10 +203,28 @@ def _misshapen(raw: dict[str, Any]) -> list[Violation]:
 
 
 def _doubled(sources: Sequence[Source]) -> list[Violation]:
-    """Return the names that two sources of one topic share."""
-    counts = Counter((source.topic, source.name) for source in sources)
+    """Return the names that two sources of one topic share, and what two of them read into one topic."""
+    names = Counter((source.topic, source.name) for source in sources)
     allowed = "another source of topic {} has this name, and the position in a source belongs to the name"
-    return [Violation(key="source.name", value=name, allowed=allowed.format(topic)) for (topic, name), count in counts.items() if count > 1]
+    violations = [
+        Violation(key="source.name", value=name, allowed=allowed.format(topic)) for (topic, name), count in names.items() if count > 1
+    ]
+    read: dict[tuple[str, ...], str] = {}
+    for source in sources:
+        if isinstance(source, RateSource) or (place := _place(source)) is None:
+            continue
+        first = read.setdefault((source.topic, *place), source.name)
+        if first != source.name:
+            allowed = f"source {first} of topic {source.topic} reads the same, and each row would be appended twice; leave one out"
+            violations.append(Violation(key="source.name", value=source.name, allowed=allowed))
+    return violations
+
+
+def _place(source: FileSource | KafkaSource) -> tuple[str, ...] | None:
+    """Return what a source reads; None for the topics of a pattern, which each have one of their own."""
+    if isinstance(source, FileSource):
+        return location_of(source.path, is_pattern=True), str(sorted(source.options.items()))
+    return (source.bootstrap_servers, source.subscribe) if source.subscribe else None
 
 
 def _violation(item: ErrorDetails) -> Violation:

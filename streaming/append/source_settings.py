@@ -30,8 +30,57 @@ _FILE_OPTIONS: Final = {
     "csv": ("sep", "delimiter", "quote", "escape", "header", "encoding", "charset", "pathGlobFilter"),
     "parquet": ("pathGlobFilter",),
 }
+#: The options of Spark's Kafka source that a source has; the Kafka client has any option that begins with `kafka.`.
+_KAFKA_OPTIONS: Final = (
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "maxRecordsPerPartition",
+    "maxTriggerDelay",
+    "minOffsetsPerTrigger",
+    "minPartitions",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+)
+#: Options of Spark's sources that a setting of ours says, by their names in small letters.
+_SAID_BY_SETTINGS: Final = {
+    "failondataloss": "on.data.loss (fail or go-on)",
+    "kafka.bootstrap.servers": "bootstrap.servers",
+    "kafka.isolation.level": "isolation.level",
+    "maxoffsetspertrigger": "max.offsets.per.trigger",
+    "rowspersecond": "rows.per.second",
+    "startingoffsets": "starting.offsets",
+    "subscribe": "subscribe",
+    "subscribepattern": "topics.pattern",
+}
+_RATE_OPTIONS: Final = ("numPartitions", "rampUpTime")
+#: Settings of the connector, which say how the values of its events are to be read; and of the flat form alone.
+_OF_ENVELOPES: Final = (
+    "decimal_handling_mode",
+    "time_precision_mode",
+    "binary_handling_mode",
+    "unavailable_value_placeholder",
+    "on_unresolved",
+    "on_misfit",
+)
 #: Settings of rows whose columns are the key and the value; an envelope says these things itself.
 _OF_ROWS: Final = ("value", "columns", "drop", "tombstone", "timestamp")
+
+
+def _check_options(options: dict[str, str], allowed: tuple[str, ...], what: str) -> None:
+    """Raise `ValueError` for options that another setting says, and for those that Spark would ignore."""
+    for name in options:
+        if setting := _SAID_BY_SETTINGS.get(name.lower()):
+            message = f"options.{name}: {setting} says this; leave the option out"
+            raise ValueError(message)
+    known = {name.lower() for name in allowed}
+    unknown = [name for name in options if name.lower() not in known and not (what == "kafka" and name.startswith("kafka."))]
+    if unknown:
+        own = ", and those of the Kafka client, which begin with kafka." if what == "kafka" else ""
+        message = f"options {', '.join(unknown)}: of a source of {what} allowed are {', '.join(allowed)}{own}"
+        raise ValueError(message)
 
 
 class _Source(BaseModel):
@@ -125,9 +174,20 @@ class _Rows(_Source):
             raise ValueError(message)
         return names
 
+    def _changed(self, *names: str) -> list[str]:
+        """Return those of some settings that have not their default, by the names that a user writes."""
+        fields = type(self).model_fields
+        return [fields[name].alias or name for name in names if getattr(self, name) != fields[name].default]
+
     @model_validator(mode="after")
     def _are_of_one_kind(self) -> _Rows:
         """Refuse settings of rows beside an envelope, and those that exclude each other."""
+        if not self.envelope and (given := self._changed(*_OF_ENVELOPES)):
+            message = f"{', '.join(given)}: only with an envelope, whose events they are for; leave it out, or give the envelope"
+            raise ValueError(message)
+        if self.envelope != "debezium-flat" and (given := self._changed("add_fields", "add_fields_prefix")):
+            message = f"{', '.join(given)}: only with envelope = debezium-flat: other values have no such fields"
+            raise ValueError(message)
         if self.envelope:
             given = [name for name in _OF_ROWS if getattr(self, name)] + (["on.null"] if self.on_null == "keep" else [])
             if given:
@@ -139,9 +199,11 @@ class _Rows(_Source):
         elif self.truncate and not self.sequence:
             message = "truncate deletes every key before it, so it needs a sequence, which says what came before"
             raise ValueError(message)
-        if self.envelope != "debezium-flat" and (self.add_fields or self.add_fields_prefix != "__"):
-            message = "add.fields, add.fields.prefix: they are of rows that ExtractNewRecordState flattened: envelope = debezium-flat"
-            raise ValueError(message)
+        self._check_columns()
+        return self
+
+    def _check_columns(self) -> None:
+        """Raise `ValueError` for settings of the key and the value that exclude each other."""
         if self.key_format and (self.key or not (self.envelope or self.schema_ddl)):
             message = (
                 f"key.format = {self.key_format!r} is how the record's own key is read for an envelope or a schema; leave it out where "
@@ -154,7 +216,6 @@ class _Rows(_Source):
         if self.value and (self.columns or self.drop or self.on_null == "keep"):
             message = "value takes one column as it is, so columns, drop and on.null = keep say nothing; leave them out"
             raise ValueError(message)
-        return self
 
 
 class FileSource(_Rows):
@@ -201,28 +262,40 @@ class FileSource(_Rows):
         if self.key_format and self.are_records is False:
             message = f"key.format = {self.key_format!r}: lines that are values have no key of their own; leave it out"
             raise ValueError(message)
-        options, allowed = self.options, _FILE_OPTIONS[self.format]
-        unknown = [name for name in options if name.lower() not in {one.lower() for one in allowed}]
-        if unknown:
-            message = f"options {', '.join(unknown)}: of {self.format} files allowed are {', '.join(allowed)}"
+        if self.envelope and self.format != "json":
+            message = f"format = {self.format!r}: with an envelope each line of a file is an event in JSON; allowed is json"
             raise ValueError(message)
-        given = {name.lower(): value for name, value in options.items()}
-        for name in ("encoding", "charset"):
-            try:
-                codecs.lookup(given.get(name, "UTF-8"))
-            except LookupError:
-                message = f"{name} = {given[name]!r}: no such encoding; allowed is a name of Python's codecs, e.g. ISO-8859-1"
-                raise ValueError(message) from None
-        for name in ("multiline", "header"):
-            if given.get(name, "true").lower() not in {"true", "false"}:
-                message = f"{name} = {given[name]!r}: allowed are true and false"
-                raise ValueError(message)
-        for name, least in (("sep", 1), ("delimiter", 1), ("quote", 0), ("escape", 0)):
-            text = given.get(name, ",").replace("\\t", "\t")
-            if not least <= len(text) <= 1 or not text.isascii():
-                message = f"{name} = {given[name]!r}: allowed is one ASCII character{'' if least else ', or none'}"
-                raise ValueError(message)
+        allowed = ("pathGlobFilter",) if self.envelope else _FILE_OPTIONS[self.format]
+        unknown = [name for name in self.options if name.lower() not in {option.lower() for option in allowed}]
+        if unknown:
+            what = "change events" if self.envelope else f"{self.format} files"
+            message = f"options {', '.join(unknown)}: of {what} allowed are {', '.join(allowed)}"
+            raise ValueError(message)
+        _check_file_options({name.lower(): value for name, value in self.options.items()})
         return self
+
+
+def _check_file_options(options: dict[str, str]) -> None:
+    """Raise `ValueError` for values of options, by their names in small letters, that say nothing that can be done."""
+    for pair in (("encoding", "charset"), ("sep", "delimiter")):
+        if all(name in options for name in pair):
+            message = f"options {' and '.join(pair)} are the same; give one of them"
+            raise ValueError(message)
+    for name in ("encoding", "charset"):
+        try:
+            codecs.lookup(options.get(name, "UTF-8"))
+        except LookupError:
+            message = f"{name} = {options[name]!r}: no such encoding; allowed is a name of Python's codecs, e.g. ISO-8859-1"
+            raise ValueError(message) from None
+    for name in ("multiline", "header"):
+        if options.get(name, "true").lower() not in {"true", "false"}:
+            message = f"{name} = {options[name]!r}: allowed are true and false"
+            raise ValueError(message)
+    for name, least in (("sep", 1), ("delimiter", 1), ("quote", 0), ("escape", 0)):
+        text = options.get(name, ",").replace("\\t", "\t")
+        if not least <= len(text) <= 1 or not text.isascii():
+            message = f"{name} = {options[name]!r}: allowed is one ASCII character{'' if least else ', or none'}"
+            raise ValueError(message)
 
 
 class KafkaSource(_Rows):
@@ -274,9 +347,17 @@ class KafkaSource(_Rows):
         if self.schema_registry_url and not self.envelope and not self.schema_ddl:
             message = "schema.registry.url goes with an envelope or a schema: without them keys and values are kept as they are"
             raise ValueError(message)
-        if any(key.lower() == "failondataloss" for key in self.options):
-            message = "options.failOnDataLoss: on.data.loss (fail or go-on) says this; leave the option out"
+        registry = self._changed("schema_registry_basic_auth_user_info", "schema_registry_ssl_ca_location")
+        if registry and not self.schema_registry_url:
+            message = f"{', '.join(registry)} without schema.registry.url does nothing; leave it out, or give the URL"
             raise ValueError(message)
+        if self.partitions and not self.topics_pattern:
+            message = "partitions: only with topics.pattern, which makes topics; those of one topic stand in [topic.NAME]"
+            raise ValueError(message)
+        if self.mirror and "mirror" in self.model_fields_set and (self.envelope or self.schema_ddl):
+            message = "mirror = true: not with an envelope or a schema, whose rows are hashed anew; leave it out"
+            raise ValueError(message)
+        _check_options(self.options, _KAFKA_OPTIONS, "kafka")
         try:
             re.compile(self.topics_pattern)
         except re.error as error:
@@ -291,6 +372,12 @@ class RateSource(_Source):
     format: Literal["rate"]
     rows_per_second: Annotated[int, Field(description="Rows that are made in a second", ge=1)] = 10
     keys: Annotated[int, Field(description="How many keys there are", ge=1)] = 1_000
+
+    @model_validator(mode="after")
+    def _has_known_options(self) -> RateSource:
+        """Refuse options that would do nothing."""
+        _check_options(self.options, _RATE_OPTIONS, "rate")
+        return self
 
 
 Source = Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="format")]

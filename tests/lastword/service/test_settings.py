@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from lastword.compaction.config.keys import SERVICE_KEYS, TOPIC_KEYS
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.errors import InvalidConfiguration, UserError
 from lastword.service import settings
-from lastword.service.settings import load_settings
+from lastword.service.settings import checked_settings, load_settings
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 
 if sys.version_info >= (3, 11):
@@ -334,3 +335,89 @@ def test_where_http_is_answered_is_checked_and_the_environment_wins(tmp_path: Pa
         assert "allowed is HOST:PORT" in _violations(_file(tmp_path, f'[http]\nlisten = "{wrong}"\n'))["http.listen"]
     monkeypatch.setenv("LASTWORD_HTTP_LISTEN", "")
     assert load_settings(_file(tmp_path, "")).http.listen == ""
+
+
+_FILES = {"format": "json", "path": "in", "key": ["id"]}
+_EVENTS = {"format": "json", "path": "in", "envelope": "debezium"}
+_KAFKA = {"format": "kafka", "bootstrap.servers": "b:1", "subscribe": "s"}
+_RATE = {"format": "rate"}
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "message"),
+    [
+        (_FILES, {"decimal.handling.mode": "double"}, "decimal.handling.mode: only with an envelope"),
+        (_FILES, {"time.precision.mode": "connect"}, "time.precision.mode: only with an envelope"),
+        (_FILES, {"binary.handling.mode": "hex"}, "binary.handling.mode: only with an envelope"),
+        (_FILES, {"unavailable.value.placeholder": "x"}, "unavailable.value.placeholder: only with an envelope"),
+        (_FILES, {"on.unresolved": "null", "on.misfit": "null"}, "on.unresolved, on.misfit: only with an envelope"),
+        (_FILES, {"add.fields.prefix": "x_"}, "add.fields.prefix: only with envelope = debezium-flat"),
+        (_EVENTS, {"add.fields.prefix": "x_"}, "add.fields.prefix: only with envelope = debezium-flat"),
+        (_EVENTS, {"format": "csv"}, "format = 'csv': with an envelope each line of a file is an event in JSON"),
+        (_EVENTS, {"format": "parquet"}, "format = 'parquet': with an envelope"),
+        (_EVENTS, {"options": {"encoding": "ISO-8859-1"}}, "options encoding: of change events allowed are pathGlobFilter"),
+        (_EVENTS, {"options": {"multiLine": "true"}}, "options multiLine: of change events allowed are pathGlobFilter"),
+        (_FILES, {"options": {"encoding": "UTF-8", "charset": "UTF-8"}}, "options encoding and charset are the same"),
+        (_FILES, {"format": "csv", "options": {"sep": ";", "delimiter": ","}}, "options sep and delimiter are the same"),
+        (_KAFKA, {"schema.registry.ssl.ca.location": "ca.pem"}, "schema.registry.ssl.ca.location without schema.registry.url"),
+        (_KAFKA, {"schema.registry.basic.auth.user.info": "a:b"}, "basic.auth.user.info without schema.registry.url does nothing"),
+        (_KAFKA, {"partitions": 3}, "partitions: only with topics.pattern"),
+        (_KAFKA, {"mirror": True, "envelope": "debezium"}, "mirror = true: not with an envelope or a schema"),
+        (_KAFKA, {"mirror": True, "schema": "id int", "key": ["id"]}, "mirror = true: not with an envelope or a schema"),
+        (_KAFKA, {"options": {"startingOffsets": "latest"}}, "options.startingOffsets: starting.offsets says this"),
+        (_KAFKA, {"options": {"maxOffsetsPerTrigger": "5"}}, "options.maxOffsetsPerTrigger: max.offsets.per.trigger says this"),
+        (_KAFKA, {"options": {"failOnDataLoss": "false"}}, "options.failOnDataLoss: on.data.loss (fail or go-on) says this"),
+        (_KAFKA, {"options": {"kafka.bootstrap.servers": "c:1"}}, "options.kafka.bootstrap.servers: bootstrap.servers says this"),
+        (_KAFKA, {"options": {"minPartitons": "5"}}, "options minPartitons: of a source of kafka allowed are fetchOffset.numRetries"),
+        (_RATE, {"options": {"rowsPerSecond": "5"}}, "options.rowsPerSecond: rows.per.second says this"),
+        (_RATE, {"options": {"kafka.x": "5"}}, "options kafka.x: of a source of rate allowed are numPartitions, rampUpTime"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_a_setting_of_a_source_that_would_do_nothing_is_refused(source: dict[str, Any], settings: dict[str, Any], message: str) -> None:
+    """It is for sources of another kind, or another setting says it."""
+    values = {"sources": [{"name": "files", "topic": "fruit", **source, **settings}]}
+    with pytest.raises(InvalidConfiguration) as refused:
+        checked_settings(values)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        _FILES | {"decimal.handling.mode": "precise", "on.misfit": "dead-letter"},
+        _EVENTS | {"on.misfit": "null", "time.precision.mode": "connect", "options": {"pathGlobFilter": "*.json"}},
+        _EVENTS | {"envelope": "debezium-flat", "add.fields.prefix": "x_"},
+        _KAFKA | {"mirror": True, "options": {"kafka.security.protocol": "SSL", "minpartitions": "4"}},
+        _KAFKA | {"mirror": False, "schema": "id int", "key": ["id"]},
+        _RATE | {"options": {"numPartitions": "2"}},
+    ],
+)
+def test_settings_of_a_source_that_are_used_are_taken(source: dict[str, Any]) -> None:
+    """So is a default that is written out."""
+    assert len(checked_settings({"sources": [{"name": "files", "topic": "fruit", **source}]}).sources) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_refused"),
+    [
+        (_FILES, _FILES, True),
+        (_FILES, _FILES | {"path": "./in/"}, True),
+        (_FILES, _FILES | {"format": "csv"}, True),
+        (_FILES, _FILES | {"path": "in/*.json"}, False),
+        (_FILES, _FILES | {"options": {"pathGlobFilter": "*.json"}}, False),
+        (_FILES, _FILES | {"topic": "other"}, False),
+        (_KAFKA, _KAFKA | {"mirror": False}, True),
+        (_KAFKA, _KAFKA | {"subscribe": "t"}, False),
+        (_KAFKA, _KAFKA | {"bootstrap.servers": "c:1"}, False),
+        (_RATE, _RATE, False),
+    ],
+)
+def test_sources_that_read_the_same_into_one_topic_are_refused(first: dict[str, Any], second: dict[str, Any], *, is_refused: bool) -> None:
+    """Each row would be appended twice; the message names both."""
+    values = {"sources": [{"name": "one", "topic": "fruit", **first}, {"name": "two", "topic": "fruit", **second}]}
+    if not is_refused:
+        assert len(checked_settings(values).sources) == 2
+        return
+    with pytest.raises(InvalidConfiguration, match=r"source.name = two: source one of topic fruit reads the same"):
+        checked_settings(values)

@@ -1,0 +1,110 @@
+"""SIGTERM and Ctrl-C set a flag and nothing else, also while Spark starts; the command ends with one line and exit code 0. No JVM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword.cli import app
+from lastword.cli.readers import _await_end
+from lastword.service import signals
+from lastword.service.signals import Stopped, StopSignals, start_session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_sets_the_flag_and_the_handlers_of_before_come_back(number: signal.Signals) -> None:
+    """Twice as well: an impatient user presses the keys again."""
+    before = signal.getsignal(number)
+    with StopSignals() as stop:
+        assert stop.received is None
+        stop.check("the query")
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        assert stop.received is number
+        with pytest.raises(Stopped, match=f"stopped by {number.name} before the query was started; nothing was changed"):
+            stop.check("the query")
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_while_spark_starts_is_received_and_pyspark_installs_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark installs one for SIGINT in the main thread alone; its start goes on, and what was there before is there again."""
+    threads = []
+
+    def starting(*, master: str | None, settings: Mapping[str, str]) -> str:
+        threads.append(threading.current_thread() is threading.main_thread())
+        os.kill(os.getpid(), signal.SIGINT)
+        return f"session {master} {dict(settings)}"
+
+    monkeypatch.setattr(signals, "spark_session", starting)
+    monkeypatch.setattr(signals, "without_query_contexts", lambda: None)
+    before = signal.getsignal(signal.SIGINT)
+    stop = StopSignals()
+    session: Any = start_session({"spark.master": "local"}, stop)
+    assert session == "session local {'spark.master': 'local'}"
+    assert (threads, stop.received, signal.getsignal(signal.SIGINT)) == ([False], signal.SIGINT, before)
+
+
+def test_what_the_start_of_spark_fails_of_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is; the handlers are those of before."""
+
+    def failing(**_: object) -> None:
+        message = "no Java"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(signals, "spark_session", failing)
+    monkeypatch.setattr(signals, "without_query_contexts", lambda: None)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(RuntimeError, match="no Java"):
+        start_session({}, StopSignals())
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+class _Query:
+    """A query that runs until it is stopped; a signal comes while it is waited for."""
+
+    def __init__(self, *, ends: bool) -> None:
+        """End by itself if `ends`."""
+        self.ends, self.stopped, self.waits = ends, False, 0
+
+    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  Spark's name
+        """Let a signal come at the second wait."""
+        assert timeout <= 1
+        self.waits += 1
+        if self.waits == 2 and not self.ends:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return self.ends
+
+    def stop(self) -> None:
+        """Stop outside of the handler."""
+        self.stopped = True
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_query_is_stopped_by_the_loop_and_not_by_the_handler(*, ends: bool) -> None:
+    """One that came to its end is not stopped."""
+    query: Any = _Query(ends=ends)
+    with StopSignals() as stop:
+        _await_end(query, stop)
+    assert (query.stopped, query.waits) == ((False, 1) if ends else (True, 2))
+
+
+def test_a_command_that_is_stopped_before_its_query_started_ends_with_one_line_and_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing went wrong."""
+
+    def stopped() -> None:
+        stop = StopSignals()
+        stop.received = signal.SIGINT
+        stop.check("query append")
+
+    monkeypatch.setattr(app, "app", stopped)
+    app.main()
+    assert capsys.readouterr().err == "stopped by SIGINT before query append was started; nothing was changed\n"
