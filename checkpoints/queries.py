@@ -57,14 +57,17 @@ def stored_micro_batch(checkpoint: fs.FileSystem) -> int:
     return max((int(one.base_name) for one in found if one.base_name.isdigit()), default=-1)
 
 
-def stored_positions(checkpoint: fs.FileSystem, batch_id: int) -> dict[int, int] | None:
+def stored_positions(checkpoint: fs.FileSystem, batch_id: int, *, topic: str | None = None) -> dict[int, int] | None:
     """Return the offset at which a micro-batch begins, by partition of the Kafka topic that is read; None when the checkpoint has none.
 
-    That is where the micro-batch before it ended, the last line of its file: `{"prices":{"0":17,"1":4}}`.
+    That is where the micro-batch before it ended, the last line of its file: `{"prices":{"0":17,"1":4}}`. With `topic` only those of a
+    Kafka topic of this name.
     """
     try:
         with checkpoint.open_input_file(f"offsets/{batch_id - 1}") as file:
-            (found,) = json.loads(file.read().decode().splitlines()[-1]).values()
+            ((name, found),) = json.loads(file.read().decode().splitlines()[-1]).items()
+            if topic not in {None, name}:
+                return None
             return {int(partition): int(offset) for partition, offset in found.items()}
     except (FileNotFoundError, ValueError, IndexError, AttributeError):
         return None

@@ -5,7 +5,7 @@ sequence  kind    partition  name             offset  table_version  time  detai
 1         create  -          -                -       -              …     {"partitions":4,"topic_id":"…"}
 2         config  -          -                -       -              …     {"cleanup.policy":"compact"}
 3         roll    0          -                731     42             …     {}
-4         query   -          orders-appender  -       -              …     {"query_id":"…"}
+4         query   -          orders-appender  -       -              …     {"query_id":"…","reads":"files /in"}
 5         clean   0          -                731     43             …     {"removed":{"superseded":12},…}      first dirty offset, receipt
 6         start   0          -                412     43             …     {"why":"retention"}                  log start offset
 7         pause   0          -                -       -              …     {"count":1}
@@ -123,6 +123,8 @@ class Decisions:
     overrides: Mapping[str, str]
     rolls: Mapping[int, Sequence[Decision]]
     queries: Mapping[str, str | None]
+    #: What each query reads, as its source names it; only of those whose source is known.
+    query_sources: Mapping[str, str]
     mirror: Mapping[str, Any] | None
     schemas: Mapping[str, Mapping[str, Any]]
     producers: Mapping[str, Producer]
@@ -246,6 +248,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
     created = next(row for row in ordered if row.kind is Kind.CREATE)
     overrides: Mapping[str, str] = {}
     queries: dict[str, str | None] = {}
+    query_sources: dict[str, str] = {}
     mirror: Mapping[str, Any] | None = None
     schemas: dict[str, Mapping[str, Any]] = {}
     producers: dict[str, Producer] = {}
@@ -257,6 +260,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
                 overrides = {key: str(value) for key, value in row.details.items()}
             case Kind.QUERY if row.name is not None:
                 queries[row.name] = row.details.get("query_id")
+                query_sources[row.name] = row.details.get("reads", "") if queries[row.name] is not None else ""
             case Kind.MIRROR:
                 mirror = dict(row.details)
             case Kind.SCHEMA if row.name is not None:
@@ -279,6 +283,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         overrides=overrides,
         rolls=_by_partition(ordered, Kind.ROLL),
         queries=queries,
+        query_sources={name: source for name, source in query_sources.items() if source},
         mirror=mirror,
         schemas=schemas,
         producers=producers,

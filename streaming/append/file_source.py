@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ from lastword.compaction.rows.column_types import quoted
 from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, inferred_types
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
 from lastword.storage.files.file_listing import FileListing
+from lastword.storage.files.locations import local_path, location_of
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.files.source_files import (
     FileFormat,
@@ -43,8 +45,10 @@ from lastword.storage.files.source_files import (
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows
 from lastword.streaming.append.file_task import FILE, KEY, PLACE, ROW, TEXT, VALUE, FileTask, event_lines, read_as_they_stand
+from lastword.streaming.append.missing_columns import missing_columns, report_missing
 from lastword.streaming.append.source_issues import set_source_issue
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
+from lastword.streaming.append.upstream import Upstream, check_read_once, read_twice
 from lastword.streaming.events import logger
 from lastword.streaming.planned_source import Pace, Planner, planned_stream
 
@@ -66,21 +70,52 @@ _LOG: Final = logger("files")
 
 def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms: int) -> OpenSource:
     """Open the files of a source; raise `UserError` that names what is wrong. Nothing is kept of a start that fails."""
-    options = log.storage_options
     try:
-        files = _listed(source, options)
+        files = _listed(source, log.storage_options)
     except OSError as error:
         message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
         raise UserError(message) from error
     check_apart(source.path, log.paths.root.rpartition("/")[0], files)
+    upstream = Upstream(source=f"the files of {source.path}", reads=_what_is_read(source), ask=lambda: None)
+    check_read_once(log.decisions(), upstream.reads, topic=log.name, query=source.name)
+    _check_not_taken(source, log, files)
+    return replace(_open_format(spark, source, log, files, now_ms), upstream=upstream)
+
+
+def _open_format(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
+    """Open the files of a source as what they hold: change events, Parquet, or rows with or without a schema."""
     if source.envelope:
         types = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
-        return OpenSource(rows=_stream(spark, source, log, partial(event_lines, options, source.are_records), types))
+        return OpenSource(rows=_stream(spark, source, log, partial(event_lines, log.storage_options, source.are_records), types))
     if source.format == "parquet":
         return _parquet(spark, source, log, files, now_ms)
     if source.schema_ddl:
         return _with_schema(spark, source, log, now_ms)
     return _as_they_stand(spark, source, log, files, now_ms)
+
+
+def _what_is_read(source: FileSource) -> str:
+    """Return by what the ledger knows the files of a source: their path, however it is spelled, and the filter of their names."""
+    name_filter = _options(source).get("pathglobfilter", "")
+    path = location_of(source.path, is_pattern=True)
+    local = local_path(path)
+    return f"files {path if local is None else local}{f' ({name_filter})' if name_filter else ''}"
+
+
+def _check_not_taken(source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> None:
+    """Raise `QueryRefused` if a query of the topic that is not known yet would read files which another one has read."""
+    queries = log.decisions().queries
+    if queries.get(source.name) is not None:
+        return
+    paths = {file.path for file in files}
+    for name, query_id in queries.items():
+        if name == source.name or query_id is None:
+            continue
+        taken = sorted(paths & set(FileListing(log.paths.query(name), log.storage_options).known))
+        if taken:
+            more = f" and {len(taken) - 1:,} more of the files of {source.path}" if len(taken) > 1 else ""
+            what = taken[0] + more
+            raise read_twice(what, topic=log.name, query=source.name, other=name)
 
 
 def _options(source: FileSource) -> dict[str, str]:
@@ -236,7 +271,8 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
     if source.on_null == "keep":
         message = f"source {source.name}: on.null = keep needs a schema, which says which columns a row may leave out"
         raise UserError(message)
-    types = _expression_types(source, log, files)
+    known, missing = _expression_types(spark, source, log, files)
+    types = T.StructType([*known.fields, *missing.fields])
     own = FileColumns(key=source.key, value=source.value, columns=source.columns, drop=source.drop)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, own)
     rows = _stream(spark, source, log, read, {KEY: "binary", VALUE: "binary", **({TEXT: "string"} if types.names else {})})
@@ -251,8 +287,8 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
     )
     typed = _typed(rows, types, source, [KEY, VALUE])
     made = change_rows(typed, changes, subject=f"source {source.name}", beside=_beside())
-    if types.names:
-        _remember(source, log, types, now_ms)
+    if known.names:
+        _remember(source, log, known, now_ms)
     return OpenSource(rows=made)
 
 
@@ -303,33 +339,51 @@ def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Se
     return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, TEXT)
 
 
-def _expression_types(source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> T.StructType:
+def _expressions(source: FileSource) -> list[str]:
+    return [*source.sequence, *(expression for expression in (source.tombstone, source.truncate) if expression)]
+
+
+def _expression_types(
+    spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile]
+) -> tuple[T.StructType, T.StructType]:
     """Return the columns that expressions of a source use, with their types: those of its first start, or of the first rows.
 
-    Raises `UserError` for a column that the first rows do not have, and where there are no rows and a type is needed.
+    Beside them those that are in neither, which are null until they come. Raises `UserError` for a column of the key, the value or the
+    timestamp that the first rows do not have, and where there are no rows and a type is needed.
     """
-    expressions = [*source.sequence, *(one for one in (source.tombstone, source.truncate) if one)]
-    known = _remembered(source, log)
-    found = {} if known is None else {one.name: one.dataType.simpleString() for one in known.fields}
-    used = _used(expressions, source.timestamp, found)
-    if known is None or (expressions and not used):
-        found, wrong = _sampled(source, files, log.storage_options)
-        if not found and (expressions or source.timestamp or wrong):
-            message = (
-                f"source {source.name}: there is no row in {source.path} that could be read{wrong}; put files there first, or give `schema`"
-            )
-            raise UserError(message)
-        named = [*source.key, *source.columns, *source.drop, *(one for one in (source.value, source.timestamp) if one)]
-        missing = [name for name in dict.fromkeys(named) if name not in found] if found else []
-        if missing:
-            message = f"source {source.name}: no column {', '.join(missing)}; there are {', '.join(found)}"
-            raise UserError(message)
-        used = _used(expressions, source.timestamp, found)
-        if expressions and not used:
-            used = found  # what they name is said by the error
+    expressions, first_start = _expressions(source), _remembered(source, log)
+    types = {} if first_start is None else {field.name: field.dataType.simpleString() for field in first_start.fields}
+    used = _used(expressions, source.timestamp, types)
+    missing = missing_columns(spark, expressions, used)
+    if first_start is None or missing:
+        types, wrong = _sampled(source, files, log.storage_options)
+        if first_start is None:
+            _check_columns(source, types, wrong)
+        used = {**_used(expressions, source.timestamp, types), **used}
+        missing = missing_columns(spark, expressions, used)
+        absent = [name for name in source.drop if types and name not in types]
+        report_missing([*missing, *absent], types, source=source.name, topic=log.name)
     if used.get(source.timestamp) == "string":
         used[source.timestamp] = "timestamp"
-    return T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in used.items()])
+    return _struct(used), _struct(missing)
+
+
+def _struct(types: Mapping[str, str]) -> T.StructType:
+    return T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in types.items()])
+
+
+def _check_columns(source: FileSource, types: Mapping[str, str], wrong: str) -> None:
+    """Raise `UserError` for a column that the first rows do not have and must have, and where there are none and a type is needed."""
+    if not types and (_expressions(source) or source.timestamp or wrong):
+        message = (
+            f"source {source.name}: there is no row in {source.path} that could be read{wrong}; put files there first, or give `schema`"
+        )
+        raise UserError(message)
+    named = [*source.key, *source.columns, *(column for column in (source.value, source.timestamp) if column)]
+    absent = [name for name in dict.fromkeys(named) if name not in types] if types else []
+    if absent:
+        message = f"source {source.name}: no column {', '.join(absent)}; there are {', '.join(types)}"
+        raise UserError(message)
 
 
 def _used(expressions: Sequence[str], timestamp: str, types: Mapping[str, str]) -> dict[str, str]:
@@ -361,7 +415,8 @@ def _sampled(source: FileSource, files: Sequence[FoundFile], options: Mapping[st
 def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
     """Open Parquet files: with the columns of a schema, or those that the first file had at the first start."""
     known = given_schema(source) if source.schema_ddl else _remembered(source, log)
-    schema = known or _first_schema(source, files, log.storage_options)
+    first = known or _first_schema(source, files, log.storage_options)
+    schema = first if source.schema_ddl else _with_missing(spark, source, log, first)
     read = partial(
         read_columns_of,
         schema=to_arrow_schema(schema),
@@ -369,10 +424,20 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
         may_have_more=bool(source.schema_ddl),
     )
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    made = _opened(_stream(spark, source, log, read, types), schema, source, log, now_ms)
+    rows = _stream(spark, source, log, read, types)
+    changes = change_columns(source, schema.names, [name for name in first.names if name not in source.key])
+    made = opened(rows, changes, source, log, now_ms, beside=_beside())
     if not source.schema_ddl:
         _remember(source, log, schema, now_ms)
     return made
+
+
+def _with_missing(spark: SparkSession, source: FileSource, log: TopicLog, schema: T.StructType) -> T.StructType:
+    """Return the columns of Parquet files with those that expressions and `drop` name and that are not there yet."""
+    missing = missing_columns(spark, _expressions(source), {field.name: field.dataType.simpleString() for field in schema.fields})
+    missing |= {name: "string" for name in source.drop if name not in {*schema.names, *missing}}
+    report_missing(missing, schema.names, source=source.name, topic=log.name)
+    return T.StructType([*schema.fields, *_struct(missing).fields])
 
 
 def _first_schema(source: FileSource, files: Sequence[FoundFile], options: Mapping[str, str]) -> T.StructType:

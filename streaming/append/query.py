@@ -37,7 +37,7 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming import metrics
 from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
-from lastword.streaming.append.upstream import Mirror, check_loss, check_mirror, follow_log_starts
+from lastword.streaming.append.upstream import Mirror, check_loss, check_mirror, check_read_once, check_same_source, follow_log_starts
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.storage.append.append import AppendResult, EventSource
+    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.upstream import Upstream
 
@@ -97,10 +98,14 @@ def start_append_query(
     has_offsets = _checked_start(log, rows, name=name, on_invalid=on_invalid, mirror=mirror, grouping=grouping, envelope=envelope)
     if has_offsets and mirror is None:
         mirror = Mirror(source=f"query {name}")
+    reads = "" if upstream is None else upstream.reads
+    check_read_once(log.decisions(), reads, topic=log.name, query=name)
     location = log.paths.query(name)
     folder = local_path(location)
     lock = lock_query(name, topic=log.name, location=folder) if folder is not None else None
     try:
+        if upstream is not None and upstream.begins_anew:
+            _discard_checkpoint(log, name, now_ms=clock_ms())
         _check_checkpoint(log, name, offsets_are_kept=mirror is not None or source is not None)
         appender = Appender(
             log,
@@ -132,6 +137,15 @@ def start_append_query(
     ends_transaction = grouping is not None and grouping.micro_batches > 1 and bool(trigger.get("availableNow"))
     threading.Thread(target=_await, args=(query, appender, ends_transaction), name=f"{name}-end", daemon=True).start()
     return query
+
+
+def _discard_checkpoint(log: TopicLog, name: str, *, now_ms: int) -> None:
+    """Delete the position of a query whose source was made again, and forget the query; a crash in between does no harm."""
+    folder, _, last = log.paths.query(name).rpartition("/")
+    with contextlib.suppress(FileNotFoundError):
+        filesystem_of(folder, log.storage_options).delete_dir(last)
+    log.ledger.append([Decision(kind=Kind.QUERY, time_ms=now_ms, name=name, details={"query_id": None})])
+    _LOG.warning("source was created again; the query begins at its start", topic=log.name, query=name)
 
 
 def _check_checkpoint(log: TopicLog, name: str, *, offsets_are_kept: bool) -> None:
@@ -289,10 +303,17 @@ class Appender:
             self._stamp = transactions.begin(
                 self._log, self._grouping.transactional_id, now_ms=self._clock_ms(), timeout_ms=None, query=self._name
             )
-        if self._log.decisions().queries.get(self._name) != query_id:
-            decision = Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details={"query_id": query_id})
-            self._log.ledger.append([decision])
+        reads = "" if self._upstream is None else self._upstream.reads
+        today = self._log.decisions()
+        if (today.queries.get(self._name), today.query_sources.get(self._name, "")) != (query_id, reads):
+            self._log.ledger.decide(lambda newest: self._made_known(newest, query_id, reads))
         self._query_id = query_id
+
+    def _made_known(self, today: Decisions, query_id: str, reads: str) -> list[Decision]:
+        """Return what makes the query known to the ledger, unless another one that reads the same was known first."""
+        check_read_once(today, reads, topic=self._log.name, query=self._name)
+        details = {"query_id": query_id, **({"reads": reads} if reads else {})}
+        return [Decision(kind=Kind.QUERY, time_ms=self._clock_ms(), name=self._name, details=details)]
 
     def append_micro_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Append one micro-batch; Spark calls this, and calls it again with the same number after a crash."""
@@ -378,9 +399,13 @@ class Appender:
         upstream, state = self._upstream, None if self._upstream is None else self._upstream.ask()
         if upstream is None or state is None:
             return
+        positions = stored_positions(filesystem_of(self._log.paths.query(self._name), self._log.storage_options), batch_id)
         if isinstance(upstream, Mirror):
             check_mirror(self._log, upstream, state, query=self._name)
-        positions = stored_positions(filesystem_of(self._log.paths.query(self._name), self._log.storage_options), batch_id)
+        elif upstream.identity and state.identity and upstream.identity != state.identity:
+            check_same_source(upstream, state, positions or {}, topic=self._log.name, query=self._name)
+            message = f"{upstream.source} was deleted and created again; query {self._name} begins at its start when it is started again"
+            raise QueryRefused(message)
         if positions is None and isinstance(upstream, Mirror) and any(ends := self._log.log_end_offsets()):
             positions = dict(enumerate(ends))  # its checkpoint was deleted: what is not in the log was not read
         check_loss(self._log, upstream, state, positions or {})

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lastword.checkpoints.queries import stored_micro_batch, stored_positions
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.envelopes import Envelope
 from lastword.compaction.rows.event_keys import plain_key
@@ -25,13 +26,14 @@ from lastword.compaction.rows.json_rows import NoEvent
 from lastword.storage.append.append import EventSource
 from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.append.schema_registry.decoder import RegistryDecoder
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.streaming.append.file_source import open_files
 from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
 from lastword.streaming.append.source_issues import set_source_issue
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
-from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
+from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_same_source
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -126,11 +128,12 @@ def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:
 def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int) -> OpenSource:
     topics = _kafka_topics(spark, source)
     described = topics.describe(source.subscribe)
+    upstream = _upstream(topics, source, log, described.topic_id)
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", source.bootstrap_servers)
         .option("subscribe", source.subscribe)
-        .option("startingOffsets", source.starting_offsets)
+        .option("startingOffsets", "earliest" if upstream.begins_anew else source.starting_offsets)
         .option("kafka.isolation.level", source.isolation_level)
         .option("failOnDataLoss", str(source.on_data_loss == "fail").lower())
         .option("includeHeaders", "true")
@@ -142,8 +145,6 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
     rows = rows.withColumn("timestamp", F.when(F.unix_millis("timestamp") != -1, F.col("timestamp")))
     places = [F.col("partition").alias(SOURCE_PARTITION), F.col("offset").alias(SOURCE_OFFSET)]
     events = EventSource(described.topic_id or source.subscribe, described.partitions)
-    name, ask = f"Kafka topic {source.subscribe}", partial(_ask_kafka, topics, source, log.paths.root)
-    upstream = Upstream(source=name, ask=ask, on_data_loss=source.on_data_loss)
     if source.has_columns:
         columns = rows.select("key", "value", "headers", "timestamp", "partition", "offset")
         return replace(_kafka_columns(columns, source, log, now_ms, events), upstream=upstream)
@@ -155,8 +156,30 @@ def _kafka(spark: SparkSession, source: KafkaSource, log: TopicLog, now_ms: int)
     if source.isolation_level == "read_uncommitted":
         kept = "records of transactions that are aborted after they were read stay in the mirror, as plain records"
         _LOG.warning("a mirror reads uncommitted records", source=source.name, topic=source.topic, consequence=kept)
-    mirror = Mirror(source=name, ask=ask, on_data_loss=source.on_data_loss)
+    mirror = Mirror(source=upstream.source, ask=upstream.ask, on_data_loss=source.on_data_loss)
     return OpenSource(rows=rows.select("partition", "offset", "key", "value", "headers", "timestamp"), mirror=mirror)
+
+
+def _upstream(topics: KafkaTopics, source: KafkaSource, log: TopicLog, topic_id: str) -> Upstream:
+    """Return what the query of a source knows of its Kafka topic, and whether that was deleted and created again since.
+
+    Raises `QueryRefused` if it was, and `on.data.loss` is fail. A mirror keeps offsets for ever: it goes on with no other topic.
+    """
+    name = f"Kafka topic {source.subscribe}"
+    reads = f"{name} (id {topic_id})" if topic_id else f"{name} at {source.bootstrap_servers}"
+    ask = partial(_ask_kafka, topics, source, log.paths.root)
+    upstream = Upstream(source=name, reads=reads, identity=topic_id, ask=ask, on_data_loss=source.on_data_loss)
+    if source.mirror and not source.envelope and not source.has_columns:
+        return upstream
+    checkpoint = filesystem_of(log.paths.query(source.name), log.storage_options)
+    positions = stored_positions(checkpoint, stored_micro_batch(checkpoint) + 1, topic=source.subscribe)
+    known = log.decisions().query_sources.get(source.name, "")
+    before = known.removeprefix(f"{name} (id ").removesuffix(")") if known.startswith(f"{name} (id ") else ""
+    state = None if positions is None else ask()
+    if positions is None or state is None:
+        return upstream
+    is_new = check_same_source(replace(upstream, identity=before), state, positions, topic=log.name, query=source.name)
+    return replace(upstream, begins_anew=is_new)
 
 
 def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: int, events: EventSource) -> OpenSource:

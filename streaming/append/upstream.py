@@ -22,6 +22,7 @@ from lastword.streaming.events import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 _LOG: Final = logger("appender")
@@ -39,9 +40,17 @@ class UpstreamState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A source with partitions and offsets. `source` names it for people; `ask` returns its state, None when it does not answer now."""
+    """What a query reads. `source` names it for people; `ask` returns its state, None when it does not answer now.
+
+    `reads` is by what the ledger knows it, so that no other query reads it into the same topic, and `identity` the id that a source with
+    offsets had when it was opened. A source that `begins_anew` was deleted and made again since the query read it: the position of the
+    query means nothing any more.
+    """
 
     source: str
+    reads: str = ""
+    identity: str = ""
+    begins_anew: bool = False
     ask: Callable[[], UpstreamState | None] = UpstreamState
     on_data_loss: Literal["fail", "go-on"] = "fail"
 
@@ -73,6 +82,53 @@ def check_mirror(log: TopicLog, mirror: Mirror, state: UpstreamState, *, query: 
             f"same number. Mirror it into a new topic with partitions={state.partitions}"
         )
         raise QueryRefused(message)
+
+
+def check_read_once(decisions: Decisions, reads: str, *, topic: str, query: str) -> None:
+    """Raise `QueryRefused` if another query of the topic reads the same source: each of its rows would be appended twice."""
+    others = sorted(name for name, source in decisions.query_sources.items() if source == reads and name != query)
+    if reads and others:
+        raise read_twice(reads, topic=topic, query=query, other=others[0])
+
+
+def read_twice(what: str, *, topic: str, query: str, other: str) -> QueryRefused:
+    """Return the error of a query that would read what another query of the topic has read, with the ways out."""
+    return QueryRefused(
+        f"query {query} of topic {topic}: query {other} reads {what} into this topic already, and each row would be appended twice. To go "
+        f"on where that query stands, use its name: name = {other}. To append every row again, forget it first: lastword queries forget "
+        f"{topic} {other}"
+    )
+
+
+def check_same_source(upstream: Upstream, state: UpstreamState, positions: Mapping[int, int], *, topic: str, query: str) -> bool:
+    """Return whether a source was deleted and made again since a query read it, which `on.data.loss` = go-on lets pass.
+
+    Args:
+        upstream: The source as the query knows it: with the identity that it had, "" if that is not known.
+        state: What the source says now.
+        positions: The next offset that the query reads, by partition.
+        topic: The topic that the query fills, for the message.
+        query: The name of the query.
+
+    Raises:
+        QueryRefused: It was made again, or its offsets went back, and `on.data.loss` is fail; the message names both.
+    """
+    is_other = bool(upstream.identity and state.identity) and upstream.identity != state.identity
+    gone = {one: (at, state.log_ends.get(one, 0)) for one, at in sorted(positions.items()) if at > state.log_ends.get(one, 0)}
+    if not is_other and (not gone or not state.log_ends):
+        return False
+    if upstream.on_data_loss == "go-on":
+        return is_other or not upstream.identity
+    shown = gone or {one: (at, state.log_ends.get(one, 0)) for one, at in sorted(positions.items())}
+    places = ", ".join(
+        f"partition {one}: the query reads offset {at} next, and the log end offset is {end}" for one, (at, end) in shown.items()
+    )
+    message = (
+        f"query {query} of topic {topic}: {upstream.source} was deleted and created again, or lost records that the query has read"
+        f"{f' ({places})' if places else ''}. To read what it has now from its start set on.data.loss = go-on; what was deleted unread is "
+        "not in the log"
+    )
+    raise QueryRefused(message)
 
 
 def follow_log_starts(log: TopicLog, state: UpstreamState, *, now_ms: int) -> None:

@@ -6,13 +6,15 @@ import gzip
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
-from lastword.compaction.errors import UserError
+from lastword.compaction.errors import QueryRefused, UserError
 from lastword.streaming.append.source_settings import FileSource
 from lastword.streaming.append.sources import open_source
-from tests.pictures import log
+from tests.pictures import latest, log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +34,7 @@ def _source(folder: Path, **settings: Any) -> FileSource:
 
 def _run(spark: SparkSession, topic: SparkTopic, source: FileSource) -> None:
     opened = open_source(spark, source, topic.log, now_ms=0)
-    query = topic.append_stream(opened.rows, name=source.name, trigger=_NOW, envelope=opened.envelope)
+    query = topic.append_stream(opened.rows, name=source.name, trigger=_NOW, envelope=opened.envelope, upstream=opened.upstream)
     assert query.awaitTermination(120)
 
 
@@ -189,3 +191,94 @@ def test_an_option_that_would_do_nothing_is_refused(tmp_path: Path, settings: di
     """With what is allowed."""
     with pytest.raises(ValidationError, match=said):
         _source(tmp_path, **settings)
+
+
+def _write_rows(folder: Path, name: str, file_format: str, *rows: dict[str, Any]) -> None:
+    """Write rows as a file of a format; each has the columns of the first."""
+    folder.mkdir(exist_ok=True)
+    if file_format == "parquet":
+        pq.write_table(pa.Table.from_pylist(list(rows)), folder / f"{name}.parquet")
+        return
+    header = [",".join(rows[0])] if file_format == "csv" else []
+    lines = [",".join(map(str, row.values())) if file_format == "csv" else json.dumps(row) for row in rows]
+    _write(folder, f"{name}.{file_format}", *header, *lines)
+
+
+@pytest.mark.parametrize("file_format", ["json", "csv", "parquet"])
+def test_a_column_that_is_not_there_yet_is_null_until_it_comes(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, caplog: pytest.LogCaptureFixture, file_format: str
+) -> None:
+    """A condition for deletions before the first deletion came, one for truncations, a part of a sequence; `drop` of one is no mistake.
+
+    It is said once, with the columns that there are. When the column comes, it counts.
+    """
+    topic = logs.create_topic("t", config=_COMPACT)
+    settings = {
+        "format": file_format,
+        "tombstone": "op = 'd'",
+        "truncate": "op = 't'",
+        "sequence": ["n", "part"],
+        "drop": ["op", "part", "n", "other"],
+    }
+    _write_rows(tmp_path / "in", "1", file_format, {"k": "a", "n": 1, "v": 1}, {"k": "b", "n": 1, "v": 2})
+    _run(spark, topic, _source(tmp_path / "in", **{**settings, "sequence": ["n"]}))
+    said = [record.getMessage() for record in caplog.records if "not in the files yet" in record.getMessage()]
+    assert len(said) == 1
+    assert "op" in said[0]
+    assert 'there_are="k, n, v"' in said[0]
+    assert len(latest(topic)) == 2
+    extra = {"n": 2, "v": 0, "op": "d"} if file_format == "parquet" else {"n": 2, "v": 0, "op": "d", "later": 1}
+    _write_rows(tmp_path / "in", "2", file_format, {"k": "a", **extra})
+    _run(spark, topic, _source(tmp_path / "in", **{**settings, "sequence": ["n"]}))
+    assert set(latest(topic)) == {"b"}
+    assert _letters(topic) == []
+
+
+def test_a_whole_condition_that_is_not_there_yet_is_false(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """`--tombstone deleted`: the column is a boolean when it comes. A column in a function, too; what is no SQL is still refused."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    _write(tmp_path / "in", "1.json", '{"k":"a","v":1}', '{"k":"b","v":2}')
+    source = _source(tmp_path / "in", tombstone="deleted", drop=["deleted"])
+    _run(spark, topic, source)
+    _write(tmp_path / "in", "2.json", '{"k":"a","deleted":true}', '{"k":"b","v":3,"deleted":false}')
+    _run(spark, topic, source)
+    assert latest(topic) == {"b": '{"v":3}'}
+    other = logs.create_topic("other", config=_COMPACT)
+    _run(spark, other, _source(tmp_path / "in", topic="other", tombstone="lower(op) IN ('d', 'delete') OR coalesce(gone, 'n') = 'y'"))
+    assert len(log(other)) == 4
+    for tombstone, message in (("op = ", "not a SQL"), ("v + 1", "allowed is boolean"), ("nofunc(v)", "nofunc")):
+        with pytest.raises(UserError, match=message):
+            open_source(spark, _source(tmp_path / "in", tombstone=tombstone), logs.create_topic(f"x{len(message)}").log, now_ms=0)
+
+
+@pytest.mark.parametrize("settings", [{"key": ["missing"]}, {"value": "missing"}, {"columns": ["missing"]}, {"timestamp": "missing"}])
+def test_a_column_of_key_value_or_timestamp_must_be_there(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """A name that is mistyped would make each row a dead letter, or each value empty."""
+    _write(tmp_path / "in", "1.json", '{"k":"a","v":1}')
+    with pytest.raises(UserError, match="source files: no column missing; there are k, v"):
+        open_source(spark, _source(tmp_path / "in", **settings), logs.create_topic("t").log, now_ms=0)
+
+
+def test_a_second_query_that_reads_the_same_files_is_refused_by_name(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """The same path however it is spelled, and a glob or a folder that names a file which was read; before anything is appended."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    _write(tmp_path / "in", "1.json", '{"k":"a","v":1}')
+    _run(spark, topic, _source(tmp_path / "in", name="append"))
+    for path in (tmp_path / "in", f"{tmp_path}/in/", tmp_path / "in" / "*.json", tmp_path / "in" / "1.json"):
+        with pytest.raises(QueryRefused) as refused:
+            _run(spark, topic, _source(path, name="prices"))
+        assert "query prices of topic t: query append reads " in str(refused.value)
+        assert "use its name: name = append" in str(refused.value)
+        assert "lastword queries forget t append" in str(refused.value)
+    assert log(topic) == ['0 a={"v":1}']
+    _write(tmp_path / "other", "1.json", '{"k":"b","v":1}')
+    _run(spark, topic, _source(tmp_path / "other", name="prices"))
+    _write(tmp_path / "in", "2.json", '{"k":"c","v":1}')
+    _run(spark, topic, _source(tmp_path / "in", name="append"))
+    _run(spark, logs.create_topic("u", config=_COMPACT), _source(tmp_path / "in", name="prices", topic="u"))
+    assert [row.split("=")[0] for row in log(topic)] == ["0 a", "1 b", "2 c"]
+    topic.forget_query("append")
+    _run(spark, topic, _source(tmp_path / "in", name="again"))
+    assert len(log(topic)) == 5, "every row again, as the way out says"
