@@ -199,8 +199,9 @@ def _rows_left_out(topics: list[Mapping[str, Any]]) -> Iterator[Text]:
     for topic in topics:
         letters, counts = (topic["dead_letters"] or {}).get("count", 0), topic["appends"]
         if letters or counts["late"]:
+            stale = f" ({topic['stale_keys']:,} stale keys)" if topic["stale_keys"] else ""
             since_start = f"{counts['late']:,} late rows and {counts['appended']:,} appended records since the start of the service"
-            yield Text(printable(f"{topic['name']}: {letters:,} dead letters; {since_start}", 400), style="yellow")
+            yield Text(printable(f"{topic['name']}: {letters:,} dead letters{stale}; {since_start}", 400), style="yellow")
 
 
 def _place(trouble: Mapping[str, Any]) -> str:

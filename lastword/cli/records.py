@@ -46,11 +46,22 @@ def records(
     show(rows, shown, f"{topic}: records", limit, decode, as_json=as_json)
 
 
-def dead_letters(topic: Topic, limit: Limit = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
-    """Show the rejected rows of streams. Example: lastword dead-letters fruit-prices --limit 5."""
-    log = open_log_dir(log_dir).topic(topic).log
-    rows = read_dead_letters(log.paths.dead_letters, log.storage_options)
-    shown = ("refused_at", "source", "reason", "detail", "key", "value", "raw")
+def dead_letters(
+    topic: Topic,
+    limit: Limit = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only those that make a key stale: the log has no newer record of the key yet.")
+    ] = False,
+    as_json: Json = False,
+    log_dir: LogDirOption = "",
+) -> None:
+    """Show the rejected rows, and which keys are stale by them. Example: lastword dead-letters fruit-prices --limit 5."""
+    opened = open_log_dir(log_dir).topic(topic)
+    stale_since = {key.key: key.refused_at for key in opened.stale_keys()}
+    letters = read_dead_letters(opened.log.paths.dead_letters, opened.log.storage_options)
+    marked = ({**letter, "stale": stale_since.get(letter["record_key"]) == letter["refused_at"]} for letter in letters)
+    rows = (letter for letter in marked if letter["stale"]) if stale else marked
+    shown = ("refused_at", "source", "reason", "detail", "record_key", "stale", "value", "raw")
     show(rows, shown, f"{topic}: dead letters", limit, "utf8", as_json=as_json)
 
 

@@ -80,6 +80,12 @@ def append(
     on_corrupt_file: Annotated[
         str, typer.Option(help="skip: a file that cannot be read becomes a dead letter that names it. fail: it ends the command.")
     ] = "skip",
+    on_invalid: Annotated[
+        str,
+        typer.Option(
+            help="What a rejected row does: dead-letter, or fail: nothing is appended. Default: fail for FILES, else dead-letter."
+        ),
+    ] = "",
     name: Annotated[str, typer.Option(help="Name of the query; a query with the same name resumes where it stopped.")] = "append",
     follow: Annotated[bool, typer.Option("--follow", help="Keep running, and append new files as they arrive.")] = False,
     idempotency_key: Annotated[str | None, typer.Option(help="Append each of FILES once under this key and the file's name.")] = None,
@@ -106,9 +112,9 @@ def append(
         raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
     if files:
         refuse_options(ctx, _OF_A_QUERY, "only with --path: FILES hold the columns key and value, which are appended as they stand")
-        grown = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key)
-        tell(f"appended {grown:,} records to {topic}", {"topic": topic, "records": grown}, as_json=as_json)
-        return
+        grown, refused = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key, on_invalid or "fail")
+        _tell_result(topic, grown, refused, "", as_json=as_json)
+        raise typer.Exit(1 if refused and not grown else 0)
     source: dict[str, Any] = {
         "name": name,
         "topic": topic,
@@ -125,6 +131,7 @@ def append(
         "schema": schema,
         "options": config_pairs(option),
         "on.corrupt.file": on_corrupt_file,
+        "on.invalid": on_invalid or "dead-letter",
         "trigger": "" if follow else "available-now",
     }
     settings = {**service_settings(log_dir), "sources": [source], "http": {"listen": ""}}
@@ -140,11 +147,16 @@ def append(
         before, refused = sum(log.log_end_offsets()), _refused(log)
         service.run_until_signal()
         grown, refused = sum(log.log_end_offsets()) - before, _refused(log) - refused
-    letters = f"; {sum(refused.values()):,} refused ({', '.join(refused)}): lastword dead-letters {topic}" if refused else ""
     stopped = "stopped; " if signals.received else ""
+    _tell_result(topic, grown, refused, stopped, as_json=as_json)
+    raise typer.Exit(1 if refused and not grown and not stopped else 0)
+
+
+def _tell_result(topic: str, grown: int, refused: Counter[str], stopped: str, *, as_json: bool) -> None:
+    """Print how many records were appended, and how many rows became dead letters, by reason."""
+    letters = f"; {sum(refused.values()):,} refused ({', '.join(refused)}): lastword dead-letters {topic}" if refused else ""
     facts = {"topic": topic, "records": grown, "refused": dict(refused)}
     tell(f"{stopped}appended {grown:,} records to {topic}{letters}", facts, as_json=as_json)
-    raise typer.Exit(1 if refused and not grown and not stopped else 0)
 
 
 def _refused(log: TopicLog) -> Counter[str]:
@@ -152,8 +164,8 @@ def _refused(log: TopicLog) -> Counter[str]:
     return Counter(str(one["reason"]) for one in read_dead_letters(log.paths.dead_letters, log.storage_options))
 
 
-def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None) -> int:
-    """Append files, a commit each, and return how many records they brought."""
+def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None, on_invalid: str) -> tuple[int, Counter[str]]:
+    """Append files, a commit each, and return how many records they brought, and how many dead letters by reason."""
     twice = sorted(name for name, count in Counter(file.name for file in files).items() if count > 1)
     if idempotency_key is not None and twice:
         message = (
@@ -161,13 +173,15 @@ def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str |
         )
         raise UserError(message)
     tables = [(file, _read(file)) for file in files]  # a file that cannot be read is named before anything is appended
-    grown = 0
+    grown, refused = 0, Counter[str]()
     for file, table in tables:
-        result = topic.append(table, idempotency_key=None if idempotency_key is None else f"{idempotency_key}/{file.name}")
+        key = None if idempotency_key is None else f"{idempotency_key}/{file.name}"
+        result = topic.append(table, idempotency_key=key, on_invalid=on_invalid)
         grown += result.record_count
+        refused.update(result.refused)
         if result.replayed:
             notes.print(f"{file} was appended before under {idempotency_key}/{file.name}; nothing is appended", soft_wrap=True)
-    return grown
+    return grown, refused
 
 
 def _read(file: Path) -> pa.Table:

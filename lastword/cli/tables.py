@@ -48,7 +48,7 @@ def plain(row: dict[str, Any], decode: str) -> dict[str, Any]:
     """Return a row of the log as a dict that JSON can represent."""
     out: dict[str, Any] = {}
     for name, value in row.items():
-        if name == "key":
+        if name in {"key", "record_key"}:
             out[name] = decoded(value, "utf8")
         elif name == "value":
             out[name] = decoded(value, decode)

@@ -61,7 +61,7 @@ def topics_describe(
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Show partitions, segments, sizes, offsets, record counts and settings. Reads no records.
+    """Show partitions, segments, sizes, offsets, record counts, stale keys and settings. Reads records only to look for stale keys.
 
     Example: lastword topics describe fruit-prices --segments
     """
@@ -72,6 +72,8 @@ def topics_describe(
     out.print(tables.description_table(description))
     if segments:
         out.print(tables.segments_table(description))
+    if description.stale_keys:
+        out.print(f"  {description.stale_keys:,} stale keys: a newer row is a dead letter (lastword dead-letters {name} --stale)")
     for key, value in description.config.items():
         if key in description.overrides:
             out.print(f"  {key} = {value}")

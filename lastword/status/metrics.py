@@ -106,6 +106,7 @@ _STANDING: Final = (
         "Time at which a registered reader expires, in Unix seconds; afterwards nothing is kept for it.",
     ),
     _gauge("dead_letters", ("topic",), "Number of stored dead letters."),
+    _gauge("stale_keys", ("topic",), "Number of keys whose last record is older than a dead letter of theirs."),
     _gauge("query_active", ("topic", "query"), "1 if the append query is running."),
     _gauge("query_failures", ("topic", "query"), "Failures in a row of an append query, which is restarted with backoff; 0 once it works."),
     _gauge("query_batch_id", ("topic", "query"), "Batch id of the newest micro-batch of an append query."),
@@ -215,6 +216,7 @@ def _topic(families: _Families, topic: TopicStanding) -> None:
     families.put("transactions_open", len(topic.transactions), topic.name)
     if topic.dead_letters is not None:
         families.put("dead_letters", topic.dead_letters.count, topic.name)
+    families.put("stale_keys", topic.stale_keys, topic.name)
 
 
 def _furthest_behind(standing: Standing) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from lastword.compaction.errors import LastwordError, UnknownTopic, first_line
 from lastword.compaction.readers import ReaderStanding
 from lastword.storage.append.dead_letters import DeadLetters
+from lastword.storage.reading.stale_keys import StaleKeys
 from lastword.topics.explanation import PartitionReport, partition_reports
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class TopicStanding:
     readers: tuple[ReaderStanding, ...] = ()
     receipts: tuple[CleaningReceipt, ...] = ()
     dead_letters: DeadLettersView | None = None
+    #: How many keys have a last record that is older than a dead letter of theirs (`lastword.storage.reading.stale_keys`).
+    stale_keys: int = 0
     appends: AppendCounts = AppendCounts()
     error: str | None = None
 
@@ -197,11 +200,13 @@ class Looker:
     log: TopicLog
     cleaner: Cleaner
     _dead_letters: DeadLetters = field(init=False)
+    _stale_keys: StaleKeys = field(init=False)
     _last: TopicStanding | None = None
 
     def __post_init__(self) -> None:
         """Open the dead letters of the topic."""
         self._dead_letters = DeadLetters(self.log.paths.dead_letters, self.log.storage_options)
+        self._stale_keys = StaleKeys(self.log)
 
     def look(self, *, now_ms: int) -> TopicStanding:
         """Return the standing of the topic; if it cannot be read, the previous one with `error`.
@@ -240,6 +245,7 @@ class Looker:
             readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(log.readers(decisions).items())),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),
+            stale_keys=len(self._stale_keys.collect()),
         )
 
 

@@ -100,6 +100,13 @@ def _of_rows_left_out(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
                 f"{number}, the newest {ago(refused_ms, now_ms)} ago ({newest['reason']}); to see them: lastword dead-letters {topic.name}"
             )
             yield Trouble(critical=False, topic=topic.name, text=printable(text, _WIDEST))
+    if topic.stale_keys:
+        number = "1 key is stale" if topic.stale_keys == 1 else f"{topic.stale_keys:,} keys are stale"
+        text = (
+            f"{number}: a newer row is a dead letter, so readers see the one before it; to see which: "
+            f"lastword dead-letters {topic.name} --stale"
+        )
+        yield Trouble(critical=False, topic=topic.name, text=printable(text, _WIDEST))
     rows = counts.recent_appended + counts.recent_late
     if counts.recent_late >= MIN_LATE_ROWS and counts.recent_late >= MIN_LATE_SHARE * rows:
         text = (

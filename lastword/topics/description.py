@@ -1,4 +1,4 @@
-"""What a topic holds, from metadata alone."""
+"""What a topic holds, from metadata; and how many keys are stale, for which the keys of records are read."""
 
 from __future__ import annotations
 
