@@ -231,13 +231,22 @@ def _key(rows: DataFrame, names: Sequence[str]) -> Column:
     types: Mapping[str, T.DataType] = {field.name: field.dataType for field in rows.schema.fields}
     if len(names) > 1:
         is_there = reduce(or_, [_column(name).isNotNull() for name in names])
-        return F.when(is_there, F.to_json(F.struct(*[_column(name) for name in sorted(names)]), _JSON))
-    column, data_type = _column(names[0]), types[names[0]]
+        columns = [_key_column(name, types[name]).alias(name) for name in sorted(names)]
+        return F.when(is_there, F.to_json(F.struct(*columns), _JSON))
+    column, data_type = _key_column(names[0], types[names[0]]), types[names[0]]
     if isinstance(data_type, T.BinaryType):
         return column
     if isinstance(data_type, _PLAIN):
         return column.cast("string")
     return F.get_json_object(F.to_json(F.struct(column.alias("key")), _JSON), "$.key")
+
+
+def _key_column(name: str, data_type: T.DataType) -> Column:
+    """Return a column of the key; a decimal without the zeros that only its scale asks for, as another scale makes no other key."""
+    column = _column(name)
+    if not isinstance(data_type, T.DecimalType) or data_type.scale <= 0:
+        return column
+    return F.regexp_replace(F.regexp_replace(column.cast("string"), r"(\.[0-9]*?)0+$", "$1"), r"\.$", "")
 
 
 def _value(rows: DataFrame, changes: ChangeColumns) -> Column:
