@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import uuid
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lastword import LogDir
-from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.errors import InvalidRecords, UserError
 from tests.clocks import at
 from tests.pictures import by_arrow
 
@@ -123,3 +125,99 @@ def test_a_transaction_needs_no_jvm(topic: Topic) -> None:
     topic.transaction("loader").abort()
     assert len(by_arrow(topic).records(isolation="read_committed")) == 4
     assert topic.open_transactions() == []
+
+
+_UUID = uuid.UUID(int=5)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(lambda: pl.DataFrame({"key": pl.Series(["a", "b"], dtype=pl.Categorical), "value": ["1", "2"]}), id="categories"),
+        pytest.param(lambda: pl.DataFrame({"key": pl.Series(["a", "b"], dtype=pl.Enum(["a", "b"])), "value": ["1", "2"]}), id="enum"),
+        pytest.param(
+            lambda: pl.DataFrame({"key": ["a", "b"], "value": pl.Series(["1", "2"], dtype=pl.Categorical)}), id="categories as values"
+        ),
+        pytest.param(lambda: _dictionaries(pa.string_view(), pa.int8()), id="dictionary of string views"),
+        pytest.param(lambda: _dictionaries(pa.binary_view(), pa.uint32()), id="dictionary of binary views"),
+        pytest.param(lambda: _dictionaries(pa.large_string(), pa.int64()), id="dictionary of large strings"),
+    ],
+)
+def test_dictionaries_of_any_type_are_texts(topic: Topic, rows: Callable[[], Any]) -> None:
+    """As Polars and other engines hand categories over."""
+    topic.append(rows())
+    assert _log(topic) == [(0, b"a", b"1"), (1, b"b", b"2")]
+
+
+def _dictionaries(values: pa.DataType, indices: pa.DataType) -> pa.Table:
+    """Return the rows a = 1 and b = 2 with dictionary-encoded keys."""
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, 1], indices), pa.array(["a", "b"]).cast(values))
+    return pa.table({"key": keys, "value": ["1", "2"]})
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        pytest.param(
+            lambda: pl.DataFrame({"key": pl.Series([_UUID], dtype=pl.Object), "value": ["x"]}),
+            "column key is Object of Polars, which holds objects of Python: cast it to String or Binary",
+            id="objects of Polars as keys",
+        ),
+        pytest.param(
+            lambda: pl.DataFrame({"key": ["k"], "value": pl.Series([{"a": 1}], dtype=pl.Object)}), "column value is Object", id="as values"
+        ),
+        pytest.param(lambda: [{"key": _UUID, "value": "x"}], "column key is extension<arrow.uuid>: allowed is", id="UUIDs in a list"),
+        pytest.param(
+            lambda: pd.DataFrame({"key": [_UUID], "value": ["x"]}), "column key is extension<arrow.uuid>: allowed is", id="in pandas"
+        ),
+        pytest.param(
+            lambda: pd.DataFrame([["a", "b", "c"]], columns=["key", "value", "key"]), "column key comes more than once", id="a column twice"
+        ),
+        pytest.param(lambda: pd.Series(["a"]), "cannot take Series: allowed are", id="a Series"),
+        pytest.param(lambda: [{"key": "a", "value": "\ud800"}], r"column value = '\\ud800': a lone surrogate", id="a lone surrogate"),
+        pytest.param(lambda: [{"key": "\udc80", "value": "x"}], r"column key = '\\udc80': a lone surrogate", id="in a key"),
+        pytest.param(lambda: pd.DataFrame({"key": ["a"], "value": ["\ud800"]}), "column value = .*a lone surrogate", id="in pandas text"),
+        pytest.param(
+            lambda: [{"key": "a", "value": "x", "headers": [{"key": "\ud800", "value": b""}]}],
+            "column headers = .*surrogate",
+            id="in a header",
+        ),
+        pytest.param(
+            lambda: [{"key": "a", "value": "x", "source_sequence": 2**70}],
+            f"column source_sequence = {2**70}: allowed are whole",
+            id="2**70",
+        ),
+        pytest.param(lambda: [{"key": "a", "value": "x", "timestamp": -(2**70)}], "column timestamp = -", id="-2**70"),
+        pytest.param(lambda: [{"key": "a", "value": "x", "": 1}], "column '' is unknown", id="a column without a name"),
+        pytest.param(lambda: [{"key": "a", "value": "x"}, {"key": 5, "value": "x"}], "column key: Expected bytes", id="two types"),
+    ],
+)
+def test_what_no_column_can_hold_is_one_error_that_names_it(topic: Topic, rows: Callable[[], Any], message: str) -> None:
+    """Nothing is appended."""
+    with pytest.raises(InvalidRecords, match=message):
+        topic.append(rows())
+    assert _log(topic) == []
+
+
+def test_a_sequence_of_64_bits_is_taken(topic: Topic) -> None:
+    """Beyond those that have a sign."""
+    topic.append([{"key": "a", "value": "new", "source_sequence": 2**64 - 1}])
+    assert topic.append([{"key": "a", "value": "old", "source_sequence": 2**63}]).late == 1
+
+
+def test_an_envelope_that_is_none_is_refused_by_name(topic: Topic) -> None:
+    """Its kind alone is no envelope."""
+    with pytest.raises(UserError, match="envelope = 'debezium': allowed is an Envelope"):
+        topic.append([{"key": "a", "value": "b"}], envelope="debezium")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("first", [0, 3 * 2**30], ids=["at the begin of its buffer", "3 GiB behind it"])
+@pytest.mark.parametrize("data_type", [pa.large_string(), pa.large_binary()], ids=str)
+def test_a_slice_of_an_array_of_any_size_is_appended(topic: Topic, data_type: pa.DataType, first: int) -> None:
+    """Arrow casts it only if the offsets in its buffer fit into 31 bits."""
+    memory = mmap.mmap(-1, first + 16)  # pages that nothing is written to take no memory
+    memory[first : first + 6] = b"abcdef"
+    offsets = pa.array([first, first + 3, first + 6], pa.int64())
+    values = pa.Array.from_buffers(data_type, 2, [None, offsets.buffers()[1], pa.py_buffer(memory)])
+    topic.append(pa.table({"key": values, "value": values}))
+    assert _log(topic) == [(0, b"abc", b"abc"), (1, b"def", b"def")]
