@@ -298,3 +298,52 @@ def test_partitions_that_are_added_to_a_topic_are_read_by_a_query_that_is_no_mir
         assert query.isActive, query.exception()
     finally:
         query.stop()
+
+
+@pytest.mark.parametrize("kind", ["plain", "schema"])
+@pytest.mark.parametrize("count", [2, 9])
+def test_a_kafka_topic_that_was_made_anew_is_named_and_read_from_its_start_as_configured(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker, kind: str, count: int
+) -> None:
+    """With fewer records than were read, and with more: Spark would say that data may be lost, or skip what lies below its position."""
+    name = f"anew-{kind}-{count}"
+    settings: dict[str, Any] = {"mirror": False} if kind == "plain" else {"schema": "v int", "starting.offsets": "earliest"}
+
+    def produce(values: range) -> None:
+        broker.produce(name, [Record(0, f"k{value}".encode(), f'{{"v":{value}}}'.encode()) for value in values])
+
+    broker.create_topic(name)
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    produce(range(5))
+    _run(spark, topic, _source(broker, name, **settings))
+    broker.delete_topic(name)
+    broker.create_topic(name)
+    produce(range(100, 100 + count))
+    for _ in range(2):
+        with pytest.raises(QueryRefused) as refused:
+            _run(spark, topic, _source(broker, name, **settings))
+        message = str(refused.value)
+        assert f"query mirror of topic fruit: Kafka topic {name} was deleted and created again" in message
+        assert f"partition 0: the query reads offset 5 next, and the log end offset is {count}" in message
+        assert "on.data.loss = go-on" in message
+    going_on = _source(broker, name, **settings, **{"on.data.loss": "go-on"})
+    _run(spark, topic, going_on)
+    assert set(latest(topic)) == {f"k{value}" for value in (*range(5), *range(100, 100 + count))}
+    produce(range(200, 203))
+    _run(spark, topic, going_on)
+    _run(spark, topic, _source(broker, name, **settings))
+    assert len(log(topic)) == 5 + count + 3, "each once"
+
+
+def test_a_second_query_of_the_same_kafka_topic_is_refused_by_name(
+    spark: SparkSession, logs: LogDir[SparkTopic], broker: KafkaBroker
+) -> None:
+    """Into another topic it is read as well."""
+    broker.create_topic("twice")
+    broker.produce("twice", _words(3))
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    _run(spark, topic, _source(broker, "twice", mirror=False))
+    with pytest.raises(QueryRefused, match=r"query again of topic fruit: query mirror reads Kafka topic twice \(id .*name = mirror"):
+        _run(spark, topic, _source(broker, "twice", name="again", mirror=False))
+    assert len(log(topic)) == 3
+    _run(spark, logs.create_topic("other", config=_COMPACT), _source(broker, "twice", name="again", topic="other", mirror=False))
