@@ -27,7 +27,7 @@ _NOW: Final = {"availableNow": True}
 _COMPACT: Final = {"cleanup.policy": "compact"}
 
 
-def _source(folder: Path, **settings: Any) -> FileSource:
+def _source(folder: Path | str, **settings: Any) -> FileSource:
     given = {"name": "files", "topic": "t", "format": "json", "path": str(folder), "key": ["k"], **settings}
     return FileSource.model_validate(given)
 
@@ -222,10 +222,10 @@ def test_a_column_that_is_not_there_yet_is_null_until_it_comes(
     }
     _write_rows(tmp_path / "in", "1", file_format, {"k": "a", "n": 1, "v": 1}, {"k": "b", "n": 1, "v": 2})
     _run(spark, topic, _source(tmp_path / "in", **{**settings, "sequence": ["n"]}))
-    said = [record.getMessage() for record in caplog.records if "not in the files yet" in record.getMessage()]
-    assert len(said) == 1
-    assert "op" in said[0]
-    assert 'there_are="k, n, v"' in said[0]
+    warnings = [record.getMessage() for record in caplog.records if "not in the files yet" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "op" in warnings[0]
+    assert 'there_are="k, n, v"' in warnings[0]
     assert len(latest(topic)) == 2
     extra = {"n": 2, "v": 0, "op": "d"} if file_format == "parquet" else {"n": 2, "v": 0, "op": "d", "later": 1}
     _write_rows(tmp_path / "in", "2", file_format, {"k": "a", **extra})
