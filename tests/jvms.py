@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -58,7 +58,7 @@ def write_spark_archive(archive: Path) -> None:
         topic.materialize(f"{folder}/table", trigger={"availableNow": True}).awaitTermination()
         topic.records().orderBy("offset").collect()
         topic.latest().collect()
-    gateway = spark.sparkContext._gateway  # type: ignore[attr-defined]  # noqa: SLF001  the only name of its process
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  the only name of its process
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -12,6 +12,8 @@ from lastword.compaction.rows.input_columns import REFUSAL
 from lastword.streaming.append.sources import _read_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lastword.compaction.rows.event_keys import KeyFormat
 
 
@@ -26,7 +28,7 @@ class _Decoder:
         return type("Column", (), {"values": pa.array(values, pa.binary()), "reasons": reasons})
 
 
-def _read(keys: list[bytes | None], key_format: KeyFormat, *, has_own_key: bool = True, decoder: Any = None) -> list[tuple[Any, Any]]:
+def _read(keys: Sequence[bytes | None], key_format: KeyFormat, *, has_own_key: bool = True, decoder: Any = None) -> list[tuple[Any, Any]]:
     """Return key and refusal of each record, whose value is a frame."""
     values = [b'\0{"v":1}'] * len(keys)
     batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
