@@ -95,6 +95,7 @@ def put_commit(
     metadata: CommitMetadata,
     transactions: Mapping[str, int],
     planned_version: int = -1,
+    attempts: int = _ATTEMPTS,
 ) -> int:
     """Put one commit into a table, whichever table of ours it is, and return its version: exactly there, or nowhere.
 
@@ -102,7 +103,7 @@ def put_commit(
     at the version that `table` has loaded, of which those up to `since_version` (at first `planned_version`) were looked at before; it
     raises `CommitConflict` when it does not. `transactions` are the versions of application ids that the commit sets.
 
-    Raises `CommitConflict` as `check` does, or when other writers are first too often: nothing of ours is in the table;
+    Raises `CommitConflict` as `check` does, or when other writers are first at `attempts` versions: nothing of ours is in the table;
     `CommitStateUnknown` when that cannot be found out. Any other error of the write is raised as it came, after the table was searched and
     did not have the commit.
     """
@@ -114,7 +115,7 @@ def put_commit(
     # A checkpoint is written here only where no service does it (`delta.checkpointInterval`).
     hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
     checked = planned_version
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(attempts):
         table = refreshed()
         check(table, checked)
         checked = table.version()
@@ -136,7 +137,7 @@ def put_commit(
             time.sleep(min(0.001 * attempt, 0.05))
         else:
             return flush_commit(table.table_uri, checked + 1)
-    message = f"{refreshed().table_uri}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
+    message = f"{refreshed().table_uri}: other writers were first at {attempts} versions; nothing of this commit was written"
     raise CommitConflict(message)
 
 
@@ -150,6 +151,7 @@ def commit_files(
     removes: NDArray[np.bool_] | None = None,
     transactions: Mapping[str, int] | None = None,
     newest: Callable[[], LogSnapshot] | None = None,
+    attempts: int = _ATTEMPTS,
 ) -> int:
     """Commit files to the log in one commit and return its table version.
 
@@ -164,13 +166,17 @@ def commit_files(
     versions = {**(transactions or {}), family: expected + 1}
     folder = local_path(snapshot.location) if newest is not None and snapshot.location and snapshot.is_plain else None
     if newest is not None and folder is not None:
-        return _put_local_commit(folder, newest, snapshot, family, [*removed, *added], metadata=metadata, transactions=versions)
+        return _put_local_commit(
+            folder, newest, snapshot, family, [*removed, *added], metadata=metadata, transactions=versions, attempts=attempts
+        )
 
     def check(table: DeltaTable, since: int) -> None:
         newest_txn = txn_version(table, family)
         _check_plan(snapshot, family, table_files(table), newest_version=table.version(), newest_txn=newest_txn, since_version=since)
 
-    return put_commit(refreshed, check, [*removed, *added], metadata=metadata, transactions=versions, planned_version=snapshot.version)
+    return put_commit(
+        refreshed, check, [*removed, *added], metadata=metadata, transactions=versions, planned_version=snapshot.version, attempts=attempts
+    )
 
 
 def _put_local_commit(
@@ -182,6 +188,7 @@ def _put_local_commit(
     *,
     metadata: CommitMetadata,
     transactions: Mapping[str, int],
+    attempts: int,
 ) -> int:
     """Put one commit into the log on a local disk, as `put_commit` does, and return its version.
 
@@ -191,7 +198,7 @@ def _put_local_commit(
     """
     checked, files = snapshot.version, filesystem_of(str(folder), {})
     text = commit_text(actions, user_metadata=metadata.to_json(), time_ms=action_time_ms(), transactions=transactions)
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(attempts):
         now = newest()
         if not now.is_plain:
             message = f"{folder}: another writer changed the table's protocol or properties; nothing of this commit was written"
@@ -201,7 +208,7 @@ def _put_local_commit(
         if put_text(folder / "_delta_log", f"{checked + 1:020}.json", text):
             return flush_commit(str(folder), checked + 1)
         time.sleep(min(0.001 * attempt, 0.05))
-    message = f"{folder}: other writers were first at {_ATTEMPTS} versions; nothing of this commit was written"
+    message = f"{folder}: other writers were first at {attempts} versions; nothing of this commit was written"
     raise CommitConflict(message)
 
 

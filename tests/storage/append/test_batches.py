@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pytest
 
-from lastword import Envelope, LogDir
+from lastword import Envelope, InvalidRecords, LogDir
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.writing import ArrowRows, BatchLimits, joined
 
@@ -94,3 +94,12 @@ def test_batches_are_joined_up_to_a_number_of_rows_or_bytes() -> None:
         )
     ]
     assert sizes == [[8], [4, 4], [2, 2, 2, 2], [4, 4], [2, 2, 2, 2]]
+
+
+def test_rows_without_a_sequence_are_refused_once_the_log_has_one(tmp_path: Path) -> None:
+    """Without it a row could put an older state over a newer one; the message names the topic and the column."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config=_CONFIG)
+    topic.append([{"key": "a", "value": "1", "source_sequence": 7}])
+    with pytest.raises(InvalidRecords, match="topic fruit orders its records by source_sequence; add this column to the rows"):
+        topic.append([{"key": "a", "value": "2"}])
+    assert [row["value"] for row in topic.records().to_pylist()] == [b"1"]

@@ -142,6 +142,48 @@ def test_a_commit_whose_version_is_taken_meanwhile_is_put_at_the_next(log: DiskL
     assert (seen[0], offsets(log)) == (2, [2, 3, 4])
 
 
+@pytest.mark.parametrize("is_local", [False, True])
+@pytest.mark.parametrize(("races", "wins"), [(2, True), (30, False)])
+def test_a_commit_gives_up_when_others_were_first_at_so_many_versions(log: DiskLog, *, is_local: bool, races: int, wins: bool) -> None:
+    """Three attempts: by delta-rs, and by a file of our own on a local disk; nothing of it is in the table then."""
+    snapshot, appended = log.snapshot(), list[int]()
+
+    def overtaken() -> None:
+        if len(appended) < races:
+            appended.append(4 + len(appended))
+            log.append([log.written(rows(f"{appended[-1]}:c=1"), segment=0)])
+
+    def refreshed() -> DeltaTable:
+        table = log.table()
+        overtaken()
+        return table
+
+    def newest() -> LogSnapshot:
+        seen = log.snapshot()
+        overtaken()
+        return seen
+
+    way: dict[str, Any] = {"newest": newest} if is_local else {"refreshed": refreshed}
+    if wins:
+        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], attempts=3, **way)
+        assert offsets(log) == [2, 3, 4, 5]
+        return
+    with pytest.raises(CommitConflict, match="other writers were first at 3 versions; nothing of this commit was written"):
+        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], attempts=3, **way)
+    assert offsets(log) == [0, 1, 2, 3, *appended]
+
+
+def test_a_table_that_another_writer_gave_new_properties_is_a_conflict_on_a_local_disk(log: DiskLog) -> None:
+    """The plan is made again, and its commit is put by delta-rs, which knows what the properties ask for."""
+    snapshot = log.snapshot()
+    assert snapshot.is_plain
+    log.table().alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    assert not log.snapshot().is_plain
+    with pytest.raises(CommitConflict, match="another writer changed the table's protocol or properties; nothing of this commit"):
+        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], newest=log.snapshot)
+    assert offsets(log) == [0, 1, 2, 3]
+
+
 class Failing:
     """A table whose commit fails, before it is written or after."""
 
