@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """How much of a table is taken at a time; the log is the same whatever they are."""
+
+    #: So many rows are validated at a time.
+    batch_rows: int = 2**16
+    #: Or about so many bytes: a column of a batch has to stay below 2 GiB.
+    batch_bytes: int = 2**28
+    #: So many rows with source sequences are compared with the log at a time, or `batch_bytes`.
+    joined_rows: int = 2**20
+    #: From so many bytes on, a table of many small chunks is not copied into one.
+    max_combined_bytes: int = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped:
     """One producer for all rows of an append: where its sequences and its transaction stand in every partition."""
 

@@ -49,7 +49,7 @@ from lastword.compaction.rows.sequences import highest
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
-from lastword.storage.append.plan import AppendPlan, Written
+from lastword.storage.append.plan import AppendPlan, BatchLimits, Written
 from lastword.storage.files.data_files import SliceWriter, complete, delete_files
 
 if TYPE_CHECKING:
@@ -69,22 +69,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 _PRODUCER_COLUMNS: Final = ("producer_id", "producer_epoch", "sequence", "control")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """How much of a table is taken at a time; the log is the same whatever they are."""
-
-    #: So many rows are validated at a time.
-    batch_rows: int = 2**16
-    #: Or about so many bytes: a column of a batch has to stay below 2 GiB.
-    batch_bytes: int = 2**28
-    #: So many rows with source sequences are compared with the log at a time, or `batch_bytes`.
-    joined_rows: int = 2**20
-    #: From so many bytes on, a table of many small chunks is not copied into one.
-    max_combined_bytes: int = 2**30
-
-
 _LIMITS: Final = BatchLimits()
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from lastword import Envelope, InvalidRecords, LogDir
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
-from lastword.storage.append.writing import ArrowRows, BatchLimits, joined
+from lastword.storage.append.plan import BatchLimits
+from lastword.storage.append.writing import ArrowRows, joined
 
 if TYPE_CHECKING:
     from pathlib import Path
