@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -24,7 +24,11 @@ from benchmarks import (
     without_spark,
 )
 
-_ALL = {
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Each benchmark by its name; `measure.SMALL` makes it a test.
+ALL: Final[dict[str, Callable[..., None]]] = {
     "append": append.run,
     "without_spark": without_spark.run,
     "events": events.run,
@@ -46,14 +50,14 @@ _ALL = {
 }
 
 
-def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(_ALL)}; default: all.")] = None) -> None:
+def main(names: Annotated[list[str] | None, typer.Argument(help=f"Which: {', '.join(ALL)}; default: all.")] = None) -> None:
     """Print each benchmark's figures and its bound, and write them to benchmarks/RESULTS.md."""
-    for name in names or list(_ALL):
-        if name not in _ALL:
-            message = f"no benchmark {name!r}; there are {', '.join(_ALL)}"
+    for name in names or list(ALL):
+        if name not in ALL:
+            message = f"no benchmark {name!r}; there are {', '.join(ALL)}"
             raise typer.BadParameter(message)
         cleaning.stop_session()
-        _ALL[name]()
+        ALL[name]()
         results.write(name, measure.taken())
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from benchmarks.measure import headline, in_turns, report
+from benchmarks.measure import WHOLE, Scale, headline, in_turns, report
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.rows.input_columns import ORDER_PREFIX
 from lastword.storage.append.append import AppendStats, append_rows
@@ -38,12 +38,12 @@ _GOALS = {200: 2.5, 20_000: 1.43, 200_000: 1.43}
 _BOUNDS = {200: "≤ 0.4", 20_000: "≤ 0.7", 200_000: "≤ 0.7"}
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print."""
     spark = spark_session("lastword-bench", settings={"spark.log.level": "ERROR", "spark.driver.memory": "4g"})
     with tempfile.TemporaryDirectory() as folder:
-        _sizes(spark, Path(folder))
-        _many(spark, Path(folder))
+        _sizes(spark, Path(folder), scale)
+        _many(spark, Path(folder), scale)
 
 
 def records(spark: SparkSession, count: int, keys: int = 400_000) -> DataFrame:
@@ -58,7 +58,7 @@ def records(spark: SparkSession, count: int, keys: int = 400_000) -> DataFrame:
 def plain_append(spark: SparkSession, rows: Callable[[], DataFrame], location: str) -> Callable[[], None]:
     """Return a function that appends the rows to a plain Delta table in one commit, as a hand-made pipeline would."""
     nothing = {"headers": HEADERS_TYPE, "producer_id": "bigint", "producer_epoch": "int", "sequence": "int", "txn_first_offset": "bigint"}
-    nothing |= {"control": "string", "delete_horizon": "timestamp"}
+    nothing |= {"control": "string", "delete_horizon": "timestamp", "source_sequence": "string"}
 
     def columns(given: DataFrame) -> DataFrame:
         return given.select(
@@ -85,12 +85,12 @@ def plain_append(spark: SparkSession, rows: Callable[[], DataFrame], location: s
     return append
 
 
-def _sizes(spark: SparkSession, folder: Path) -> None:
+def _sizes(spark: SparkSession, folder: Path, scale: Scale) -> None:
     logs = LogDir(spark, str(folder / "logs"))
     lines = []
     for size in _SIZES:
         source = str(folder / f"source-{size}")
-        records(spark, size).repartition(2).write.parquet(source)
+        records(spark, scale.rows(size)).repartition(2).write.parquet(source)
 
         def rows(source: str = source) -> DataFrame:
             return spark.read.parquet(source)
@@ -101,7 +101,10 @@ def _sizes(spark: SparkSession, folder: Path) -> None:
         def lastword() -> None:
             append_rows(topic.log, DataFrameRows(rows(), stats), now_ms=clock.now_ms(), stats=stats)  # noqa: B023  called in this turn of the loop
 
-        timings = in_turns({"plain": plain_append(spark, rows, str(folder / f"plain-{size}")), "lastword": lastword}, warm_up=5, rounds=11)
+        things: dict[str, Callable[[], object]] = {"plain": plain_append(spark, rows, str(folder / f"plain-{size}")), "lastword": lastword}
+        warm_up, turns = scale.warm_up(5), scale.turns(11)
+        timings = in_turns(things, warm_up=warm_up, rounds=turns)
+        assert topic.describe().record_count == (warm_up + turns) * scale.rows(size)  # noqa: S101
         plain, ours = timings["plain"].median, timings["lastword"].median
         what = f"append {size:,} records"
         headline(what, "a plain Delta append, exactly once", timings["plain"].seconds, timings["lastword"].seconds, goal=_GOALS[size])
@@ -109,12 +112,12 @@ def _sizes(spark: SparkSession, folder: Path) -> None:
     report("append against a plain Delta append (medians of 11, in turns)", lines, ["records", "plain", "lastword", "ratio", "bound"])
 
 
-def _many(spark: SparkSession, folder: Path) -> None:
+def _many(spark: SparkSession, folder: Path, scale: Scale) -> None:
     topic = LogDir(spark, str(folder / "logs")).create_topic("many", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
     source = str(folder / "source-200")
     stats = AppendStats()
     seconds = []
-    for _ in range(210):
+    for _ in range(10 + scale.rows(200, least=10)):
         begun = time.perf_counter()
         rows = spark.read.parquet(source).withColumn(f"{ORDER_PREFIX}1", F.lit(0))
         append_rows(topic.log, DataFrameRows(rows, stats), now_ms=clock.now_ms(), stats=stats)

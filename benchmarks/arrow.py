@@ -16,7 +16,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from benchmarks.cleaning import changes
-from benchmarks.measure import headline, in_turns, report
+from benchmarks.measure import WHOLE, Scale, headline, in_turns, report
 from lastword import LogDir, spark_session
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _QUERIES = {
 }
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print everything; minutes."""
     spark = spark_session("lastword-bench", settings={"spark.log.level": "ERROR", "spark.driver.memory": "4g"})
     with tempfile.TemporaryDirectory() as folder:
@@ -48,17 +48,17 @@ def run() -> None:
             "a", partitions=_PARTITIONS, config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
         )
         for number in range(_APPENDS):
-            topic.append(changes(spark, _RECORDS // _APPENDS, 0, _KEYS, number))
+            topic.append(changes(spark, scale.rows(_RECORDS) // _APPENDS, 0, scale.rows(_KEYS), number))
             topic.roll()
-        streams(spark, topic, folder)
-        found = [latest(topic, "never cleaned")]
+        streams(spark, topic, folder, scale)
+        found = [latest(topic, "never cleaned", scale)]
         topic.clean()
-        topic.append(changes(spark, _KEYS // 20, 0, _KEYS, _APPENDS))
-        found.append(latest(topic, "cleaned, 5 % dirty"))
+        topic.append(changes(spark, scale.rows(_KEYS) // 20, 0, scale.rows(_KEYS), _APPENDS))
+        found.append(latest(topic, "cleaned, 5 % dirty", scale))
     report("(a) the last word on 400,000 keys", found, ["log", "records", "DuckDB s", "query", "ours s", "ratio", "bound"])
 
 
-def latest(topic: Topic, name: str) -> list[str]:
+def latest(topic: Topic, name: str, scale: Scale) -> list[str]:
     """Measure (a) on a topic as it is."""
     log_dir, _, name_of_topic = topic.log.paths.root.rpartition("/")
     mine_of = LogDir(log_dir).topic(name_of_topic)
@@ -69,9 +69,9 @@ def latest(topic: Topic, name: str) -> list[str]:
         return duckdb.sql(query.format(source=source)).to_arrow_table()  # type: ignore[union-attr]  # a query has a relation
 
     counted = {ask(query).num_rows for query in _QUERIES.values()} | {mine_of.latest().num_rows}
-    assert counted == {_KEYS}, counted  # noqa: S101  all of them answer the same question
+    assert counted == {scale.rows(_KEYS)}, counted  # noqa: S101  all of them answer the same question
     things = {query: lambda text=text: ask(text) for query, text in _QUERIES.items()}
-    timings = in_turns({**things, "ours": mine_of.latest}, warm_up=1, rounds=_ROUNDS)
+    timings = in_turns({**things, "ours": mine_of.latest}, warm_up=scale.warm_up(1), rounds=scale.turns(_ROUNDS))
     mine = timings.pop("ours")
     ours = mine.median
     best = min(timings.values(), key=lambda one: one.median)
@@ -80,7 +80,7 @@ def latest(topic: Topic, name: str) -> list[str]:
     return [name, f"{records:,}", f"{best.median:.2f}", best.name, f"{ours:.2f}", f"{ours / best.median:.2f}", "≤ 1.5"]
 
 
-def streams(spark: SparkSession, topic: Topic, folder: str) -> None:
+def streams(spark: SparkSession, topic: Topic, folder: str, scale: Scale) -> None:
     """Measure (b): everything that is there, into a sink that throws it away."""
 
     def drain(source: Any) -> None:
@@ -95,10 +95,17 @@ def streams(spark: SparkSession, topic: Topic, folder: str) -> None:
             "delta": lambda: drain(spark.readStream.format("delta").option("maxFilesPerTrigger", 1_000).load(f"{path}/log")),
             "lastword": lambda: drain(spark.readStream.format("lastword").options(**earliest).load(path)),
         },
-        warm_up=1,
-        rounds=_ROUNDS,
+        warm_up=scale.warm_up(1),
+        rounds=scale.turns(_ROUNDS),
     )
     delta, ours = timings["delta"].median, timings["lastword"].median
     headline('format("lastword")', "Delta's own stream", timings["delta"].seconds, timings["lastword"].seconds, goal=0.25)
-    row = [f"{_RECORDS:,}", f"{delta:.2f}", f"{ours:.2f}", f"{_RECORDS / ours:,.0f}", f"{delta / ours:.0%}", "≥ 25 %"]
+    row = [
+        f"{scale.rows(_RECORDS):,}",
+        f"{delta:.2f}",
+        f"{ours:.2f}",
+        f"{scale.rows(_RECORDS) / ours:,.0f}",
+        f"{delta / ours:.0%}",
+        "≥ 25 %",
+    ]
     report("(b) a stream of the whole log", [row], ["records", "Delta stream s", "lastword s", "records/s", "throughput", "bound"])

@@ -30,7 +30,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.measure import headline, in_turns, report, timed
+from benchmarks.measure import WHOLE, Scale, headline, in_turns, report, timed
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.planning.planner import plan_cleaning
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from lastword import Topic
+    from lastword import SparkTopic, Topic
     from lastword.compaction.planning.receipt import CleaningReceipt
 
 _PARTITIONS = 4
@@ -101,19 +101,20 @@ def _again(spark: SparkSession, topic: Topic, version: int) -> None:
         spark.read.format("delta").load(topic.log.paths.log).where(nothing).count()
 
 
-def against_rewrite() -> None:
+def against_rewrite(scale: Scale = WHOLE) -> None:
     """Measure (a): once with keys that come in turn, so that whole segments are superseded, and once at random, so that hardly any is."""
     spark = _session()
-    rows = [_against_rewrite(spark, in_turn=in_turn) for in_turn in (True, False)]
+    rows = [_against_rewrite(spark, scale, in_turn=in_turn) for in_turn in (True, False)]
     columns = ["keys", "log", "left", "rewrite s", "clean s", "of it pass 1", "ratio", "of processor time", "bound"]
     report("(a) cleaning 4 M records, 90 % superseded", rows, columns)
 
 
-def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
+def _against_rewrite(spark: SparkSession, scale: Scale, *, in_turn: bool) -> list[str]:
+    warm_up, rounds, keys = scale.warm_up(_WARM_UP), scale.turns(_ROUNDS), scale.rows(400_000)
     with tempfile.TemporaryDirectory() as folder:
         topic = LogDir(spark, f"{folder}/logs").create_topic("a", partitions=_PARTITIONS, config=_COMPACT)
         for number in range(20):
-            topic.append(changes(spark, 200_000, 0, 400_000, number, in_turn=in_turn))
+            topic.append(changes(spark, scale.rows(200_000), 0, keys, number, in_turn=in_turn))
             topic.roll()
         version = topic.log.snapshot().version
         size = topic.describe().size_bytes
@@ -129,18 +130,24 @@ def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
             kept = rows.where(F.pmod(F.col("offset"), F.lit(10)) == 0)
             kept.write.format("delta").mode("overwrite").partitionBy("partition").save(f"{folder}/plain")
 
-        for number in range(_WARM_UP + _ROUNDS):
+        for number in range(warm_up + rounds):
             for thing, measured in ((rewrite, theirs), (clean, ours)):
                 measured.append(timed(spark, thing))
-            if number < _WARM_UP + _ROUNDS - 1:
+            if number < warm_up + rounds - 1:
                 _again(spark, topic, version)
         (their_s, their_cpu_s), (our_s, our_cpu_s) = (
-            tuple(statistics.median(column) for column in zip(*measured[_WARM_UP:], strict=True)) for measured in (theirs, ours)
+            tuple(statistics.median(column) for column in zip(*measured[warm_up:], strict=True)) for measured in (theirs, ours)
         )
-        seconds = [[one for one, _ in measured[_WARM_UP:]] for measured in (theirs, ours)]
+        seconds = [[one for one, _ in measured[warm_up:]] for measured in (theirs, ours)]
         order = "in turn" if in_turn else "at random"
-        headline(f"clean 4 M records, 90 % superseded, keys {order}", "a plain Spark rewrite that keeps 10 %", *seconds, goal=2)
+        headline(
+            f"clean {20 * scale.rows(200_000) / 1e6:g} M records, 90 % superseded, keys {order}",
+            "a plain Spark rewrite that keeps 10 %",
+            *seconds,
+            goal=2,
+        )
         kept = sum(one.records_after for one in receipts)
+        assert kept == topic.latest().count() >= (keys if in_turn else 1)  # noqa: S101
         index = max(one.index_ms for one in receipts) / 1000
         return [
             order,
@@ -155,32 +162,35 @@ def _against_rewrite(spark: SparkSession, *, in_turn: bool) -> list[str]:
         ]
 
 
-def against_merge() -> None:
+def against_merge(scale: Scale = WHOLE) -> None:
     """Measure (b)."""
     spark = _session()
-    _upkeep(spark, 100_000)  # warms up
+    if scale.warm_up(1):
+        _upkeep(spark, 100_000, scale)
     columns = ["keys", "segments", "MERGE s", "appends s", "cleanings s", "rounds", "cheaper", "of processor time", "bound"]
-    rows = [[*row, bound] for keys, bound in ((400_000, "≥ 4"), (2_000_000, "≥ 8")) for row in _upkeep(spark, keys)]
+    rows = [[*row, bound] for keys, bound in ((400_000, "≥ 4"), (2_000_000, "≥ 8")) for row in _upkeep(spark, scale.rows(keys), scale)]
     report("(b) 20 micro-batches of 200,000 updates", rows, columns)
 
 
-def _upkeep(spark: SparkSession, keys: int) -> list[list[str]]:
+def _upkeep(spark: SparkSession, keys: int, scale: Scale) -> list[list[str]]:
     """Take the micro-batches with MERGE and with a topic of each size of segments; return a row for each of these, without the bound."""
-    rows = []
+    rows, updates, micro_batches = [], scale.rows(200_000), scale.turns(_MICRO_BATCHES)
     with tempfile.TemporaryDirectory() as folder:
         first = changes(spark, keys, 0, keys, -1)
         first.write.format("delta").save(f"{folder}/merge")
         target = DeltaTable.forPath(spark, f"{folder}/merge")
         kept = [_Upkeep.of(spark, f"{folder}/{segment_bytes}", first, segment_bytes) for segment_bytes in (None, "32MiB")]
         merged = np.zeros(2)
-        for number in range(_MICRO_BATCHES + 1):  # the first one warms up
-            batch = changes(spark, 200_000, (number * 61_003) % keys, min(keys, 200_000), number).persist()
+        for number in range(micro_batches + 1):  # the first one warms up
+            batch = changes(spark, updates, (number * 61_003) % keys, min(keys, updates), number).persist()
             batch.count()  # nobody pays for making it
             spent = np.array(timed(spark, partial(_merge, target, batch)))
             for one in kept:
-                one.take(spark, batch, last=number == _MICRO_BATCHES, counts=number > 0)
+                one.take(spark, batch, last=number == micro_batches, counts=number > 0)
             batch.unpersist()
             merged += spent if number else 0
+        counts = {one.topic.latest().count() for one in kept}
+        assert counts == {spark.read.format("delta").load(f"{folder}/merge").count()}, counts  # noqa: S101
         for one in kept:
             cheaper = merged / (one.appends + one.cleanings)
             seconds = [f"{spent[0]:.1f}" for spent in (merged, one.appends, one.cleanings)]
@@ -192,7 +202,7 @@ def _upkeep(spark: SparkSession, keys: int) -> list[list[str]]:
 class _Upkeep:
     """A topic that takes the micro-batches, and what they cost: seconds and processor seconds of appends and of cleanings."""
 
-    topic: Topic
+    topic: SparkTopic
     segment_bytes: str | None
     rounds: int = 0
     appends: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
@@ -232,11 +242,12 @@ def _clean_into(topic: Topic, receipts: list[CleaningReceipt], *, force: bool = 
     receipts[:] = topic.clean(force=force)
 
 
-def incremental() -> None:
+def incremental(scale: Scale = WHOLE) -> None:
     """Measure (c)."""
     spark = _session()
     rows, medians = [], []
-    for count in (1_000_000, 4_000_000, 8_000_000):
+    dirty, rounds = scale.rows(100_000), scale.turns(_ROUNDS)
+    for count in (scale.rows(whole, least=20) for whole in (1_000_000, 4_000_000, 8_000_000)):
         with tempfile.TemporaryDirectory() as folder:
             topic = LogDir(spark, f"{folder}/logs").create_topic("c", partitions=_PARTITIONS, config=_COMPACT)
             each = count // 20
@@ -247,17 +258,18 @@ def incremental() -> None:
             topic.alter_config({"segment.bytes": int(smallest * 1.5)})
             topic.clean()
             topic.alter_config({"segment.bytes": None})
-            topic.append(changes(spark, 100_000, 0, min(each, 100_000), 99))
+            topic.append(changes(spark, dirty, 0, min(each, dirty), 99))
             topic.roll()
             topic.alter_config({"segment.bytes": int(smallest * 1.5)})
             version = topic.log.snapshot().version
             before = {(row[0], row[1]) for row in _slices(topic)}
             spent = []
             receipts: list[CleaningReceipt] = []
-            for number in range(_ROUNDS + 1):
+            for number in range(rounds + 1):
                 spent.append(timed(spark, partial(_clean_into, topic, receipts, force=True)))
-                if number < _ROUNDS:
+                if number < rounds:
                     _again(spark, topic, version)
+            assert topic.latest().count() == count  # noqa: S101  the dirty keys are of the first segments
             rewritten = sum(one.segments_before for one in receipts) - _PARTITIONS
             medians.append([statistics.median(column) for column in zip(*spent[1:], strict=True)])
             ratios = [f"{now / first:.2f}" for now, first in zip(medians[-1], medians[0], strict=True)]
@@ -272,9 +284,9 @@ def _slices(topic: Topic) -> list[tuple[int, int]]:
     return list(zip(files.partition.tolist(), files.slice.tolist(), strict=True))
 
 
-def planning() -> None:
+def planning(scale: Scale = WHOLE) -> None:
     """Measure (d)."""
-    partitions, segments = 1_000, 100
+    partitions, segments = scale.rows(1_000), 100
     count = partitions * segments
     partition = np.repeat(np.arange(partitions), segments)
     base = np.tile(np.arange(segments) * 1_000, partitions)
@@ -306,9 +318,10 @@ def planning() -> None:
         logs = partition_logs("d", config, snapshot, decisions, ends, holders={}, unreadable={}, now_ms=10)
         return len(plan_cleaning(logs, now_ms=10, entries=10**9).chosen)
 
-    timings = in_turns({"plan": plan}, warm_up=1, rounds=5)["plan"]
+    timings = in_turns({"plan": plan}, warm_up=scale.warm_up(1), rounds=scale.turns(5))["plan"]
     tracemalloc.start()
     chosen = plan()
+    assert chosen == partitions  # noqa: S101
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     row = [f"{partitions:,} × {segments}", f"{chosen:,}", f"{timings.median:.2f}", f"{peak / _MIB:.0f} MiB", "< 1 s, < 300 MB"]
@@ -327,13 +340,13 @@ class _Watched(Pacing):
         self.spent.append((time.monotonic(), counted_bytes))
 
     def rates(self) -> tuple[float, float]:
-        """Return bytes a second on average, and in the minute with the most."""
+        """Return bytes a second on average, and in the minute with the most; 0 when it took less than a minute."""
         began, ended = self.spent[0][0], self.spent[-1][0]
         minutes = [sum(size for at, size in self.spent if start <= at < start + 60) / 60 for start, _ in self.spent if start + 60 <= ended]
-        return sum(size for _, size in self.spent) / (ended - began), max(minutes)
+        return sum(size for _, size in self.spent) / (ended - began), max(minutes, default=0)
 
 
-def throttled() -> None:
+def throttled(scale: Scale = WHOLE) -> None:
     """Measure (f): one tick of a minute and more, at a limit that its rounds would exceed by far even on a busy machine.
 
     Once a log of several partitions, a round each; once of a single one, which costs more than a minute's bytes: one round. The last time
@@ -341,8 +354,8 @@ def throttled() -> None:
     """
     spark = _session()
     rows = [
-        _throttled(spark, limit=2 * _MIB, partitions=_PARTITIONS, appends=10, records=100_000, keys=500_000),
-        _throttled(spark, limit=4 * _MIB, partitions=1, appends=20, records=100_000, keys=1_000_000),
+        _throttled(spark, limit=2 * _MIB, partitions=_PARTITIONS, appends=10, records=scale.rows(100_000), keys=500_000),
+        _throttled(spark, limit=4 * _MIB, partitions=1, appends=20, records=scale.rows(100_000), keys=1_000_000),
     ]
     columns = ["partitions", "limit MiB/s", "average MiB/s", "over s", "rounds", "off by", "bound", "most in a minute"]
     report("(f) log.cleaner.io.max.bytes.per.second", rows, columns)
@@ -360,6 +373,7 @@ def _throttled(spark: SparkSession, *, limit: int, partitions: int, appends: int
         )
         scheduler.pacing = watched = _Watched(limit, scheduler.stop)
         scheduler.tick()
+        assert scheduler.counts.rounds >= 1  # noqa: S101
         average, most = watched.rates()
         over_s = watched.spent[-1][0] - watched.spent[0][0]
         return [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-from benchmarks.measure import report
+from benchmarks.measure import WHOLE, Scale, report
 from benchmarks.memory import changes, resident_mib
 from lastword import LogDir, spark_session
 
@@ -31,15 +31,16 @@ _PARTITIONS = 16
 _MIB = 2**20
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as master:
         for count in (2_000_000, 8_000_000):
-            place = f"{folder}/{count}"
+            place, appends = f"{folder}/{count}", scale.rows(count // 500_000, least=2)
+            each, keys = scale.rows(500_000), scale.rows(count // 4)
             topic = LogDir(place).create_topic("spread", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})
-            for number in range(count // 500_000):
-                topic.append(changes(500_000, 0, count // 4, number))
+            for number in range(appends):
+                topic.append(changes(each, 0, keys, number))
             topic.roll()
             command = [sys.executable, "-m", "benchmarks.cluster", master, place]
             done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  our own interpreter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
-from benchmarks.measure import headline, in_turns, report
+from benchmarks.measure import WHOLE, Scale, headline, in_turns, report
 from lastword import LogDir, clock, spark_session
 from lastword.streaming.append.source_settings import FileSource
 from lastword.streaming.append.sources import open_source
@@ -29,14 +29,15 @@ _SCHEMA: Final = "id int, name string, price double, tags array<string>, at stri
 _WARM_UP, _TURNS = 1, 5
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
         incoming = Path(folder, "incoming")
         incoming.mkdir()
+        rows = scale.rows(_ROWS_PER_FILE)
         for number in range(_FILES):
-            (incoming / f"{number}.json").write_text("".join(_line(number * _ROWS_PER_FILE + one) for one in range(_ROWS_PER_FILE)))
-        _measure(LogDir(spark_session(), f"{folder}/logs"), incoming)
+            (incoming / f"{number}.json").write_text("".join(_line(number * rows + row) for row in range(rows)))
+        _measure(LogDir(spark_session(), f"{folder}/logs"), incoming, scale)
 
 
 def _line(number: int) -> str:
@@ -44,8 +45,9 @@ def _line(number: int) -> str:
     return json.dumps({**row, "at": "2026-01-01T00:00:00.123456Z", "n": number}) + "\n"
 
 
-def _measure(logs: LogDir[SparkTopic], incoming: Path) -> None:
-    spark, turns = logs.spark_for("files"), _WARM_UP + _TURNS
+def _measure(logs: LogDir[SparkTopic], incoming: Path, scale: Scale) -> None:
+    spark, warm_up, rounds = logs.spark_for("files"), scale.warm_up(_WARM_UP), scale.turns(_TURNS)
+    rows_per_file, turns = scale.rows(_ROWS_PER_FILE), warm_up + rounds
 
     def topics(name: str) -> Callable[[], SparkTopic]:
         made = iter([logs.create_topic(f"{name}-{turn}", partitions=4, config={"cleanup.policy": "compact"}) for turn in range(turns)])
@@ -68,11 +70,13 @@ def _measure(logs: LogDir[SparkTopic], incoming: Path) -> None:
     ways: dict[str, dict[str, Any]] = {"as they stand": {}, "with a schema": {"schema": _SCHEMA}}
     things: dict[str, Callable[[], object]] = {"Spark's source": partial(by_spark, topics("spark"))}
     things |= {name: partial(by_lastword, topics(name.replace(" ", "-")), **settings) for name, settings in ways.items()}
-    timings = in_turns(things, warm_up=_WARM_UP, rounds=_TURNS)
+    timings = in_turns(things, warm_up=warm_up, rounds=rounds)
+    counts = {logs.topic(name).describe().record_count for name in logs.topics()}
+    assert counts == {_FILES * rows_per_file}, counts  # noqa: S101
     spark_s = timings["Spark's source"]
     lines = []
     for name in ways:
         ours = timings[name]
-        headline(f"{_FILES * _ROWS_PER_FILE:,} rows of JSON files {name}", "Spark's file source", spark_s.seconds, ours.seconds, goal=0.5)
+        headline(f"{_FILES * rows_per_file:,} rows of JSON files {name}", "Spark's file source", spark_s.seconds, ours.seconds, goal=0.5)
         lines.append([name, f"{spark_s.median:.2f}", f"{ours.median:.2f}", f"{ours.median / spark_s.median:.2f}×"])
-    report(f"{_FILES} files of {_ROWS_PER_FILE:,} rows of JSON, one query each", lines, ["", "Spark's source s", "lastword's s", "ratio"])
+    report(f"{_FILES} files of {rows_per_file:,} rows of JSON, one query each", lines, ["", "Spark's source s", "lastword's s", "ratio"])

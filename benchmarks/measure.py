@@ -31,6 +31,30 @@ _TABLES: Final[list[str]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How large a benchmark is: whole for its figures, small to see that it runs and that its counts are right."""
+
+    divisor: int = 1
+    most_turns: int | None = None
+
+    def rows(self, count: int, least: int = 1) -> int:
+        """Return how many rows, keys or files stand for `count` of them in the whole benchmark, `least` at least."""
+        return count if self.divisor == 1 else max(least, count // self.divisor)
+
+    def turns(self, count: int) -> int:
+        """Return how often a thing is measured that is measured `count` times in the whole benchmark."""
+        return count if self.most_turns is None else min(count, self.most_turns)
+
+    def warm_up(self, count: int) -> int:
+        """Return how often it runs before; a small benchmark is never warm."""
+        return count if self.most_turns is None else 0
+
+
+WHOLE: Final = Scale()
+SMALL: Final = Scale(divisor=200, most_turns=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """The seconds of every turn of one thing."""
 

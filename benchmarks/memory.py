@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.measure import report
+from benchmarks.measure import WHOLE, Scale, report
 from lastword import LogDir
 from lastword.compaction.planning.offset_map import map_entries
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap
@@ -45,21 +45,22 @@ def _binary(data: bytes, size: int) -> pa.Array:
     return fixed.cast(pa.binary())
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print."""
     rows = []
-    for count in (1_000_000, 16_000_000):
+    for count in (scale.rows(1_000_000), scale.rows(16_000_000)):
+        each = scale.rows(_EACH)
         with tempfile.TemporaryDirectory() as folder:
             topic = LogDir(folder).create_topic("memory", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-            for number in range(count // _EACH):
-                topic.append(changes(_EACH, number * _EACH // 2, _EACH, number))
+            for number in range(count // each):
+                topic.append(changes(each, number * each // 2, each, number))
                 topic.roll()
             found = _in_a_process("clean", folder)
         before, peak = found["before"], found["peak"]
         rows.append([f"{count:,}", str(found["rounds"]), f"{before:.0f}", f"{peak:.0f}", f"{peak - before:.0f}", "≤ map + 300"])
     report(f"(e) MiB of a process that cleans, map budget {_BUDGET}", rows, ["records", "rounds", "before", "peak", "rise", "bound"])
     rows = []
-    for entries in (1_000_000, 5_000_000):
+    for entries in (scale.rows(1_000_000), scale.rows(5_000_000)):
         found = _in_a_process("map", str(entries))
         rows.append([f"{entries:,}", f"{found['held']:.0f}", f"{found['peak']:.0f}"])
     report("(e) bytes of an entry of the offset map, keys of 16 B", rows, ["entries", "held", "while it is folded"])
@@ -88,7 +89,8 @@ def _clean(folder: str) -> dict[str, Any]:
 
 
 def _map(entries: str) -> dict[str, Any]:
-    count, each = int(entries), 250_000
+    count = int(entries)
+    each = min(count, 250_000)
     assert map_entries(LogDir("nowhere").service_config) >= count  # noqa: S101  the default budget has room for all
     nulls = {name: pa.nulls(each, pa.int64()) for name in KEY_COLUMNS if name not in {"key", "offset"}}
     parts = [

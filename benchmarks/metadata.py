@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.measure import report
+from benchmarks.measure import WHOLE, Scale, report
 from lastword import LogDir
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.history import CommitMetadata
@@ -35,14 +35,15 @@ _WARM_UP = 2
 _ROUNDS = 9
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print it."""
-    rows = [_measured(files) for files in (60_000, 600_000)]
+    rows = [_measured(scale.rows(files, least=_PARTITIONS), scale) for files in (60_000, 600_000)]
     columns = ["partitions × files each", "files", "append's metadata ms", "full read ms", "commit by delta-rs ms", "bound"]
     report("metadata of an append after the commit of another process", rows, columns)
 
 
-def _measured(files: int) -> list[str]:
+def _measured(files: int, scale: Scale) -> list[str]:
+    warm_up, rounds = scale.warm_up(_WARM_UP), scale.turns(_ROUNDS)
     with tempfile.TemporaryDirectory() as folder:
         other = LogDir(f"{folder}/logs").create_topic("m", partitions=_PARTITIONS).log
         each = files // _PARTITIONS
@@ -52,17 +53,17 @@ def _measured(files: int) -> list[str]:
         log = LogDir(f"{folder}/logs").topic("m").log
         full = _seconds(log.snapshot)
         spent, commits = [], []
-        for number in range(_WARM_UP + _ROUNDS):
+        for number in range(warm_up + rounds):
             other.snapshot()
             commits.append(_seconds(lambda at=each + number: _commit(other, at, 1)))  # type: ignore[misc]
             spent.append(_seconds(lambda: _metadata(log)))
-        assert log.snapshot().log_end_offsets(_PARTITIONS)[0] == (each + _WARM_UP + _ROUNDS) * _RECORDS  # noqa: S101
+        assert log.snapshot().log_end_offsets(_PARTITIONS)[0] == (each + warm_up + rounds) * _RECORDS  # noqa: S101
     return [
         f"{_PARTITIONS} × {each:,}",
         f"{files:,}",
-        _text(spent[_WARM_UP:]),
+        _text(spent[warm_up:]),
         f"{1000 * full:.0f}",
-        _text(commits[_WARM_UP:]),
+        _text(commits[warm_up:]),
         "≤ 50 ms" if files <= _FILES_A_COMMIT else "",
     ]
 

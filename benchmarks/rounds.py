@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from benchmarks.measure import headline, report
+from benchmarks.measure import WHOLE, Scale, headline, report
 from lastword import LogDir, clock
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.history import CommitMetadata
@@ -44,24 +44,26 @@ _JVM = ("-Xmx2g", "-XX:+UseG1GC", "-Djava.awt.headless=true")
 _SMALL_ROUNDS = 9
 
 
-def against_kafka() -> None:
+def against_kafka(scale: Scale = WHOLE) -> None:
     """Measure (f), with uncompressed records on both sides, and with zstd on both."""
     draw = random.Random(7)
     keys = [f"{number:0{_KEY_BYTES}d}".encode() for number in range(_KEYS)]
     block = draw.randbytes(2**20).hex().encode()
-    records = [(draw.choice(keys), _value(block, draw)) for _ in range(_RECORDS)]
+    records = [
+        (draw.choice(keys), _value(block, draw)) for _ in range(scale.rows(_RECORDS, least=100_000))
+    ]  # Kafka cleans a segment of 16 MiB that is closed
     properties = {"log.cleaner.dedupe.buffer.size": str(128 * 2**20), "log.cleaner.io.buffer.size": str(512 * 2**10)}
-    rows = []
+    rows, warm_up = [], scale.warm_up(_WARM_UP)
     with KafkaBroker({**properties, "log.cleaner.threads": "1"}, jvm=_JVM) as broker, tempfile.TemporaryDirectory() as folder:
         logs = LogDir(folder)
         for codec in ("uncompressed", "zstd"):
             theirs, ours, sections = [], [], []
-            for number in range(_WARM_UP + _ROUNDS):
+            for number in range(warm_up + scale.turns(_ROUNDS)):
                 dirty, seconds = _cleaned_by_kafka(broker, f"{codec}{number}", records, codec)
                 theirs.append(seconds / dirty)
                 sections.append(dirty)
                 ours.append(_cleaned_here(logs, f"{codec}{number}", records[:dirty], codec) / dirty)
-            theirs, ours = theirs[_WARM_UP:], ours[_WARM_UP:]
+            theirs, ours = theirs[warm_up:], ours[warm_up:]
             headline(f"clean 1 M records of 208 B in one partition, {codec}", "Kafka's cleaner in a live broker", theirs, ours, goal=4)
             size = (_KEY_BYTES + _VALUE_BYTES) / 2**20
             speeds = (f"{size / statistics.median(each):.0f} MiB/s" for each in (theirs, ours))
@@ -69,22 +71,22 @@ def against_kafka() -> None:
     report("(f) bytes of keys and values cleaned a second", rows, ["records", "dirty", "Kafka", "lastword"])
 
 
-def small() -> None:
+def small(scale: Scale = WHOLE) -> None:
     """Measure (g)."""
-    seconds = []
+    seconds, clean = [], scale.rows(100_000)
     with tempfile.TemporaryDirectory() as folder:
         logs = LogDir(folder)
-        for number in range(_SMALL_ROUNDS):
+        for number in range(scale.turns(_SMALL_ROUNDS)):
             topic = logs.create_topic(f"s{number}", partitions=2, config=_COMPACT)
-            _append(topic, [(b"%016d" % at, b"v" * _VALUE_BYTES) for at in range(100_000)])
+            _append(topic, [(b"%016d" % at, b"v" * _VALUE_BYTES) for at in range(clean)])
             topic.roll()
             topic.clean(force=True)
-            _append(topic, [(b"%016d" % (at * 90), b"w" * _VALUE_BYTES) for at in range(1_000)])
+            _append(topic, [(b"%016d" % (at * 90), b"w" * _VALUE_BYTES) for at in range(clean // 100)])
             topic.roll()
             begun = time.perf_counter()
             receipts = topic.clean()
             seconds.append(time.perf_counter() - begun)
-            assert [one.records_after for one in receipts] == [100_000, 100_000]  # noqa: S101
+            assert [one.records_after for one in receipts] == [clean, clean]  # noqa: S101
     text = f"{statistics.median(seconds):.3f} s [{min(seconds):.3f}–{max(seconds):.3f}]"
     report("(g) a round over 2 partitions, 1,000 dirty and 100,000 clean records each, no JVM", [[text, "≤ 0.3 s"]], ["round", "bound"])
 

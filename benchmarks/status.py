@@ -15,7 +15,7 @@ import time
 import urllib.request
 from typing import Any
 
-from benchmarks.measure import in_turns, report
+from benchmarks.measure import WHOLE, Scale, in_turns, report
 from lastword import LogDir, clock, spark_session
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import Watcher
@@ -27,10 +27,10 @@ _APPENDS = 10
 _ROUNDS = 16
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure both."""
-    pages()
-    scraped()
+    pages(scale)
+    scraped(scale)
 
 
 def _get(url: str) -> float:
@@ -40,9 +40,12 @@ def _get(url: str) -> float:
     return time.perf_counter() - begun
 
 
-def pages() -> None:
+def pages(scale: Scale) -> None:
     """Measure (a)."""
-    topics = [topic(f"topic-{number:03}", logs=[partition(partition=one) for one in range(_PARTITIONS)]) for number in range(_TOPICS)]
+    topics = [
+        topic(f"topic-{number:03}", logs=[partition(partition=one) for one in range(_PARTITIONS)])
+        for number in range(scale.rows(_TOPICS, least=4))
+    ]
 
     class Fixed:
         standing = standing(*topics)
@@ -56,16 +59,16 @@ def pages() -> None:
     rows = []
     for path in ("/", "/topics/topic-003", "/metrics", "/status.json"):
         first, again = [], []
-        for number in range(6):
+        for number in range(scale.turns(6)):
             watcher.standing = standing(*topics, taken_ms=NOW_MS + number)
             first.append(_get(server.url + path))
             again.append(_get(server.url + path))
         rows.append([path, f"{1000 * statistics.median(first):.0f}", f"{1000 * statistics.median(again):.0f}", "< 300 ms"])
     server.stop()
-    report(f"(a) {_TOPICS} topics × {_PARTITIONS} partitions", rows, ["path", "new standing ms", "again ms", "bound"])
+    report(f"(a) {len(topics)} topics × {_PARTITIONS} partitions", rows, ["path", "new standing ms", "again ms", "bound"])
 
 
-def scraped() -> None:
+def scraped(scale: Scale) -> None:
     """Measure (b)."""
     spark = spark_session("lastword-bench", settings={"spark.log.level": "ERROR"})
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +87,8 @@ def scraped() -> None:
 
         thread = threading.Thread(target=scrape, daemon=True)
         thread.start()
-        batch = spark.range(20_000).selectExpr("cast(id % 5000 as string) key", "repeat(cast(rand() as string), 8) value").persist()
+        rows = scale.rows(20_000)
+        batch = spark.range(rows).selectExpr("cast(id % 5000 as string) key", "repeat(cast(rand() as string), 8) value").persist()
         batch.count()
 
         def cycle() -> None:
@@ -97,12 +101,12 @@ def scraped() -> None:
             cycle()
             scraping.clear()
 
-        timings = in_turns({"alone": cycle, "scraped": scraped_cycle}, warm_up=2, rounds=_ROUNDS)
+        timings = in_turns({"alone": cycle, "scraped": scraped_cycle}, warm_up=scale.warm_up(2), rounds=max(2, scale.turns(_ROUNDS)))
         over.set()
         thread.join()
         server.stop()
         watcher.stop()
-    alone, watched = (20_000 * _APPENDS / timings[name].median for name in ("alone", "scraped"))
+    alone, watched = (rows * _APPENDS / timings[name].median for name in ("alone", "scraped"))
     changes = [mine / theirs - 1 for theirs, mine in zip(timings["alone"].seconds, timings["scraped"].seconds, strict=True)]
     low, _, high = statistics.quantiles(changes, n=4)
     spent = sum(timings["alone"].seconds + timings["scraped"].seconds)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from benchmarks.measure import headline, in_turns, report
+from benchmarks.measure import WHOLE, Scale, headline, in_turns, report
 from lastword import LogDir, clock
 from lastword.storage.log.upkeep import checkpoint
 from lastword.streaming.cleaning.cleaner import Cleaner
@@ -53,29 +53,32 @@ def rows(count: int, seed: int) -> pa.Table:
     return pa.table({"key": keys, "value": pa.array([chance.bytes(100) for _ in range(count)])})
 
 
-def run() -> None:
+def run(scale: Scale = WHOLE) -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
-        _sizes(folder)
-        _together(folder)
-        _after_many_commits(folder)
-        _commands(folder)
+        _sizes(folder, scale)
+        _together(folder, scale.turns(_APPENDS))
+        _after_many_commits(folder, scale.rows(_MANY_COMMITS, least=60))
+        _commands(folder, scale)
 
 
-def _sizes(folder: str) -> None:
+def _sizes(folder: str, scale: Scale) -> None:
     lines = []
-    for count, bound in _BOUNDS_MS.items():
-        topic = LogDir(f"{folder}/sizes").create_topic(f"t{count}", partitions=_PARTITIONS, config=_CONFIG)
+    for whole, bound in _BOUNDS_MS.items():
+        count = scale.rows(whole)
+        topic = LogDir(f"{folder}/sizes").create_topic(f"t{whole}", partitions=_PARTITIONS, config=_CONFIG)
         table = rows(count, count)
         plain = table.append_column("partition", pa.array(np.arange(count) % _PARTITIONS))
 
-        def write(plain: pa.Table = plain, count: int = count) -> None:
-            write_deltalake(f"{folder}/plain-{count}", plain, mode="append", partition_by=["partition"])
+        def write(plain: pa.Table = plain, whole: int = whole) -> None:
+            write_deltalake(f"{folder}/plain-{whole}", plain, mode="append", partition_by=["partition"])
 
         def append(topic: Topic = topic, table: pa.Table = table) -> None:
             topic.append(table)
 
-        timings = in_turns({"plain": write, "lastword": append}, warm_up=3, rounds=15)
+        warm_up, turns = scale.warm_up(3), scale.turns(15)
+        timings = in_turns({"plain": write, "lastword": append}, warm_up=warm_up, rounds=turns)
+        assert topic.describe().record_count == (warm_up + turns) * count  # noqa: S101
         headline(
             f"append {count:,} records from Arrow",
             "write_deltalake of the same rows",
@@ -88,11 +91,12 @@ def _sizes(folder: str) -> None:
     report("(a) milliseconds of an append over 4 partitions", lines, ["records", "write_deltalake", "lastword", "bound"])
 
 
-def _together(folder: str) -> None:
+def _together(folder: str, appends: int) -> None:
     place = f"{folder}/together"
     topic = LogDir(place).create_topic("t", partitions=_PARTITIONS, config=_CONFIG)
     command = [sys.executable, "-m", "benchmarks.without_spark", place]
-    processes = [subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for number in range(_PROCESSES)]  # noqa: S603
+    pipe, each = subprocess.PIPE, str(appends)
+    processes = [subprocess.Popen([*command, str(number), each], stdin=pipe, stdout=pipe) for number in range(_PROCESSES)]  # noqa: S603
     for process in processes:
         assert process.stdout is not None  # noqa: S101
         process.stdout.readline()  # it is ready
@@ -100,26 +104,26 @@ def _together(folder: str) -> None:
     for process in processes:
         process.communicate(b"go\n")
     seconds = time.perf_counter() - begun
-    assert topic.describe().record_count == _PROCESSES * _APPENDS * 200  # noqa: S101
-    line = [str(_PROCESSES), f"{_PROCESSES * _APPENDS}", f"{seconds:.1f}", f"{_PROCESSES * _APPENDS / seconds:.0f}", "≥ 20"]
+    assert topic.describe().record_count == _PROCESSES * appends * 200  # noqa: S101
+    line = [str(_PROCESSES), f"{_PROCESSES * appends}", f"{seconds:.1f}", f"{_PROCESSES * appends / seconds:.0f}", "≥ 20"]
     report("(b) appends of 200 records to one topic", [line], ["processes", "appends", "s", "a second", "bound"])
 
 
-def _appends(place: str, seed: str) -> None:
+def _appends(place: str, seed: str, count: str) -> None:
     topic, table = LogDir(place).topic("t"), rows(200, int(seed))
     topic.describe()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
-    for _ in range(_APPENDS):
+    for _ in range(int(count)):
         topic.append(table)
 
 
-def _after_many_commits(folder: str) -> None:
+def _after_many_commits(folder: str, commits: int) -> None:
     logs = LogDir(f"{folder}/many")
     topic, table = logs.create_topic("t", config=_CONFIG), rows(200, 1)
     cleaner, seconds = Cleaner(logs.service_config, parallelism=None), list[float]()
-    while topic.log.snapshot().version < _MANY_COMMITS:
+    while topic.log.snapshot().version < commits:
         begun = time.perf_counter()
         topic.append(table)
         seconds.append(time.perf_counter() - begun)
@@ -127,21 +131,22 @@ def _after_many_commits(folder: str) -> None:
             checkpoint(topic.log)
         if len(seconds) % 500 == 0:
             cleaner.merge(topic.log, None, now_ms=clock.now_ms())
-    first, last = (statistics.median(part) * 1000 for part in (seconds[50:150], seconds[-100:]))
+    first, last = (statistics.median(part) * 1000 for part in (seconds[min(50, commits // 2) : 150], seconds[-100:]))
+    assert topic.describe().record_count == 200 * len(seconds)  # noqa: S101
     line = [f"{first:.1f}", f"{last:.1f}", f"{last / first:.2f}×", "0.8 to 1.2"]
     report("(c) milliseconds of an append of 200 records", [line], ["at 100 commits", "at 10,000 commits", "ratio", "bound"])
 
 
-def _commands(folder: str) -> None:
+def _commands(folder: str, scale: Scale) -> None:
     place = f"{folder}/commands"
     topic = LogDir(place).create_topic("t", partitions=2, config=_CONFIG)
     for number in range(5):
-        topic.append(rows(20_000, number))
+        topic.append(rows(scale.rows(20_000), number))
         topic.roll()
     lines = []
     for words in _COMMANDS:
         seconds = []
-        for _ in range(5):
+        for _ in range(scale.turns(5)):
             begun = time.perf_counter()
             environment = {**os.environ, "LASTWORD_LOG_DIR": place}
             subprocess.run([sys.executable, "-m", "lastword", *words], check=True, capture_output=True, env=environment)  # noqa: S603

@@ -38,6 +38,7 @@ register_profiles()
 #: The files that take longest: begun last, one of them would keep a process busy when the other has nothing left to do.
 _FIRST = (
     "tests/streaming/reading/test_handover.py",
+    "tests/benchmarks/test_small.py",
     "tests/docs/test_snippets.py",
     "tests/storage/append/test_transactions.py",
     "tests/lastword/topics/test_purging.py",
