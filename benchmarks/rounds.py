@@ -50,8 +50,8 @@ def against_kafka(scale: Scale = WHOLE) -> None:
     keys = [f"{number:0{_KEY_BYTES}d}".encode() for number in range(_KEYS)]
     block = draw.randbytes(2**20).hex().encode()
     records = [
-        (draw.choice(keys), _value(block, draw)) for _ in range(scale.rows(_RECORDS, least=100_000))
-    ]  # Kafka cleans a segment of 16 MiB that is closed
+        (draw.choice(keys), _value(block, draw)) for _ in range(scale.rows(_RECORDS, least=200_000))
+    ]  # Kafka cleans closed segments of 16 MiB alone
     properties = {"log.cleaner.dedupe.buffer.size": str(128 * 2**20), "log.cleaner.io.buffer.size": str(512 * 2**10)}
     rows, warm_up = [], scale.warm_up(_WARM_UP)
     with KafkaBroker({**properties, "log.cleaner.threads": "1"}, jvm=_JVM) as broker, tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ def test_a_benchmark_on_spark_runs_in_its_small_form(spark: SparkSession, name: 
 @pytest.mark.jvm
 @pytest.mark.kafka
 def test_the_benchmark_against_kafka_runs_in_its_small_form() -> None:
-    """Kafka cleans closed segments of 16 MiB alone, so that its records are a tenth and not fewer."""
+    """Kafka cleans closed segments of 16 MiB alone, so that its records are a fifth and not fewer."""
     ALL["kafka"](measure.SMALL)
     assert "| " in measure.taken()
 
