@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from lastword.storage.append.schema_registry.client import RegistryConfig
     from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.reading.sql import latest_sql
+    from lastword.storage.reading.stale_keys import StaleKey
     from lastword.storage.verify import VerifyReport
     from lastword.streaming.append.auto_cdc import AutoCdcFlow
     from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
@@ -107,6 +108,7 @@ else:  # a type checker that sees this takes any name for one of ours
         "RegistryConfig": "lastword.storage.append.schema_registry.client",
         "RegistryDecoder": "lastword.storage.append.schema_registry.decoder",
         "latest_sql": "lastword.storage.reading.sql",
+        "StaleKey": "lastword.storage.reading.stale_keys",
         "VerifyReport": "lastword.storage.verify",
         "AutoCdcFlow": "lastword.streaming.append.auto_cdc",
         "Mirror": "lastword.streaming.append.upstream",
@@ -189,6 +191,7 @@ __all__ = [
     "SparkBootstrap",
     "SparkTopic",
     "SparkTransaction",
+    "StaleKey",
     "Topic",
     "TopicConfig",
     "TopicDescription",

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -45,6 +44,7 @@ from lastword.compaction.rows.envelopes import (
     signs_of,
 )
 from lastword.compaction.rows.event_keys import KeyReader, shorten
+from lastword.compaction.rows.event_positions import Source, named_sequence, source_sequence
 from lastword.compaction.rows.input_columns import ALERT
 from lastword.compaction.rows.json_rows import (
     NESTED,
@@ -59,32 +59,13 @@ from lastword.compaction.rows.json_rows import (
     unwrapped,
 )
 from lastword.compaction.rows.row_converter import RowConverter
-from lastword.compaction.rows.sequences import sequence_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lastword.compaction.rows.column_types import Column
 
 _UPSERTS: Final = ("r", "c", "u")
-_TRAILING_NUMBER: Final = re.compile(r"(\d+)$")
-
-
-class _Source(msgspec.Struct):
-    """What the block `source` says of the position of an event."""
-
-    connector: Any = None
-    lsn: Any = None
-    file: Any = None
-    pos: Any = None
-    row: Any = None
-    commit_lsn: Any = None
-    change_lsn: Any = None
-    event_serial_no: Any = None
-    scn: Any = None
-    commit_scn: Any = None
-    ts_ms: Any = None
-    ord: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -93,7 +74,7 @@ class _Event(msgspec.Struct):
     op: Any = None
     before: msgspec.Raw = msgspec.Raw(b"null")
     after: msgspec.Raw = msgspec.Raw(b"null")
-    source: _Source | None = None
+    source: Source | None = None
     #: Of Connect's JSON with schemas.
     schema: msgspec.Raw = msgspec.Raw()
     payload: msgspec.Raw = msgspec.Raw()
@@ -362,8 +343,8 @@ class _Raw(_Reader):
 
     def sequence_of(self, event: _Event, value: bytes) -> str:
         if self.envelope.sequence:
-            return _given_sequence(unwrapped(value)[0], self.envelope.sequence)
-        return "" if event.source is None else _source_sequence(event.source, event.op)
+            return named_sequence(unwrapped(value)[0], self.envelope.sequence)
+        return "" if event.source is None else source_sequence(event.source, event.op)
 
 
 class _Flat(_Reader):
@@ -432,10 +413,10 @@ class _Flat(_Reader):
 
     def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:
         if self.envelope.sequence:
-            return _given_sequence(text, self.envelope.sequence)
+            return named_sequence(text, self.envelope.sequence)
         of_source = {name.removeprefix("source_"): value for name, value in metadata.items() if name.startswith("source_")}
         source = {**metadata, "ts_ms": None, **of_source}  # a bare ts_ms is the connector's clock
-        return _source_sequence(_Source(**{name: source.get(name) for name in _Source.__struct_fields__}), metadata.get("op"))
+        return source_sequence(Source(**{name: source.get(name) for name in Source.__struct_fields__}), metadata.get("op"))
 
 
 def _is_deletion(metadata: Mapping[str, Any]) -> bool:
@@ -479,88 +460,3 @@ def _event(value: bytes) -> _Event | None:
         message = f"the value is no envelope of Debezium ({error}): {shown(value)}"
         raise NoEvent(message) from None
     return event
-
-
-def _given_sequence(text: bytes, paths: Sequence[str]) -> str:
-    event, parts = _ANY.decode(text), []
-    for path in paths:
-        found = event
-        for name in path.split("."):
-            found = found.get(name) if isinstance(found, Mapping) else None
-        if found is None:
-            message = f"sequence {path}: the event has none"
-            raise NoEvent(message)
-        parts.append(found)
-    try:
-        return sequence_text([repr(part) if isinstance(part, (dict, list)) else part for part in parts])
-    except ValueError:
-        message = f"sequence {', '.join(paths)} = {parts}: allowed are numbers of up to 20 digits, and texts"
-        raise NoEvent(message) from None
-
-
-def _source_sequence(source: _Source, op: Any) -> str:
-    """Return the sequence of an event at the position of its source; a snapshot's row is before a change there."""
-    position = _position(source)
-    try:
-        return "" if position is None else sequence_text((*position, 0 if op == "r" else 1))
-    except (TypeError, ValueError):  # a number without end, or no number
-        return ""
-
-
-def _position(source: _Source) -> tuple[Any, ...] | None:
-    """Return where an event stands in its source, by what its connector says; None where that is not known."""
-    try:
-        find = _POSITIONS.get(source.connector) or _guessed(source)
-        return None if find is None else find(source)
-    except (TypeError, ValueError):
-        return None
-
-
-def _guessed(source: _Source) -> Callable[[_Source], tuple[Any, ...]] | None:
-    """Return how to read the position of a source that does not name its connector, as a flat event may."""
-    for name, find in (
-        ("lsn", _postgresql),
-        ("pos", _mysql),
-        ("commit_lsn", _sqlserver),
-        ("event_serial_no", _sqlserver),
-        ("scn", _oracle),
-        ("ord", _mongodb),
-    ):
-        if getattr(source, name) is not None:
-            return find
-    return None
-
-
-def _postgresql(source: _Source) -> tuple[Any, ...]:
-    return (int(source.lsn),)
-
-
-def _mysql(source: _Source) -> tuple[Any, ...]:
-    number = _TRAILING_NUMBER.search(source.file)
-    if number is None:
-        raise ValueError(source.file)
-    return int(number[1]), int(source.pos), int(source.row or 0)
-
-
-def _sqlserver(source: _Source) -> tuple[Any, ...]:
-    return source.commit_lsn or "", source.change_lsn or "", int(source.event_serial_no or 0)
-
-
-def _oracle(source: _Source) -> tuple[Any, ...]:
-    scn = int(source.scn)
-    return int(source.commit_scn or scn), scn
-
-
-def _mongodb(source: _Source) -> tuple[Any, ...]:
-    return int(source.ts_ms), int(source.ord or 0)
-
-
-_POSITIONS: Final[Mapping[Any, Callable[[_Source], tuple[Any, ...]]]] = {
-    "postgresql": _postgresql,
-    "mysql": _mysql,
-    "mariadb": _mysql,
-    "sqlserver": _sqlserver,
-    "oracle": _oracle,
-    "mongodb": _mongodb,
-    "db2": _sqlserver,
-}

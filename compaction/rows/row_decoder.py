@@ -215,11 +215,6 @@ class RowDecoder:
         return next(filter(None, (self._find_misfit(part_type, bytes(part), place) for place, (part_type, part) in parts.items())), None)
 
 
-def arrow_schema_of(columns: Sequence[Column]) -> pa.Schema:
-    """Return the Arrow schema of the rows that a `RowDecoder` decodes."""
-    return RowDecoder(columns).schema
-
-
 def _text_of(raw: msgspec.Raw) -> str | None:
     value = bytes(raw)
     return None if value in {b"", b"null"} else value.decode()

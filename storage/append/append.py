@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords, ProducerFenced, UserError, Violation
+from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords, UserError, Violation
 from lastword.compaction.log.segments import ActiveSegment, next_append
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
@@ -27,6 +27,7 @@ from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
 from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
+from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.append.key_lookup import KeyLookup, is_sequenced, sequence_bounds
 from lastword.storage.append.plan import AppendPlan, Stamped
 from lastword.storage.append.writing import ArrowRows
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.input_columns import Column, Shape
     from lastword.storage.append.plan import Written
     from lastword.storage.files.data_files import DataFile
-    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 
@@ -462,24 +462,6 @@ def _ranges(files: Sequence[DataFile]) -> dict[int, AppendedRange]:
         )
         for partition, mine in sorted(found.items())
     }
-
-
-def check_not_fenced(stamp: ProducerStamp, decisions: Decisions, topic: str) -> None:
-    """Raise `ProducerFenced` unless `stamp` is still the newest instance of its transactional.id."""
-    newest = decisions.producers.get(stamp.transactional_id)
-    ours = f"ours is producer {stamp.producer_id}, epoch {stamp.epoch}"
-    if newest is None:
-        message = (
-            f"topic {topic}: transactional.id {stamp.transactional_id} is not known any more ({ours}): nothing was begun under it for "
-            "transactional.id.expiration.ms, or the ledger was lost; begin a new transaction"
-        )
-        raise ProducerFenced(message)
-    if (newest.producer_id, newest.epoch) != (stamp.producer_id, stamp.epoch):
-        message = (
-            f"topic {topic}: transactional.id {stamp.transactional_id} was taken over by another instance ({ours}; newest is producer "
-            f"{newest.producer_id}, epoch {newest.epoch}); what it left open was aborted"
-        )
-        raise ProducerFenced(message)
 
 
 def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:

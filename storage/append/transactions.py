@@ -20,8 +20,9 @@ from lastword.compaction.errors import CommitConflict, CorruptLog, InvalidTransa
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
 from lastword.compaction.rows.input_columns import Shape
-from lastword.storage.append.append import Append, AppendResult, AppendStats, check_not_fenced
-from lastword.storage.append.writing import write_markers
+from lastword.storage.append.append import Append, AppendResult, AppendStats
+from lastword.storage.append.fencing import check_not_fenced
+from lastword.storage.append.markers import write_markers
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind

@@ -31,7 +31,6 @@ from lastword.compaction.rows.event_rows import event_rows
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     EVENT,
-    HEADERS,
     RECORD_KEY,
     REFUSAL,
     SOURCE_OFFSET,
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from lastword.compaction.producers import Control
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.compaction.rows.input_columns import Column
@@ -376,7 +374,7 @@ class ArrowRows:
             for rows in joined(batches, self._limits):
                 parts.setdefault(partition, []).extend(appends[partition].take(rows))
         refusals.check()
-        return refusals.written(_write_all(plan, parts))
+        return refusals.written(write_all(plan, parts))
 
     def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
         """Return the events of some keys: key, value, source sequence, and what they say beside the row."""
@@ -461,7 +459,7 @@ def by_partition(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> list[tuple[i
     return [(int(ascending[start]), sorted_rows.slice(start, end - start)) for start, end in pairwise(bounds)]
 
 
-def _write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:
+def write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:
     """Write the slices of several partitions, a thread a partition: each flushes its own files."""
     there = sorted((partition, mine) for partition, mine in parts.items() if mine)
     written: list[DataFile] = []
@@ -472,26 +470,3 @@ def _write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> li
         delete_files(plan.location, plan.storage_options, [file.path for file in written])
         raise
     return sorted(written, key=lambda file: (file.partition, file.first_offset))
-
-
-def write_markers(plan: AppendPlan, first_offsets: Mapping[int, int], control: Control, *, producer_id: int, epoch: int) -> list[DataFile]:
-    """Write one marker into each partition in which a transaction is open; `first_offsets` are the transaction's, by partition."""
-    parts: dict[int, list[SliceRows]] = {}
-    for partition, first in first_offsets.items():
-        numbering = Numbering(plan.actives[partition], plan.limits, plan.compression, plan.rules.topic)
-        now = pa.array([plan.rules.now_ms * 1000]).cast(TIMESTAMP)
-        row = pa.record_batch(
-            {"timestamp": now, "key": pa.nulls(1, pa.binary()), "value": pa.nulls(1, pa.binary()), "headers": pa.nulls(1, HEADERS)}
-        )
-        offsets, (part,) = numbering.number(row, has_offsets=False)
-        columns = {
-            "offset": pa.array(offsets),
-            "timestamp": now,
-            "producer_id": pa.array([producer_id]),
-            "producer_epoch": pa.array([epoch], pa.int32()),
-            "txn_first_offset": pa.array([first]),
-            "control": pa.array([control.value]),
-            "appended_at": now,
-        }
-        parts[partition] = [SliceRows(part.segment, part.slice, complete(pa.table(columns)))]
-    return _write_all(plan, parts)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lastword.compaction.rows.column_types import ArrayType, Column, Misfit, ScalarType, StructType
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.row_converter import RowConverter
-from lastword.compaction.rows.row_decoder import RowDecoder, arrow_schema_of
+from lastword.compaction.rows.row_decoder import RowDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def arrow(columns: Sequence[Column], *rows: str) -> list[Any]:
     """Return rows of the source as Python values out of Arrow."""
     converter = RowConverter(columns)
     decoded = RowDecoder(columns).decode(pa.array([converter.convert(row.encode()) for row in rows], pa.binary()))
-    assert decoded.type == pa.struct(arrow_schema_of(columns))
+    assert decoded.type == pa.struct(RowDecoder(columns).schema)
     found: list[Any] = decoded.to_pylist()
     return found
 
@@ -94,7 +94,7 @@ def test_nanoseconds_and_the_end_of_the_day_are_arrow_values() -> None:
     columns = columns_of_ddl("l timestamp_ntz, t time", time_precision_mode="nanoseconds")
     decoded = RowDecoder(columns).decode(pa.array([RowConverter(columns).convert(b'{"l":-1,"t":86400000000000}'), None]))
 
-    assert arrow_schema_of(columns) == pa.schema([("l", pa.timestamp("ns")), ("t", pa.time64("ns"))])
+    assert RowDecoder(columns).schema == pa.schema([("l", pa.timestamp("ns")), ("t", pa.time64("ns"))])
     assert decoded.field("l").cast(pa.int64()).to_pylist() == [-1, None]
     assert decoded.field("t").cast(pa.int64()).to_pylist() == [86_400_000_000_000, None]
     assert decoded.is_valid().to_pylist() == [True, False]

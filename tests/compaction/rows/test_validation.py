@@ -68,6 +68,7 @@ def test_rows_of_the_least_shape_become_whole_ones() -> None:
             "key": key,
             "value": value,
             "headers": None,
+            "__record_key": None,
             "raw": None,
         }
         for key, value in ((b"a", b"1"), (b"b", None))

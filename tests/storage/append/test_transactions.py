@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows, check_not_fenced
+from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.log.topic_log import TopicLog
