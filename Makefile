@@ -11,6 +11,9 @@ AGAINST = tests/pyspark_lastword tests/streaming tests/lastword/service tests/la
 # Java is looked for when a target needs it, once for each command line; JAVA_HOME then names one that Spark can use.
 WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &&
 
+# Without compiled modules each process that a test starts would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo java quick test against torture bench docs lint types layers rules coverage lock clean
 .SUFFIXES:
@@ -29,7 +32,8 @@ demo: java .jars/.spark ## the airports of the world as a compacted changelog
 	@$(WITH_JAVA) $(PY) -m examples.airports.demo
 
 # JAVA_HOME leads nowhere, so that a test which needs a JVM without saying so fails.
-quick: lint types layers ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
+quick: .venv/.installed ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
+	@$(MAKE) --no-print-directory --jobs 2 lint types layers
 	@JAVA_HOME=/nonexistent $(PY) -m pytest --quiet --numprocesses 2 --dist worksteal --hypothesis-profile quick \
 		-m 'not jvm and not long and not torture'
 

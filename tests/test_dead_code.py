@@ -11,7 +11,12 @@ import subprocess
 import sys
 from typing import Final
 
+import pytest
+
 from tests.test_tidy import ROOT
+
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
 
 #: What vulture reports and is used all the same, by who uses it.
 _OUTSIDE: Final = {

@@ -17,6 +17,9 @@ from lastword.spark.package import EXECUTOR_PACKAGES, is_cluster, package
 from tests.distributions import needed
 from tests.processes import ROOT
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 #: The modules whose functions and classes Spark's tasks get.
 _TASKS: Final = (
     "lastword.streaming.append.dataframes",

@@ -16,6 +16,9 @@ from typing import Final
 
 import pytest
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("lastword", "pyspark_lastword")
 #: Real folders at the top of the checkout; `lastword/storage` and its like are links to them, and the only way to import them.

@@ -137,6 +137,7 @@ def _walk(command: Any, words: str = "") -> Iterator[tuple[str, Any]]:
         yield words.strip(), command
 
 
+@pytest.mark.long
 def test_every_command_is_in_the_reference_with_every_option_and_nothing_else() -> None:
     """One heading a command, and below it what it takes."""
     sections = re.split(r"^## ", reference.commands_page(), flags=re.MULTILINE)[1:]

@@ -183,6 +183,7 @@ def test_the_snippets_of_a_page_run(page: Path, namespace: dict[str, Any]) -> No
         runner.run(block)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
 def test_every_command_line_is_one_that_lastword_understands(page: Path) -> None:
     """With every option and argument, whether it is run here or not; in running text at least command and options exist."""

@@ -11,6 +11,9 @@ from lastword import LogDir, copy_topic
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _CONFIG: Final = {"cleanup.policy": "compact"}
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _IMPORTED = "import sys, lastword; lastword.LogDir; print(sorted({'pyspark', 'py4j', 'delta'} & set(sys.modules)))"
 
 
+@pytest.mark.long
 def test_opening_a_log_dir_imports_no_pyspark() -> None:
     """So that no JVM can be started by it."""
     done = subprocess.run([sys.executable, "-c", _IMPORTED], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603

@@ -266,6 +266,7 @@ def test_describe_shows_an_empty_topic_with_every_setting(dry: LogDir[ArrowTopic
     assert (dict(found.queries), found.mirror) == ({}, None)
 
 
+@pytest.mark.long
 def test_describe_without_spark_says_the_same_as_with_it(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Counts, offsets and segments come from the Delta log; a roll without Spark is seen by the next append."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)

@@ -23,6 +23,9 @@ from tests.pictures import rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _FEW: Final = 5
 _MANY: Final = 40
 

@@ -17,6 +17,9 @@ from tests.storage.append.test_dead_letters import written_letters
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _EMPTY: Final = r"_delta_log/\d+\.json is empty: the machine stopped while it was written"
 
 

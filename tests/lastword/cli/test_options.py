@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from lastword import ArrowTopic
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _COMPACT = {"cleanup.policy": "compact,delete"}
 
 

@@ -21,6 +21,9 @@ from packaging.specifiers import SpecifierSet
 from lastword.compaction.errors import UserError
 from lastword.spark import jars
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 #: What the scripts answer for a jar: its own name.
 _NAMES: Final = ("delta-1.0.jar", "kafka-2.0.jar")
 _LOCK: Final = "[spark]\n" + "".join(

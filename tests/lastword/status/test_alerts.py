@@ -220,6 +220,7 @@ def _promtool(folder: Path, tests: list[dict[str, Any]]) -> subprocess.Completed
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not _PROMTOOL, reason="promtool is not here: it comes with Prometheus (Debian: apt install prometheus)")
 def test_every_alert_fires_on_a_made_situation_and_only_then(tmp_path: Path) -> None:
     """One run of Prometheus' rule engine over all situations: after an hour of each, exactly its alert fires."""

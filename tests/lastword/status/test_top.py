@@ -22,6 +22,9 @@ from tests.lastword.status.test_pages import _Fixed
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 
 def _run(*words: str) -> Any:
     return CliRunner().invoke(app, [*words], env={"COLUMNS": "200"})

@@ -59,7 +59,9 @@ def test_keys_are_a_text_bytes_or_a_list_of_those(keys: Any, wanted: list[bytes]
     assert read_keys(keys) == wanted
 
 
-@pytest.mark.parametrize("keys", [1, [1], {"id": 1}, [{"id": 1}], [None], [True], 1.5, [["lime"]], pa.array([1]), object()], ids=lambda keys: type(keys).__name__)
+@pytest.mark.parametrize(
+    "keys", [1, [1], {"id": 1}, [{"id": 1}], [None], [True], 1.5, [["lime"]], pa.array([1]), object()], ids=lambda keys: type(keys).__name__
+)
 def test_what_is_no_key_is_refused_by_name(topic: ArrowTopic, keys: Any) -> None:
     """By every method that takes keys; `bytes(3)` would be three zero bytes."""
     methods: list[Any] = [topic.latest, topic.table, topic.scan_latest, lambda **given: topic.collect_latest(lambda frame: frame, **given)]

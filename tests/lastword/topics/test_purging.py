@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from lastword import SparkTopic
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 _ONCE = {"availableNow": True}
 _KEY = "grape-4711"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from lastword import ArrowTopic
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _CONFIG: Final = {"cleanup.policy": "compact"}
 _LIMITS: Final = (
     BatchLimits(batch_rows=1),

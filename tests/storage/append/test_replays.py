@@ -20,6 +20,9 @@ from lastword.storage.ledger.decisions import Decision, Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _BATCH: Final = MicroBatch(query_id="q", query_name="files", batch_id=0)
 _DAY_MS: Final = 86_400_000
 #: Rows that are taken under some settings and refused under others, told apart by how their values begin.

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 
 def _topic(folder: Path, settings: Mapping[str, object] | None = None, *, partitions: int = 1) -> tuple[TopicLog, DiskLog]:
     """Return a topic without a record, and its log."""

@@ -111,6 +111,7 @@ class _History:
 _STEPS = st.sampled_from(["append", "append", "append", "swap", "swap", "restore", "optimize", "vacuum", "checkpoint", "properties"])
 
 
+@pytest.mark.long
 @settings(max_examples=examples(25), deadline=None)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=8), data=st.data())
 def test_it_is_the_snapshot_of_a_full_read_whatever_was_committed(steps: list[str], data: DataObject) -> None:

@@ -95,6 +95,7 @@ def test_commits_have_their_versions_whatever_came_since_and_whatever_is_gone(tm
         assert found == [(version, tokens[version]) for version in range(5, max(since, gone - 1), -1)]
 
 
+@pytest.mark.long
 def _restored(table: DeltaTable, since: int) -> list[int]:
     table.update_incremental()
     return [one.restored_version for one in commits_since(table, since) if one.restored_version is not None]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _S3A = "spark.hadoop.fs.s3a."
 
 

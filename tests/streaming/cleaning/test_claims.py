@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from lastword import Topic
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _EAGER = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0, "retention.ms": -1}
 
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.topics.explanation import PartitionReport
 
+#: Many of these take half a second or more; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 T0 = 1_700_000_000_000
