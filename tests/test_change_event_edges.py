@@ -6,7 +6,6 @@ What is in doubt becomes a dead letter that names the remedy; nothing is dropped
 from __future__ import annotations
 
 import json
-import struct
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -62,28 +61,6 @@ def test_a_deletion_of_a_whole_row_with_null_in_a_key_column_is_a_tombstone(tmp_
     deleted = json.dumps({**row, "id": 2, "__deleted": "true", "__source_lsn": 4})
     append(topic, ('{"id":2}', deleted), envelope=_FLAT_OF_COLUMNS)
     assert rows_of(topic) == {}
-
-
-def test_a_changed_key_whose_old_columns_are_not_known_is_a_dead_letter() -> None:
-    """An update that leaves the key as it is needs no row before it."""
-    partial, same = {"id": 1, "tenant": None}, {"id": 1, "tenant": None, "v": 5}
-    (moved, stays) = _refusals(
-        change("u", 1, 1, {"id": 1, "tenant": "b"}, before=partial), change("u", 1, 2, same, before=same), envelope=_OF_COLUMNS
-    )
-    assert moved is not None
-    assert "REPLICA IDENTITY FULL" in moved
-    assert stays is None
-
-
-def test_a_flat_deletion_whose_key_columns_are_not_known_is_a_dead_letter() -> None:
-    """As a row that says it was deleted, by `__deleted` or by `__op`."""
-    rows = ['{"id":1,"tenant":null,"__deleted":"true"}', '{"id":1,"__op":"d"}', '{"id":1,"tenant":"a","__deleted":"true"}']
-    (first, second, third) = _refusals(*(('{"id":1}', row) for row in rows), envelope=_FLAT_OF_COLUMNS)
-    assert first is not None
-    assert second is not None
-    assert "REPLICA IDENTITY FULL" in first
-    assert "REPLICA IDENTITY FULL" in second
-    assert third is None
 
 
 # Fields of the flattened form
@@ -186,81 +163,6 @@ def test_a_line_with_a_business_column_called_value_is_the_row(tmp_path: Path) -
         '{"id":2}': {"id": 2, "value": 5, "key": "x"},
         '{"id":3}': {"headers": [], "value": "a", "id": 3},
     }
-
-
-# Keys and schemas of a registry
-
-
-class _Decoder:
-    """Decodes frames that begin with the letter of their schema."""
-
-    def decode_column(self, column: pa.Array) -> Any:
-        texts = [None if text is None else bytes(text) for text in column.to_pylist()]
-        is_frame = [text is not None and text[:1] in {b"a", b"x"} for text in texts]
-        values = [text[1:] if fits and text else None for text, fits in zip(texts, is_frame, strict=True)]
-        reasons = {row: "no frame" for row, text in enumerate(texts) if text is not None and not is_frame[row]}
-        schemas = {row: (text[:1].decode(),) for row, text in enumerate(texts) if is_frame[row] and text}
-        return type("Frames", (), {"values": pa.array(values, pa.binary()), "reasons": reasons, "schemas": schemas})
-
-    def connect_schema(self, schema_id: Any, message: tuple[int, ...] = ()) -> Mapping[str, Any]:  # noqa: ARG002
-        if schema_id == "x":
-            reason = "$ref '#/definitions/nope' leads nowhere"
-            raise ValueError(reason)
-        return {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": [{"type": "int32", "field": "id"}]}]}
-
-
-def _framed(envelope: Envelope, *events: tuple[bytes | None, bytes | None]) -> list[dict[str, Any]]:
-    columns = {"key": pa.array([key for key, _ in events], pa.binary()), "value": pa.array([value for _, value in events], pa.binary())}
-    rows: list[dict[str, Any]] = event_rows(pa.record_batch(columns), envelope, _Decoder()).to_pylist()
-    return rows
-
-
-_EVENT = b'a{"op":"c","after":{"id":1}}'
-_UNREADABLE = b'x{"op":"c","after":{"id":2}}'
-
-
-def test_an_event_whose_schema_cannot_be_converted_is_a_dead_letter() -> None:
-    """The others of the batch are rows; with columns that the source gives, the schema is not asked for."""
-    rows = _framed(Envelope(), (b'a{"id":1}', _EVENT), (b'a{"id":2}', _UNREADABLE))
-    assert [row["__refusal"] for row in rows] == [None, "$ref '#/definitions/nope' leads nowhere"]
-    assert rows[1]["__record_key"] == b'{"id":2}'
-    rows = _framed(Envelope(schema="id int"), (b'a{"id":1}', _EVENT), (b'a{"id":2}', _UNREADABLE))
-    assert [row["value"] for row in rows] == [b'{"id":1}', b'{"id":2}']
-
-
-def test_a_key_whose_schema_cannot_be_converted_is_a_dead_letter() -> None:
-    """And names the key."""
-    (first, second) = _framed(Envelope(), (b'x{"id":1}', _EVENT), (b'a{"id":1}', _EVENT))
-    assert first["__refusal"] == "$ref '#/definitions/nope' leads nowhere"
-    assert second["__refusal"] is None
-
-
-@pytest.mark.parametrize(
-    ("envelope", "key", "canonical"),
-    [
-        pytest.param(Envelope(key_format="string"), b"plum", b'"plum"', id="StringConverter"),
-        pytest.param(Envelope(key_format="string"), b"1.10", b'"1.10"', id="a text that is a number"),
-        pytest.param(Envelope(key_format="long"), struct.pack(">q", 5), b"5", id="LongConverter"),
-        pytest.param(Envelope(key_format="integer"), struct.pack(">i", 5), b"5", id="IntegerConverter"),
-        pytest.param(Envelope(key_format="json"), b'{"b":1,"a":2}', b'{"a":2,"b":1}', id="JsonConverter"),
-        pytest.param(Envelope(key_format="bytes"), b"\x00\x01", b'"AAE="', id="ByteArrayConverter"),
-        pytest.param(Envelope(key=("id",)), b"\x07 of no format", b'{"id":1}', id="a key of columns"),
-        pytest.param(Envelope(key=("id",)), None, b'{"id":1}', id="no key at all"),
-    ],
-)
-def test_keys_of_another_serializer_than_the_values(envelope: Envelope, key: bytes | None, canonical: bytes) -> None:
-    """Avro values beside keys of any converter; a key of the row's columns does not need the record's."""
-    (row,) = _framed(envelope, (key, _EVENT))
-    assert (row["__refusal"], row["key"]) == (None, canonical)
-
-
-def test_a_mongodb_update_without_its_document_names_the_setting() -> None:
-    """Of another connector there is no such setting."""
-    mongodb = {"connector": "mongodb", "ts_ms": 1, "ord": 1}
-    (first, second) = _refusals(change("u", 1, mongodb), change("u", 1, 5), envelope=Envelope())
-    assert first is not None
-    assert "capture.mode = change_streams_update_full" in first
-    assert second == "op 'u' without a row in `after`"
 
 
 @pytest.mark.parametrize("value", ["108000000000", "-3020399000000", '"30:00:00"', '"-838:59:59"'])

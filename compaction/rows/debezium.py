@@ -24,9 +24,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
-import numpy as np
 
-from lastword.compaction.rows.column_types import DecimalType, Misfit
+from lastword.compaction.rows.column_types import Misfit
 from lastword.compaction.rows.connect_schema import columns_of_connect_schema
 from lastword.compaction.rows.envelopes import (
     DELETED,
@@ -44,7 +43,7 @@ from lastword.compaction.rows.envelopes import (
     signs_of,
 )
 from lastword.compaction.rows.event_keys import KeyReader, shorten
-from lastword.compaction.rows.event_positions import Source, named_sequence, source_sequence
+from lastword.compaction.rows.event_positions import Source, complete_sequences, named_sequence, source_sequence
 from lastword.compaction.rows.input_columns import ALERT
 from lastword.compaction.rows.json_rows import (
     NESTED,
@@ -107,26 +106,8 @@ def read_events(
     reader = _Raw if envelope.kind == "debezium" else _Flat
     events = reader(envelope, schemas or {}, key_schemas).read(key, value)
     if envelope.kind == "debezium-flat":
-        _complete_sequences(events, partitions)
+        complete_sequences(events, partitions)
     return events
-
-
-def _complete_sequences(events: Events, partitions: Sequence[int | None] | None) -> None:
-    """Give rows without a sequence, tombstones, that of the row before them in their partition, or else of the one behind them.
-
-    The events of a key are in one partition, in their order. So neither is below a record of the key that came before the deletion, and
-    neither is above one that came after it.
-    """
-    row = np.array(events.row, dtype=np.int64)
-    place = np.zeros(len(row), dtype=np.int64) if partitions is None else np.array([-1 if one is None else one for one in partitions])[row]
-    is_known = np.array([bool(sequence) for sequence in events.sequence], dtype=np.bool_)
-    events.guessed = set(np.flatnonzero(~is_known).tolist())
-    for one in np.unique(place[~is_known]).tolist():
-        known, at = (np.flatnonzero((place == one) & which) for which in (is_known, ~is_known))
-        if len(known):
-            nearest = known[np.maximum(0, np.searchsorted(known, at) - 1)]
-            for to, given in zip(at.tolist(), nearest.tolist(), strict=True):
-                events.sequence[to] = events.sequence[given]
 
 
 def typed_rows(envelope: Envelope) -> Callable[[bytes, bytes], bytes]:
@@ -169,7 +150,7 @@ class _Reader(ABC):
                 self._refuse(row, key, value, str(error))
             except RecursionError:
                 self._refuse(row, key, value, NESTED)
-            except UnicodeDecodeError as error:
+            except (msgspec.MsgspecError, ValueError, ArithmeticError) as error:  # not UTF-8, or a number that cannot be computed with
                 self._refuse(row, key, value, f"the value is no envelope of Debezium ({error}): {shown(value or b'')}")
         return self.events
 
@@ -177,7 +158,7 @@ class _Reader(ABC):
         """Take note of an event that cannot be read, and of its key and sequence if those can: the row of this key is stale from now on."""
         self.events.refused[row] = reason
         record_key: bytes | None = None
-        with suppress(NoEvent, RecursionError, ValueError):
+        with suppress(NoEvent, RecursionError, msgspec.MsgspecError, ValueError, ArithmeticError):
             record_key = None if self.envelope.key else self.own_key(row, key)
             record_key, self.events.positions[row] = self.identify(row, key, value or b"")
         if record_key is not None:
@@ -208,6 +189,8 @@ class _Reader(ABC):
             if converter is None:
                 converter = self._learnt[schema] = self._converter(self.columns_of(schema))
             self._columns = converter.columns
+        if self.envelope.key and self.envelope.misfit == "null":
+            self.identifying_columns(row, schema)  # of a key no column becomes null
         try:
             return converter.convert(row)
         except Misfit as error:
@@ -238,32 +221,61 @@ class _Reader(ABC):
         `is_before` tells that the text is the row before the change, of which a source may send some columns alone, and null for others.
         """
         if not self.envelope.key:
-            return self.own_key(row, key)
-        fields = {} if text == NULL else fields_of(text, "the row")
+            own_key = self.own_key(row, key)
+            if is_before and own_key is not None and own_key[:1] == b"{" and b"null" in own_key:
+                own = fields_of(own_key, "the key")
+                self._check_known(own, list(own), is_whole=text[:1] == b"{" and self._is_whole(own_key, fields_of(text, "the row")))
+            return own_key
+        fields = fields_of(text, "the row") if text[:1] == b"{" else {}
+        if is_before:
+            self._check_known(fields, self.envelope.key, is_whole=self._is_whole(self._readable_key(row, key), fields))
         missing = [name for name in self.envelope.key if name not in fields]
-        nulls = [name for name in self.envelope.key if name not in fields or bytes(fields[name]) == NULL]
-        if is_before and nulls and (missing or not self._is_whole(row, key, fields)):
-            message = (
-                f"the key's column {', '.join(missing or nulls)} has no value in the row before the change: let the source send the whole "
-                "row (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL)"
-            )
-            raise NoEvent(message)
         if missing:
             message = f"the key's column {', '.join(missing)} is not in the row; there are {', '.join(fields)}"
             raise NoEvent(message)
-        decimals = {column.name for column in self._columns or self._given_columns if isinstance(column.data_type, DecimalType)}
-        return canonical_object({name: shorten(bytes(fields[name])) if name in decimals else fields[name] for name in self.envelope.key})
+        self._check_placeholders({name: fields[name] for name in self.envelope.key})
+        types = {column.name: column.data_type for column in self._columns or self._given_columns}
+        return canonical_object({name: shorten(bytes(fields[name]), types.get(name)) for name in self.envelope.key})
 
-    def _is_whole(self, row: int, key: bytes | None, fields: Mapping[str, msgspec.Raw]) -> bool:
+    def _check_known(self, fields: Mapping[str, msgspec.Raw], names: Sequence[str], *, is_whole: bool) -> None:
+        """Raise `NoEvent` if a column of the key has no value before the change, and may be left out."""
+        missing = [name for name in names if name not in fields]
+        nulls = [name for name in names if name in fields and bytes(fields[name]) == NULL]
+        if missing or (nulls and not is_whole):
+            message = (
+                f"the key's column {', '.join(missing or nulls)} has no value in the row before the change, and may be left out there: let "
+                "the source send the whole row (PostgreSQL: REPLICA IDENTITY FULL; MySQL: binlog_row_image=FULL)"
+            )
+            raise NoEvent(message)
+
+    def _check_placeholders(self, fields: Mapping[str, msgspec.Raw]) -> None:
+        """Raise `NoEvent` for a column of the key whose value the source left out."""
+        left_out = [name for name, text in fields.items() if self._has_sign(bytes(text)) and is_one_of(bytes(text), self._unchanged)]
+        if left_out:
+            message = (
+                f"the key's column {', '.join(left_out)} was left out, as it did not change (unchanged TOAST): let the source send the "
+                "whole row (PostgreSQL: REPLICA IDENTITY FULL)"
+            )
+            raise NoEvent(message)
+
+    def _is_whole(self, own_key: bytes | None, fields: Mapping[str, msgspec.Raw]) -> bool:
         """Tell whether a row before the change has more than the columns of the event's own key, the only ones that some sources send."""
-        own_key = self.own_key(row, key) or b""
-        own = set(fields_of(own_key, "the key")) if own_key[:1] == b"{" else set(fields)
+        own = set(fields_of(own_key, "the key")) if own_key is not None and own_key[:1] == b"{" else set(self.envelope.key)
         return any(name not in own and bytes(text) != NULL for name, text in fields.items())
+
+    def _readable_key(self, row: int, key: bytes | None) -> bytes | None:
+        """Return the event's own key where the key is that of columns, so that it need not be readable."""
+        try:
+            return self.own_key(row, key)
+        except NoEvent:
+            return None
 
     def own_key(self, row: int, key: bytes | None) -> bytes | None:
         if key is None:
             return None
         read = self._keys.read(key, self._key_schemas.get(row, b""))
+        if read[:1] == b"{" and self._has_sign(read):
+            self._check_placeholders(fields_of(read, "the key"))
         return read if read != NULL else None
 
     def identifying_columns(self, text: bytes, schema: bytes) -> bytes:
@@ -292,7 +304,7 @@ class _Raw(_Reader):
             self._upsert(row, key, event, value)
         elif event.op == "d":
             before = bytes(event.before)
-            if self.envelope.key and before != NULL:
+            if self.envelope.key and before[:1] == b"{":
                 before = self.typed(before, self.schemas.get(row) or bytes(event.schema))
             self.events.add(row, self.key_of(row, key, before, is_before=True), None, self.sequence_of(event, value))
         elif event.op == "t":
@@ -311,24 +323,39 @@ class _Raw(_Reader):
                 message += ": let the connector send the document (capture.mode = change_streams_update_full)"
             raise NoEvent(message)
         schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
-        after = self.typed(after, schema)
-        sequence, new_key = self.sequence_of(event, value), self.key_of(row, key, after)
-        if self.envelope.key and before != NULL and self.key_of(row, key, self.typed(before, schema)) != new_key:
-            self.events.add(row, self.key_of(row, key, self.typed(before, schema), is_before=True), None, sequence)
-        missing = self.unresolved(after)
+        after, sequence = self.typed(after, schema), self.sequence_of(event, value)
+        columns, missing = self._columns, self.unresolved(after)
+        if before != NULL and (self.envelope.key or missing):
+            before = self.typed(before, schema)
         if missing and before != NULL:  # with REPLICA IDENTITY FULL the row before has what did not change
-            after, missing = resolved(after, missing, self.typed(before, schema), self._unchanged)
+            after, missing = resolved(after, missing, before, self._unchanged)
+        new_key = self.key_of(row, key, after)
+        if self.envelope.key and before != NULL:
+            old_key = self._old_key(row, key, before, new_key)
+            if old_key != new_key:
+                self.events.add(row, old_key, None, sequence)
+        self._columns = columns
         self.learn(row, sequence)
         self.events.add(row, new_key, after, sequence, missing)
 
+    def _old_key(self, row: int, key: bytes | None, before: bytes, new_key: bytes | None) -> bytes | None:
+        """Return the key of columns that a row had before an update; a row that is known in part tells it if it is the new one."""
+        if all(name in fields_of(before, "the row") for name in self.envelope.key) and self.key_of(row, key, before) == new_key:
+            return new_key
+        return self.key_of(row, key, before, is_before=True)
+
     def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
-        event = _event(value)
-        if event is None:
-            raise NoEvent
-        text, is_before = bytes(event.before if event.op == "d" else event.after), event.op == "d"
+        event = _event(value) or _Event()
+        is_before, sequence = event.op == "d", self.sequence_of(event, value)
+        text, schema = bytes(event.before if is_before else event.after), self.schemas.get(row) or bytes(event.schema)
         if self.envelope.key:
-            text = self.identifying_columns(text, self.schemas.get(row) or bytes(event.schema))
-        return self.key_of(row, key, text, is_before=is_before), self.sequence_of(event, value)
+            text = self.identifying_columns(text, schema)
+        new_key = self.key_of(row, key, text, is_before=is_before)
+        if self.envelope.key and not is_before and bytes(event.before) != NULL:
+            old_key = self._old_key(row, key, self.identifying_columns(bytes(event.before), schema), new_key)
+            if old_key != new_key:  # the row has left its old key, whatever is wrong with it
+                self.events.add(row, old_key, None, sequence)
+        return new_key, sequence
 
     def _no_change(self, row: int, event: _Event, value: bytes) -> None:
         if event.status in ("BEGIN", "END"):  # of any type
@@ -360,7 +387,7 @@ class _Flat(_Reader):
             if self.envelope.key:
                 message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
                 raise NoEvent(message)
-            self.events.add(row, self.own_key(row, key), None, "")
+            self.events.add(row, self.key_of(row, key, NULL, is_before=True), None, "")
             return
         fields = fields_of(text, "the value")
         if set(fields) == {"ts_ms"} and _is_of_heartbeat(key):
@@ -403,8 +430,7 @@ class _Flat(_Reader):
         prefix = self.envelope.prefix
         if not prefix or not name.startswith(prefix) or any(column.name == name for column in self._given_columns):
             return False
-        added = name.removeprefix(prefix)
-        return added in USUAL_ADDED_FIELDS or added.startswith(("source_", "transaction_"))
+        return name.removeprefix(prefix) in USUAL_ADDED_FIELDS
 
     def _metadata(self, fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
         """Return the fields that the connector adds, without their prefix; `__deleted` has none of the prefix that others are given."""

@@ -36,12 +36,22 @@ TOMBSTONE, HEARTBEAT, SCHEMA_CHANGE, TRANSACTION, MESSAGE, TRUNCATED = (
 )
 #: The field of the flattened form that says a deletion; it is called so whatever prefix the other fields have.
 DELETED: Final = "__deleted"
-#: The fields that `add.fields` of the flattened form usually names, where the source does not say which, beside `source.…` and
-#: `transaction.…`. Any other field is a column of the row: one too many is seen, one too few is lost.
+#: The fields of a block `source`, of any connector; and those of `transaction`.
+_SOURCE_FIELDS: Final = (
+    *("version", "connector", "name", "ts_ms", "ts_us", "ts_ns", "snapshot", "db", "sequence", "schema", "table", "collection"),
+    *("txId", "lsn", "xmin", "origin", "origin_lsn", "server_id", "gtid", "file", "pos", "row", "thread", "query"),
+    *("change_lsn", "commit_lsn", "event_serial_no", "scn", "commit_scn", "start_scn", "lcr_position", "rs_id", "ssn", "redo_thread"),
+    *("user_name", "row_id", "start_ts_ms", "commit_ts_ms", "commit_ts", "ord", "order", "h", "lsid", "txnNumber", "wallTime"),
+    *("keyspace", "shard", "vgtid", "cluster"),
+)
+#: The fields that `add.fields` of the flattened form usually names, where the source does not say which. Any other field is a column of the
+#: row: one too many is seen, one too few is lost.
 USUAL_ADDED_FIELDS: Final = frozenset(
     (
         *("op", "deleted", "ts_ms", "ts_us", "ts_ns", "connector", "db", "schema", "table", "collection"),
         *("txId", "lsn", "file", "pos", "row", "gtid", "change_lsn", "commit_lsn", "event_serial_no", "scn", "commit_scn", "ord"),
+        *(f"source_{field}" for field in _SOURCE_FIELDS),
+        *(f"transaction_{field}" for field in ("id", "total_order", "data_collection_order")),
     )
 )
 PLACEHOLDER: Final = "__debezium_unavailable_value"
@@ -91,11 +101,12 @@ class Envelope:
             for name, choices in allowed.items()
             if getattr(self, name) not in choices
         ]
-        for name in ("key", "sequence", "add_fields"):
-            names = getattr(self, name)
-            is_list = isinstance(names, (tuple, list)) and all(isinstance(part, str) and part for part in names)
-            if not is_list or len(set(names)) < len(names):
-                wrong.append(Violation(key=name, value=str(names), allowed="a tuple of names, each once, e.g. ('id',)"))
+        wrong += _wrong_names(self) + _unused_settings(self)
+        wrong += [
+            Violation(key=name, value=repr(getattr(self, name)), allowed="a text")
+            for name in ("schema", "prefix")
+            if not isinstance(getattr(self, name), str)
+        ]
         if not wrong:
             try:
                 self.columns()
@@ -103,8 +114,8 @@ class Envelope:
                 wrong = [Violation(key="schema", value=self.schema, allowed=str(error))]
         try:
             placeholders_of(self)
-        except ValueError:
-            wrong.append(Violation(key="placeholder", value=self.placeholder, allowed="text, or hex: and hexadecimal digits"))
+        except (AttributeError, ValueError):
+            wrong.append(Violation(key="placeholder", value=str(self.placeholder), allowed="text, or hex: and hexadecimal digits"))
         if wrong:
             subject = "the envelope"
             raise InvalidConfiguration(subject, wrong)
@@ -119,6 +130,30 @@ class Envelope:
             time_precision_mode=self.time_precision_mode,
             binary_handling_mode=self.binary_handling_mode,
         )
+
+
+def _wrong_names(envelope: Envelope) -> list[Violation]:
+    """Return what is wrong with the lists of names of an envelope."""
+    wrong = list[Violation]()
+    for name in ("key", "sequence", "add_fields"):
+        names: Any = getattr(envelope, name)
+        is_list = isinstance(names, (tuple, list)) and all(isinstance(part, str) and part.strip(".: ") for part in names)
+        if not is_list or len(set(names)) < len(names):
+            wrong.append(Violation(key=name, value=str(names), allowed="a tuple of names, each once, e.g. ('id',)"))
+    if not wrong and len(added_names(envelope)) < len(envelope.add_fields):
+        wrong.append(Violation(key="add_fields", value=str(envelope.add_fields), allowed="fields with a name of their own each"))
+    return wrong
+
+
+def _unused_settings(envelope: Envelope) -> list[Violation]:
+    """Return the settings of an envelope that would do nothing."""
+    wrong = list[Violation]()
+    if envelope.kind != "debezium-flat" and (envelope.add_fields or envelope.prefix != "__"):
+        given = str(envelope.add_fields or envelope.prefix)
+        wrong.append(Violation(key="add_fields, prefix", value=given, allowed="only with kind='debezium-flat'; leave it out"))
+    if envelope.key and envelope.key_format:
+        wrong.append(Violation(key="key_format", value=envelope.key_format, allowed="only without key: columns are the key then"))
+    return wrong
 
 
 def added_names(envelope: Envelope) -> dict[str, str]:

@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from lastword.compaction.rows.column_types import Column, DecimalType, Misfit
+from lastword.compaction.rows.column_types import ArrayType, Column, DecimalType, MapType, Misfit, StructType
 from lastword.compaction.rows.connect_schema import columns_of_connect_schema
 from lastword.compaction.rows.json_rows import CANONICAL_KEY, NULL, NoEvent, canonical_json, fields_of, json_text, unwrapped
 from lastword.compaction.rows.row_converter import RowConverter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lastword.compaction.rows.column_types import DataType
 
 KeyFormat = Literal["", "json", "string", "short", "integer", "long", "float", "double", "bytes"]
 
@@ -83,17 +85,12 @@ def canonical_key(key: bytes) -> bytes:
     return KeyReader().read(key)
 
 
-def shorten(decimal: bytes) -> bytes:
-    """Return a decimal, a text in JSON, without the zeros at its end that only the scale of its column asks for."""
-    return decimal[:-1].rstrip(b"0").rstrip(b".") + b'"' if decimal[:1] == b'"' and b"." in decimal else decimal
-
-
 def plain_key(key: bytes, key_format: KeyFormat) -> bytes:
-    """Return the key of a row as text: a number's digits, a text as it is, other JSON in canonical form, bytes as they are."""
+    """Return the key of a row as text: a number's digits, a text and bytes as they are, JSON in canonical form."""
     if key_format == "bytes":
         return key
     read = KeyReader(key_format).read(key)
-    return bytes(msgspec.json.decode(read, type=str).encode()) if read.startswith(b'"') else read
+    return msgspec.json.decode(read, type=str).encode() if key_format == "string" else read
 
 
 def _read_plain(key: bytes, key_format: KeyFormat) -> bytes:
@@ -123,16 +120,15 @@ class _Decimals:
             self._is_value = given.get("type") != "struct" or given.get("name") == "io.debezium.data.VariableScaleDecimal"
             row = {"type": "struct", "fields": [{**given, "field": _VALUE}]} if self._is_value else given
             columns = columns_of_connect_schema(row)
-        except (AttributeError, ValueError, msgspec.DecodeError) as error:
+        except (AttributeError, TypeError, ValueError, msgspec.DecodeError) as error:
             message = f"the schema of the key cannot be read: {error}"
             raise NoEvent(message) from None
-        decimals = [column for column in columns if isinstance(column.data_type, DecimalType)]
-        self._names = {column.name for column in decimals}
-        self._converter = RowConverter([Column(column.name, column.data_type) for column in decimals])
+        self._types = {column.name: column.data_type for column in columns if has_decimals(column.data_type)}
+        self._converter = RowConverter([Column(name, data_type) for name, data_type in self._types.items()])
 
     def convert(self, key: bytes) -> bytes:
         """Return a key with its decimals as their shortest text."""
-        if not self._names or key == NULL:
+        if key == NULL:
             return key
         try:
             row = self._converter.convert(b'{"%b":%b}' % (_VALUE.encode(), key) if self._is_value else key)
@@ -140,7 +136,31 @@ class _Decimals:
             message = f"the key does not fit its schema: {error}"
             raise NoEvent(message) from None
         fields = {name: bytes(text) for name, text in fields_of(row, "the key").items()}
-        texts = {name: shorten(text) if name in self._names else text for name, text in fields.items()}
+        texts = {name: shorten(text, self._types.get(name)) for name, text in fields.items()}
         if self._is_value:
             return texts[_VALUE]
         return msgspec.json.encode({name: msgspec.Raw(text) for name, text in texts.items()})
+
+
+def has_decimals(data_type: DataType) -> bool:
+    """Tell whether a type is a decimal, or has one inside it."""
+    if isinstance(data_type, StructType):
+        return any(has_decimals(field.data_type) for field in data_type.fields)
+    if isinstance(data_type, (ArrayType, MapType)):
+        return has_decimals(data_type.element if isinstance(data_type, ArrayType) else data_type.value)
+    return isinstance(data_type, DecimalType)
+
+
+def shorten(text: bytes, data_type: DataType | None) -> bytes:
+    """Return a value in canonical JSON with its decimals without the zeros at their end, which only the scale of the type asks for."""
+    if data_type is None or text == NULL or not has_decimals(data_type):
+        return text
+    if isinstance(data_type, DecimalType):
+        return text[:-1].rstrip(b"0").rstrip(b".") + b'"' if text[:1] == b'"' and b"." in text else text
+    if isinstance(data_type, ArrayType):
+        parts = [shorten(bytes(part), data_type.element) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return msgspec.json.encode([msgspec.Raw(part) for part in parts])
+    types = {field.name: field.data_type for field in data_type.fields} if isinstance(data_type, StructType) else {}
+    inner = data_type.value if isinstance(data_type, MapType) else None
+    fields = {name: shorten(bytes(part), types.get(name, inner)) for name, part in fields_of(text, "the key").items()}
+    return msgspec.json.encode({name: msgspec.Raw(part) for name, part in fields.items()})

@@ -18,12 +18,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 
 from lastword.compaction.rows.json_rows import NoEvent
 from lastword.compaction.rows.sequences import sequence_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from lastword.compaction.rows.envelopes import Events
 
 _ANY: Final = msgspec.json.Decoder()
 _TRAILING_NUMBER: Final = re.compile(r"(\d+)$")
@@ -130,3 +133,21 @@ _POSITIONS: Final[Mapping[Any, Callable[[Source], tuple[Any, ...]]]] = {
     "mongodb": _mongodb,
     "db2": _sqlserver,
 }
+
+
+def complete_sequences(events: Events, partitions: Sequence[int | None] | None) -> None:
+    """Give rows without a sequence, tombstones, that of the row before them in their partition, or else of the one behind them.
+
+    The events of a key are in one partition, in their order. So neither is below a record of the key that came before the deletion, and
+    neither is above one that came after it.
+    """
+    row = np.array(events.row, dtype=np.int64)
+    place = np.zeros(len(row), dtype=np.int64) if partitions is None else np.array([-1 if one is None else one for one in partitions])[row]
+    is_known = np.array([bool(sequence) for sequence in events.sequence], dtype=np.bool_)
+    events.guessed = set(np.flatnonzero(~is_known).tolist())
+    for one in np.unique(place[~is_known]).tolist():
+        known, at = (np.flatnonzero((place == one) & which) for which in (is_known, ~is_known))
+        if len(known):
+            nearest = known[np.maximum(0, np.searchsorted(known, at) - 1)]
+            for to, given in zip(at.tolist(), nearest.tolist(), strict=True):
+                events.sequence[to] = events.sequence[given]

@@ -154,8 +154,8 @@ def _connect_schemas(frames: Frames, decoder: FrameDecoder, reasons: dict[int, s
     for writer in dict.fromkeys(frames.schemas.values()):
         try:
             known[writer] = msgspec.json.encode(decoder.connect_schema(*writer))
-        except ValueError as error:
-            known[writer] = str(error)
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+            known[writer] = f"its schema cannot be read: {error}"
     reasons.update({row: str(known[writer]) for row, writer in frames.schemas.items() if isinstance(known[writer], str)})
     return {row: schema for row, writer in frames.schemas.items() if isinstance(schema := known[writer], bytes)}
 

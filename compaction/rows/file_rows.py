@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     #: The columns of a row, each as JSON text.
     Fields = Mapping[str, msgspec.Raw]
 
-_WHOLE: Final = re.compile(rb"-?\d+")
+_WHOLE: Final = re.compile(rb"0|-?[1-9]\d*")
 _FLOAT: Final = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])

@@ -26,8 +26,6 @@ _ANY: Final = msgspec.json.Decoder()
 #: The most common keys are canonical as they come: one column, a whole number or a text of plain characters.
 CANONICAL: Final = r'\{"[A-Za-z0-9_]+":(?:0|-?[1-9][0-9]{0,17}|"[ !#-\[\]-~]*")\}'
 CANONICAL_KEY: Final = re.compile(CANONICAL.encode()).fullmatch
-#: Up to here each whole number is a float of its own.
-_EXACT_FLOATS: Final = 2**53
 #: Numbers with more zeros between their digits and the point are written with an exponent.
 _PLAIN_ZEROS: Final = 40
 _NO_FIELD_NAME: Final = re.compile(r'["\\\x00-\x1f]').search
@@ -52,13 +50,11 @@ def canonical_json(text: bytes) -> bytes:
     try:
         value = _EXACT.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidOperation):
-        value = None
-        if text.strip() != NULL:
-            try:
-                return json_text(text.decode())
-            except UnicodeDecodeError:
-                message = f"the key is neither JSON nor UTF-8: {text[:SHOWN_CHARACTERS]!r}"
-                raise NoEvent(message) from None
+        try:
+            return json_text(text.decode())
+        except UnicodeDecodeError:
+            message = f"the key is neither JSON nor UTF-8: {text[:SHOWN_CHARACTERS]!r}"
+            raise NoEvent(message) from None
     if isinstance(value, (dict, list, str)) or value is None:
         return _SORTED.encode(value)
     return text if text == text.strip() else json_text(text.decode())
@@ -79,14 +75,16 @@ def json_text(value: str | float) -> bytes:
     return _PLAIN.encode(value)
 
 
-def _exact_number(text: str) -> float | int | msgspec.Raw:
+def _exact_number(text: str) -> float | msgspec.Raw:
     """Return a number with a point or an exponent so that JSON has all its digits; a whole number as such."""
     number, exact = float(text), Decimal(text)
-    if Decimal(repr(number)) == exact:
-        return int(number) if number.is_integer() and abs(number) < _EXACT_FLOATS else number
     sign, digits, exponent = exact.as_tuple()
     shortest = "".join(map(str, digits)).rstrip("0") or "0"
-    power = int(exponent) + len(digits) - len(shortest)
+    power = int(exponent) + len(digits) - len(shortest) if exact else 0
+    if Decimal(repr(number)) == exact and not 0 <= power <= _PLAIN_ZEROS:
+        return number
+    if shortest == "0":
+        return 0
     if 0 <= power <= _PLAIN_ZEROS:
         plain = shortest + "0" * power
     elif -_PLAIN_ZEROS <= power < 0:

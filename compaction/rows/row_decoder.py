@@ -88,12 +88,10 @@ class RowDecoder:
         texts = values.to_pylist()
         try:
             return self._struct_array(self.row_type, self._parsed(self.row_type, texts))
-        except _UNFIT:
-            for text in texts:
-                misfit = None if text is None else self._find_misfit(self.row_type, text.encode() if isinstance(text, str) else text, "")
-                if misfit is not None:
-                    raise Misfit(misfit) from None
-            raise
+        except _UNFIT as error:
+            given = (text.encode() if isinstance(text, str) else text for text in texts if text is not None)
+            misfits = (self._find_misfit(self.row_type, text, "") for text in given)
+            raise Misfit(next(filter(None, misfits), str(error))) from None
 
     def _parsed(self, data_type: DataType, texts: Sequence[str | bytes | None]) -> list[Any]:
         """Return JSON texts as values of the types of `_annotation`; the empty text is None."""

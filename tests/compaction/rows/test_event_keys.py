@@ -60,6 +60,10 @@ def test_keys_that_differ_stay_different(keys: list[bytes]) -> None:
         (b'{"b":{"d":1,"c":[2.0]},"a":null}', b'{"a":null,"b":{"c":[2],"d":1}}'),
         (_wrapped({"type": "int32"}, 5), b"5"),
         (_wrapped(None, {"id": 5}), b'{"id":5}'),
+        (b'{"id":9007199254740992.0}', b'{"id":9007199254740992}'),
+        (b'{"id":1e18}', b'{"id":1000000000000000000}'),
+        (b'{"id":1e22}', b'{"id":10000000000000000000000}'),
+        (b'{"id":-0.0e5}', b'{"id":0}'),
         (b"null", b"null"),
         (b"plain", b'"plain"'),
     ],
@@ -133,6 +137,16 @@ def test_a_decimal_of_a_key_is_the_same_under_each_scale() -> None:
     assert {canonical_key(_wrapped(given, payload)) for payload in payloads} == {b'{"id":"2.74","t":"x"}'}
     assert KeyReader().read(b'{"id":"ARI="}', json.dumps(_schema(2)).encode()) == b'{"id":"2.74"}'
     assert canonical_key(_wrapped(_schema(0), {"id": "ZA=="})) == b'{"id":"100"}'
+    nested = {"type": "struct", "fields": [{**_schema(2), "field": "k"}, {"type": "array", "field": "l", "items": alone[0]}]}
+    wider = {"type": "struct", "fields": [{**_schema(4), "field": "k"}, {"type": "array", "field": "l", "items": alone[1]}]}
+    keys = [_wrapped(nested, {"k": {"id": "ARI="}, "l": ["ARI=", None]}), _wrapped(wider, {"k": {"id": "awg="}, "l": ["awg=", None]})]
+    assert {canonical_key(key) for key in keys} == {b'{"k":{"id":"2.74"},"l":["2.74",null]}'}
+    of_map = {"type": "struct", "fields": [{"type": "map", "field": "m", "keys": {"type": "string"}, "values": alone[0]}]}
+    assert canonical_key(_wrapped(of_map, {"m": {"x": "ARI="}})) == b'{"m":{"x":"2.74"}}'
+    reader, schema = KeyReader(), json.dumps(_schema(2)).encode()
+    assert [reader.read(key, schema) for key in (b'{"id":"ARI="}', b'{"id":"ZA=="}', b"null")] == [b'{"id":"2.74"}', b'{"id":"1"}', b"null"]
+    named = json.dumps({"type": "struct", "name": "DecimalKey", "fields": [{"type": "int32", "field": "id"}]}).encode()
+    assert reader.read(b'{"id":1, "a":2}', named) == b'{"a":2,"id":1}'
     assert canonical_key(_wrapped(_schema(2, optional=True), {"id": None})) == b'{"id":null}'
 
 
