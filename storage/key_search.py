@@ -45,6 +45,8 @@ _PHYSICAL: Final = "delta.columnMapping.physicalName"
 #: The partition of a file of the log stands in its path.
 PARTITION: Final = re.compile(r"(?:^|/)partition=(\d+)/")
 #: The columns of a dead letter that hold text in which a key may stand.
+#: The columns of dead letters that hold a key: as the source wrote it, and as the log has it.
+LETTER_KEYS: Final = ("key", "record_key")
 TEXT_COLUMNS: Final = ("value", "raw", "detail", "reason")
 
 
@@ -143,7 +145,7 @@ class KeySearch:
             message = "has no column of keys that the table knows"
             raise ValueError(message)
         key, *place = shape
-        beside = ["headers", "refused_at"] if self._texts else list(place) if self._wanted.kept else []
+        beside = ["headers", "refused_at", "record_key"] if self._texts else list(place) if self._wanted.kept else []
         columns = [name for name in dict.fromkeys([key, *texts, *beside]) if name in names]
         given = PARTITION.search(path)
         total = 0
@@ -165,7 +167,10 @@ class KeySearch:
         at = 0
         for batch in [letters] if isinstance(letters, pa.RecordBatch) else letters.to_batches():
             texts = [name for name in TEXT_COLUMNS if name in batch.schema.names]
-            mask = _is(_encoded(batch.column("key")), self._wanted.key) | self._mentioned(batch, texts)
+            mask = self._mentioned(batch, texts)
+            for name in LETTER_KEYS:
+                if name in batch.schema.names:
+                    mask = mask | _is(_encoded(batch.column(name)), self._wanted.key)
             found[at : at + batch.num_rows] = self._spared(batch, mask)
             at += batch.num_rows
         return found

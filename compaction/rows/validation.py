@@ -43,6 +43,7 @@ from lastword.compaction.rows.input_columns import (
 )
 from lastword.compaction.rows.partitioners import partitions_of
 from lastword.compaction.rows.sequences import sequence_texts
+from lastword.compaction.rows.stale import stale_keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -175,29 +176,19 @@ class _Validation:
             **producers,
             **({"source_sequence": self._sequence()} if self.shape.has_sequences else {}),
             **({name: self._column(name, pa.string()) for name in (UNCHANGED, COLUMNS)} if self.shape.has_events else {}),
-            RECORD_KEY: self._record_keys(),
             **{name: self.batch.column(name) for name in self.shape.order},
             "raw": raw,
         }
+        columns[RECORD_KEY] = self._record_keys(columns.get("source_sequence"))
         return Validated(pa.record_batch(columns), self.code, self.details)
 
-    def _record_keys(self) -> pa.Array:
-        """Return the keys whose last record is stale, as a newer row of theirs is refused; null for a row that is not, or has no key.
-
-        A key of which the batch brings another row behind the refused one is not stale.
-        """
-        refused = np.flatnonzero(self.code)
-        if not len(refused):
-            return pa.nulls(len(self.batch), pa.binary())
+    def _record_keys(self, sequences: pa.Array | None) -> pa.Array:
+        """Return the keys that refused rows leave stale; of an event that is no row its own, if that can be read."""
         keys = self.key
         if self.shape.has_events:
             is_event = pc.or_(pc.is_valid(self._column(REFUSAL, pa.string())), pc.is_valid(self._column(EVENT, pa.string())))
             keys = pc.if_else(is_event, cast_column(self._column(RECORD_KEY, pa.binary()), pa.binary()), keys)
-        accepted = np.flatnonzero((self.code == 0) & pc.is_in(keys, keys.take(pa.array(refused))).to_numpy(zero_copy_only=False))
-        last = dict(zip(keys.take(pa.array(accepted)).to_pylist(), accepted.tolist(), strict=True))
-        listed = zip(refused.tolist(), keys.take(pa.array(refused)).to_pylist(), strict=True)
-        stale = {row: key for row, key in listed if last.get(key, -1) < row}
-        return pa.array([stale.get(row) for row in range(len(self.batch))], pa.binary())
+        return stale_keys_of(keys, sequences, self.code != 0, self.code == 0)
 
     def _leave_out_known(self, source_offsets: Mapping[int, int]) -> None:
         """Take events out that are in the log."""

@@ -45,6 +45,7 @@ from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
 from lastword.compaction.rows.sequences import highest
+from lastword.compaction.rows.stale import stale_keys_of
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
@@ -107,9 +108,9 @@ class Refusals:
         self.columns = max([*found, *([] if self.columns is None else [self.columns])], key=itemgetter(0))
 
     def add(
-        self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str], *, key: str = RECORD_KEY
+        self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str], *, is_late: bool = False
     ) -> None:
-        """Add the rows of a validated batch at `numbers`; the column `key` has the keys that are stale by them."""
+        """Add the rows of a validated batch at `numbers`; with `is_late` they were good when they were validated."""
         known = self._plan.duplicate_reasons
         skipped = [at for at, reason in enumerate(reasons) if reason == Reason.SKIPPED.value]
         self.skipped.update(details[at] for at in skipped)
@@ -124,7 +125,13 @@ class Refusals:
         if kept and self._plan.letters is not None:
             which = rows.take(pa.array(numbers[kept]))
             kept_reasons, kept_details = [reasons[at] for at in kept], [details[at] for at in kept]
-            self.rows.append(dead_letters_of(which, kept_reasons, kept_details, which.column(key), self._plan.letters))
+            record_keys = rows.column(RECORD_KEY)
+            if is_late:
+                refused = np.isin(np.arange(len(rows)), numbers)
+                sequences = rows.column("source_sequence") if "source_sequence" in rows.schema.names else None
+                record_keys = stale_keys_of(rows.column("key"), sequences, refused, ~refused)
+            record_keys = record_keys.take(pa.array(numbers[kept]))
+            self.rows.append(dead_letters_of(which, kept_reasons, kept_details, record_keys, self._plan.letters))
 
     def check(self) -> None:
         """Raise `InvalidRecords` for refused rows that cannot become dead letters."""
@@ -191,7 +198,7 @@ class PartitionAppend:
             refused = np.flatnonzero(verdicts)
             if len(refused):
                 texts = [verdict_of(int(code)).value for code in verdicts[refused]]
-                self._refusals.add(rows, refused, texts, [details[row] for row in refused.tolist()], key="key")
+                self._refusals.add(rows, refused, texts, [details[row] for row in refused.tolist()], is_late=True)
             accepted = np.flatnonzero(verdicts == 0)
             every = np.full(len(rows), -1)
             rows = rows if len(accepted) == len(rows) else rows.take(pa.array(accepted))
@@ -215,7 +222,7 @@ class PartitionAppend:
                 "deletion of the key may be among them (delete.retention.ms)"
                 for text in texts
             ]
-            self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details, key="key")
+            self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details, is_late=True)
         return rows.filter(pa.array(~(late | unknown))) if late.any() or len(refused) else rows
 
     def _with_unchanged(self, rows: pa.RecordBatch, unchanged: UnchangedColumns) -> pa.RecordBatch:
@@ -231,7 +238,7 @@ class PartitionAppend:
             f"the source left out {', '.join(refused[row])}, which did not change (unchanged TOAST), and no record of the key has it"
             for row in numbers.tolist()
         ]
-        self._refusals.add(rows, numbers, [UNRESOLVED_COLUMN] * len(numbers), details, key="key")
+        self._refusals.add(rows, numbers, [UNRESOLVED_COLUMN] * len(numbers), details, is_late=True)
         kept = np.ones(len(rows), dtype=np.bool_)
         kept[numbers] = False
         return rows.filter(pa.array(kept))

@@ -6,8 +6,9 @@
  stale           id 1                       id 2 is not: its record of sequence 9 is newer
 ```
 
-A dead letter makes its key stale until the log has a newer record of the key: one of the same or a higher sequence, or, where one of the
-two has no sequence, one that was appended later. A deletion is such a record. A key without any record is stale, too.
+A dead letter makes its key stale until the log has a newer record of the key: one of a higher sequence, or of the same or none that was
+appended later. A deletion is such a record, and a TRUNCATE of the source at a higher position. A key without any record is stale, too.
+Records of transactions that are open or were aborted count for nothing.
 """
 
 from __future__ import annotations
@@ -15,24 +16,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import array, binary
 
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
-from lastword.storage.files.data_reader import row_groups
+from lastword.storage.files.paths import filesystem_of
+from lastword.storage.reading.arrow_rows import file_ranges, range_batches
+from lastword.storage.reading.arrow_view import arrow_view
+from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.reading.arrow_rows import FileRange
+    from lastword.storage.reading.arrow_view import ArrowView
 
 _LETTER_COLUMNS: Final = ("record_key", "source_sequence", "refused_at", "source", "reason", "detail")
-_RECORD_COLUMNS: Final = ("key", "source_sequence", "appended_at", "control")
+_RECORD_COLUMNS: Final = ("key", "source_sequence", "appended_at")
 #: The most keys that are followed: a source of which every row is refused must not fill the memory.
 MAX_KEYS: Final = 100_000
+#: How often the log is looked at anew when VACUUM removes a file while it is read.
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +54,18 @@ class StaleKey:
     source_sequence: str
 
     def is_older_than(self, record: Mapping[str, Any]) -> bool:
-        """Tell whether a record of the key (source_sequence, appended_at) is at least as new as the row that was refused."""
+        """Tell whether a record of the key (source_sequence, appended_at) is newer than the row that was refused."""
         sequence = record["source_sequence"] or ""
-        if sequence and self.source_sequence:
-            return bool(sequence >= self.source_sequence)
+        if sequence and self.source_sequence and sequence != self.source_sequence:
+            return bool(sequence > self.source_sequence)
         return bool(record["appended_at"] > self.refused_at)
 
 
 class StaleKeys:
-    """Follows the stale keys of a topic; what was read once is not read again."""
+    """Follows the stale keys of a topic; what was read once is not read again.
+
+    `is_cut` tells that there may be more of them than the limit of keys that are followed.
+    """
 
     def __init__(self, log: TopicLog, *, max_keys: int = MAX_KEYS) -> None:
         """Follow at most `max_keys` keys."""
@@ -63,9 +73,10 @@ class StaleKeys:
         self._reset()
 
     def _reset(self) -> None:
-        self._keys: dict[bytes, StaleKey] = {}
+        #: The newest dead letter of a key among those with a sequence (True), and among those without.
+        self._letters: dict[bytes, dict[bool, StaleKey]] = {}
         self._letter_files, self._log_files = set[str](), set[str]()
-        self._version = -1
+        self._version, self.is_cut = -1, False
 
     def collect(self) -> tuple[StaleKey, ...]:
         """Return the keys that are stale now, the oldest first; none of a topic that is not compacted.
@@ -74,46 +85,69 @@ class StaleKeys:
         """
         if not self._log.config().compacted:
             return ()
-        snapshot = self._log.snapshot()
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._follow()
+                break
+            except FileNotFoundError:
+                self._reset()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        newest = (max(letters.values(), key=lambda letter: letter.refused_at) for letters in self._letters.values())
+        return tuple(sorted(newest, key=lambda stale: (stale.refused_at, stale.key)))
+
+    def _follow(self) -> None:
         files = {file.path for file in current_files(open_dead_letters(self._log.paths.dead_letters, self._log.storage_options))}
+        snapshot = self._log.snapshot()
         if self._letter_files - files or snapshot.version < self._version:  # dead letters expired, or a RESTORE
             self._reset()
-        fresh = self._read_letters(sorted(files - self._letter_files))
+        fresh, truncated = set[bytes](), self._log.decisions_seen(snapshot).truncation.position
+        view = arrow_view(self._log, view_of(self._log, snapshot, "read_committed"))
+        for path in sorted(files - self._letter_files):
+            fresh |= self._read_letters(path, truncated)
+            if len(self._letters) >= self._max_keys:  # those that are not stale any more make room for others
+                self._remove_known(view, fresh)
+                fresh.clear()
+        self._remove_known(view, fresh)
         self._letter_files, self._version = files, snapshot.version
-        self._remove_known(snapshot, fresh)
-        return tuple(sorted(self._keys.values(), key=lambda stale: (stale.refused_at, stale.key)))
 
-    def _read_letters(self, paths: Iterable[str]) -> set[bytes]:
-        """Take the keys of dead letters, each with its newest one, and return those keys."""
+    def _read_letters(self, path: str, truncated: str) -> set[bytes]:
+        """Take the dead letters of one file, and return their keys; what came before a TRUNCATE is gone."""
         fresh = set[bytes]()
-        for path in paths:
-            letters = read_letters(self._log.paths.dead_letters, self._log.storage_options, path).select(_LETTER_COLUMNS)
-            for letter in letters.filter(pc.is_valid(letters.column("record_key"))).to_pylist():
-                key = letter.pop("record_key")
-                stale = StaleKey(key=key, **{**letter, "source_sequence": letter["source_sequence"] or ""})
-                known = self._keys.get(key)
-                is_newer = known is None or (stale.source_sequence, stale.refused_at) >= (known.source_sequence, known.refused_at)
-                if is_newer and (known is not None or len(self._keys) < self._max_keys):
-                    self._keys[key] = stale
-                    fresh.add(key)
+        letters = read_letters(self._log.paths.dead_letters, self._log.storage_options, path).select(_LETTER_COLUMNS)
+        for letter in letters.filter(pc.is_valid(letters.column("record_key"))).to_pylist():
+            sequence = letter["source_sequence"] or ""
+            stale = StaleKey(key=letter.pop("record_key"), **{**letter, "source_sequence": sequence})
+            if sequence and sequence < truncated:
+                continue
+            if stale.key not in self._letters and len(self._letters) >= self._max_keys:
+                self.is_cut = True
+                continue
+            known = self._letters.setdefault(stale.key, {})
+            newest = known.setdefault(bool(sequence), stale)
+            if (stale.source_sequence, stale.refused_at) > (newest.source_sequence, newest.refused_at):
+                known[bool(sequence)] = stale
+            fresh.add(stale.key)
         return fresh
 
-    def _remove_known(self, snapshot: LogSnapshot, fresh: set[bytes]) -> None:
-        """Remove the keys of which the log has a newer record; files that were read before are read for fresh keys alone."""
-        paths = snapshot.files.path.tolist()
-        for path, highest in zip(paths, snapshot.files.max_sequence.tolist(), strict=True):
-            keys = fresh & self._keys.keys() if path in self._log_files else set(self._keys)
-            keys = {key for key in keys if not self._keys[key].source_sequence or highest >= self._keys[key].source_sequence}
+    def _remove_known(self, view: ArrowView, fresh: set[bytes]) -> None:
+        """Remove the dead letters than which the log has a newer record; files that were read before are read for fresh keys alone."""
+        filesystem, read = filesystem_of(self._log.paths.log, self._log.storage_options), set[str]()
+        for wanted in file_ranges(view, view.start, view.end):
+            keys = fresh & self._letters.keys() if wanted.path in self._log_files else set(self._letters)
             if keys:
-                self._remove_by_file(path, keys)
-        self._log_files = set(paths)
+                self._remove_by_file(view, filesystem, wanted, keys)
+            if wanted.last_offset < wanted.end:  # what lies behind the last stable offset is read again
+                read.add(wanted.path)
+        self._log_files = read
 
-    def _remove_by_file(self, path: str, keys: set[bytes]) -> None:
-        wanted = array(sorted(keys), binary())
-        for group in row_groups(self._log.paths.log, self._log.storage_options, path, _RECORD_COLUMNS):
-            rows = group.read()
-            rows = rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=wanted), pc.is_null(rows.column("control"))))
-            for record in rows.to_pylist():
-                stale = self._keys.get(record["key"])
-                if stale is not None and stale.is_older_than(record):
-                    del self._keys[record["key"]]
+    def _remove_by_file(self, view: ArrowView, filesystem: Any, wanted: FileRange, keys: set[bytes]) -> None:
+        given = pa.array(sorted(keys), pa.binary())
+        for rows in range_batches(filesystem, [wanted], _RECORD_COLUMNS, aborted=view.aborted):
+            for record in rows.filter(pc.is_in(rows.column("key"), value_set=given)).to_pylist():
+                letters = self._letters.get(record["key"], {})
+                left = {kind: letter for kind, letter in letters.items() if not letter.is_older_than(record)}
+                if left:
+                    self._letters[record["key"]] = left
+                else:
+                    self._letters.pop(record["key"], None)

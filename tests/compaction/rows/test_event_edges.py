@@ -300,7 +300,7 @@ def test_a_deletion_whose_own_key_has_null_is_refused_unless_its_row_is_whole(en
     key = '{"id":1,"tenant":null}'
     partial = {"id": 1, "tenant": None, "v": None}
     if envelope.kind == "debezium":
-        events = [change("d", key, 2, before=partial), change("d", key, 3)]
+        events: list[tuple[str | None, str | None]] = [change("d", key, 2, before=partial), change("d", key, 3)]
     else:
         events = [(key, None), (key, json.dumps({**partial, "__deleted": "true"}))]
     for row in _rows(*events, envelope=envelope):

@@ -59,7 +59,7 @@ _KV = {"key": ["a", "b"], "value": ["1", None]}
 def test_rows_of_the_least_shape_become_whole_ones() -> None:
     """Text becomes bytes; no time is that of the append; offsets are given later."""
     rows = _rows(_KV, ends=(4,))
-    assert rows.schema.names == ["partition", "offset", "timestamp", "key", "value", "headers", "__record_key", "raw"]
+    assert rows.schema.names == ["partition", "offset", "timestamp", "key", "value", "headers", "raw", "__record_key"]
     assert rows.to_pylist() == [
         {
             "partition": 0,

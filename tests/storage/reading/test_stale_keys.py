@@ -165,7 +165,92 @@ def test_no_more_keys_are_followed_than_the_limit(tmp_path: Path, max_keys: int,
     """A source of which every row is refused must not fill the memory."""
     topic = topic_in(tmp_path)
     _append(topic, *(_upsert(key, key, _MISFIT) for key in (1, 2, 3)))
-    assert len(StaleKeys(topic.log, max_keys=max_keys).collect()) == count
+    stale = StaleKeys(topic.log, max_keys=max_keys)
+    assert (len(stale.collect()), stale.is_cut) == (count, max_keys < 3)
+
+
+def test_keys_that_are_no_longer_stale_make_room_for_others(tmp_path: Path) -> None:
+    """Whether they are followed all the time or read anew."""
+    topic = topic_in(tmp_path)
+    for key in range(1, 6):
+        _append(topic, _upsert(key, key, _MISFIT))
+    _append(topic, _upsert(1, 10), _upsert(2, 11))
+    stale = StaleKeys(topic.log, max_keys=3)
+    assert [len(stale.collect()), len(StaleKeys(topic.log, max_keys=3).collect())] == [3, 3]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_an_older_row_behind_a_refused_one_hides_nothing(tmp_path: Path, calls: int) -> None:
+    """In one append as in two; neither does a dead letter without a position."""
+    topic, rows = topic_in(tmp_path), [_upsert(1, 9, _MISFIT), _upsert(1, 4)]
+    for part in [rows] if calls == 1 else [[row] for row in rows]:
+        _append(topic, *part)
+    assert _stale(topic) == ['{"id":1}']
+    _append(topic, _upsert(2, 10), _upsert(2, _UNORDERED, _MISFIT), _upsert(3, 9, _MISFIT))
+    _append(topic, _upsert(3, 10))
+    assert _stale(topic) == ['{"id":1}', '{"id":2}']
+
+
+def test_the_same_sequence_that_arrives_later_is_newer(tmp_path: Path) -> None:
+    """A refused row after a good one makes its key stale, a good one after it ends that."""
+    topic = topic_in(tmp_path)
+    _append(at(1_000, topic), _upsert(1, 5))
+    _append(at(2_000, topic), _upsert(1, 5, _MISFIT))
+    assert _stale(topic) == ['{"id":1}']
+    _append(at(3_000, topic), _upsert(1, 5))
+    assert _stale(topic) == []
+
+
+def test_a_record_without_a_sequence_that_came_later_is_newer(tmp_path: Path) -> None:
+    """A row without a position; one takes the sequence of the key's last record if there is one, and then that is compared."""
+    topic = topic_in(tmp_path)
+    _append(at(1_000, topic), _upsert(1, 5))
+    _append(at(2_000, topic), _upsert(1, 7, _MISFIT), _upsert(2, 7, _MISFIT))
+    _append(at(3_000, topic), _upsert(1, _UNORDERED), _upsert(2, _UNORDERED))
+    assert _stale(topic) == ['{"id":1}']
+
+
+def test_a_transaction_that_is_open_or_aborted_ends_nothing(tmp_path: Path) -> None:
+    """Its end in a commit does."""
+    topic = topic_in(tmp_path, max_message_bytes="100")
+    topic.append([{"key": "a", "value": "1"}])
+    topic.append([{"key": "a", "value": "2" * 200}], on_invalid="dead-letter")
+    followed = StaleKeys(topic.log)
+    transaction = topic.transaction("loader")
+    transaction.append([{"key": "a", "value": "3"}])
+    assert [len(followed.collect()), len(_stale(topic))] == [1, 1]
+    transaction.abort()
+    assert [len(followed.collect()), len(_stale(topic))] == [1, 1]
+    with topic.transaction("loader") as other:
+        other.append([{"key": "a", "value": "4"}])
+    assert [len(followed.collect()), len(_stale(topic))] == [0, 0]
+
+
+def test_a_truncate_ends_what_came_before_it(tmp_path: Path) -> None:
+    """Also for a key that has no record."""
+    topic = topic_in(tmp_path)
+    _append(topic, _upsert(1, 5, _MISFIT), _upsert(2, 20, _MISFIT))
+    _append(topic, change("t", None, 10))
+    assert _stale(topic) == ['{"id":2}']
+
+
+def test_columns_that_are_not_there_leave_a_key_stale_by_the_same_rule(tmp_path: Path) -> None:
+    """An unchanged TOAST column that no record has, and then the whole row."""
+    topic, left_out = topic_in(tmp_path), {"id": 1, "t": "__debezium_unavailable_value"}
+    rows = [change("u", 1, _UNORDERED, left_out), change("u", 1, _UNORDERED, {"id": 1, "t": "x"})]
+    assert _append(topic, *rows, envelope=Envelope()) == 1
+    assert _stale(topic) == []
+
+
+def test_a_purge_finds_the_key_of_a_dead_letter_as_the_log_has_it(tmp_path: Path) -> None:
+    """The source wrote it in another form, or not at all."""
+    topic = topic_in(tmp_path)
+    _append(topic, ('{"id": 1}', _upsert(1, 5, _MISFIT)[1]))
+    mail = Envelope(key=("mail",), schema="mail string, day date")
+    _append(topic, change("u", 5, 6, {"mail": "lime", "day": _MISFIT}), envelope=mail)
+    for key in ('{"id":1}', '{"mail":"lime"}'):
+        assert topic.purge(key).dead_letters_removed == 1
+    assert (topic.dead_letters().num_rows, _stale(topic)) == (0, [])
 
 
 def test_a_call_with_dead_letters_takes_the_good_rows_and_a_replay_doubles_none(tmp_path: Path) -> None:
