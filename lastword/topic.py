@@ -212,6 +212,10 @@ class Topic:
         """
         known = self._log.decisions().columns
         found = TableColumns() if known is None else TableColumns.of_details(known)
+        given: Any = schema
+        if given is not None and not isinstance(given, str):
+            message = f"topic {self.name}: schema = {given!r}: allowed is SQL DDL as a text, such as 'id bigint, price decimal(10,2)'"
+            raise UserError(message)
         if schema is not None:
             try:
                 return replace(found, value=columns_of_ddl(schema))

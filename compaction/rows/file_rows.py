@@ -61,13 +61,18 @@ class FileColumns:
     drop: Sequence[str] = ()
 
     def key_of(self, fields: Fields) -> bytes | None:
-        """Return the key of a row; None where no column of it has a value."""
+        """Return the key of a row; None where no column of it has a value. Raises `NoEvent` for a number that cannot be computed with."""
         found = {name: text for name in self.key if (text := _present(fields, name)) is not None}
         if not found:
             return None
-        if len(self.key) == 1:
-            return _text(found[self.key[0]])
-        return canonical_object({name: found.get(name) for name in self.key})
+        try:
+            if len(self.key) == 1:
+                return _text(found[self.key[0]])
+            return canonical_object({name: found.get(name) for name in self.key})
+        except (msgspec.DecodeError, ArithmeticError, RecursionError) as error:
+            values = ", ".join(f"{name} = {shown(text)}" for name, text in found.items())
+            message = f"the key's column {values}: it cannot be a key ({error})"
+            raise NoEvent(message) from None
 
     def value_of(self, fields: Fields) -> bytes | None:
         """Return the value of a row; None for the column of a value that is null or missing."""
@@ -215,11 +220,19 @@ def inferred_types(rows: Iterable[bytes], *, is_text: bool) -> dict[str, str]:
     kinds: dict[str, set[str]] = {}
     for row in rows:
         for name, raw in fields_of_row(row).items():
-            value = msgspec.json.decode(raw)
+            value = _value_of(raw)
             found = kinds.setdefault(name, set())
             if value is not None:
                 found.add(_kind_of_text(value) if is_text else _kind(value))
     return {name: _type(found) for name, found in kinds.items()}
+
+
+def _value_of(raw: msgspec.Raw) -> Any:
+    """Return a JSON value; its text if it is a number that cannot be computed with."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return bytes(raw).decode()
 
 
 def _kind(value: Any) -> str:

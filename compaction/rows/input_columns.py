@@ -142,8 +142,12 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
 def check_event_columns(columns: Mapping[str, Column], *, topic: str) -> None:
     """Raise `InvalidRecords` that names what an input of events in an envelope lacks: key and value, as text or binary."""
     wrong = [name for name in ("key", "value") if name not in columns or columns[name].kind not in {*_BYTES, ColumnKind.NULL}]
-    if wrong:
-        lines = [f"  column {name} is missing, or neither text nor binary: events in an envelope have a key and a value" for name in wrong]
+    lines = [f"  column {name} is missing, or neither text nor binary: events in an envelope have a key and a value" for name in wrong]
+    if "headers" in columns and columns["headers"].kind not in {ColumnKind.HEADERS, ColumnKind.NULL}:
+        lines.append(f"  column headers is {columns['headers'].type_name}: allowed is {_ALLOWED['headers'][1]}")
+    if "source_sequence" in columns:
+        lines.append("  column source_sequence: events in an envelope say themselves where they stand (Envelope.sequence); leave it out")
+    if lines:
         message = f"topic {topic} cannot take these rows:\n" + "\n".join(lines)
         raise InvalidRecords(message)
 

@@ -46,9 +46,11 @@ if TYPE_CHECKING:
 _SPECIAL: Final = Literal["NaN", "Infinity", "-Infinity"]
 _UNFIT: Final = (msgspec.MsgspecError, pa.ArrowException, ValueError, OverflowError, RecursionError)
 #: An instant in canonical form, which Arrow reads by itself.
-_INSTANT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z").fullmatch
+_INSTANT: Final = re.compile(r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z").fullmatch
 _ZONE: Final = re.compile(r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)\Z").search
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
+_DATE: Final = re.compile(r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
+#: The first and the last whole year that nanoseconds in 64 bits reach.
+_FIRST_NANOS_YEAR, _LAST_NANOS_YEAR = 1678, 2261
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
@@ -187,8 +189,8 @@ class RowDecoder:
             "binary": (str | None, bytes_of_base64, pa.binary(), pa.binary()),
             "date": (str | None, _day, text, pa.date32()),
             "time": (str | None, partial(time_units, digits), pa.int64(), pa.time64(unit)),
-            "timestamp": (str | None, partial(_instant, digits), text, pa.timestamp(unit, "UTC")),
-            "timestamp_ntz": (str | None, partial(_local_time, digits), text, pa.timestamp(unit)),
+            "timestamp": (str | None, partial(_instant, digits, is_nanos), text, pa.timestamp(unit, "UTC")),
+            "timestamp_ntz": (str | None, partial(_local_time, digits, is_nanos), text, pa.timestamp(unit)),
         }
         if self._for_spark:
             codecs["time"] = (str | None, partial(time_text, "nanos" if is_nanos else "micros"), text, text)
@@ -230,24 +232,35 @@ def _day(value: str) -> str:
     return value if _DATE(value) else date_text(value)
 
 
-def _instant(digits: int, value: str) -> str:
+def _instant(digits: int, is_nanos: bool, value: str) -> str:  # noqa: FBT001
     """Return an instant in UTC with at most so many digits behind the second."""
-    if digits == 6 and _INSTANT(value):  # noqa: PLR2004
+    if not is_nanos and _INSTANT(value):
         return value
     if _DATE(value):
-        return f"{value}T00:00:00Z"
-    canonical = timestamp_text("text", "Z", value if _ZONE(value) else f"{value}Z")
-    return canonical[: 20 + digits].rstrip("Z") + "Z"
+        canonical = f"{value}T00:00:00Z"
+    else:
+        canonical = timestamp_text("text", "Z", value if _ZONE(value) else f"{value}Z")[: 20 + digits].rstrip("Z") + "Z"
+    return _in_nanoseconds(canonical) if is_nanos else canonical
 
 
-def _local_time(digits: int, value: str) -> str:
-    return f"{value}T00:00:00" if _DATE(value) else timestamp_text("text", "", value)[: 20 + digits]
+def _local_time(digits: int, is_nanos: bool, value: str) -> str:  # noqa: FBT001
+    canonical = f"{value}T00:00:00" if _DATE(value) else timestamp_text("text", "", value)[: 20 + digits]
+    return _in_nanoseconds(canonical) if is_nanos else canonical
+
+
+def _in_nanoseconds(text: str) -> str:
+    """Return a timestamp whose nanoseconds since 1970 fit into 64 bits; raise `ValueError` for any other."""
+    if not _FIRST_NANOS_YEAR <= int(text[:4]) <= _LAST_NANOS_YEAR:
+        raise ValueError(text)
+    return text
 
 
 def _allowed(data_type: DataType) -> str:
     if isinstance(data_type, DecimalType):
         return f"{data_type} as a number, or as text"
     if isinstance(data_type, ScalarType):
+        if data_type.encoding == "nanos" and data_type.kind != "time":
+            return f"{data_type} as ISO text, years {_FIRST_NANOS_YEAR} to {_LAST_NANOS_YEAR} (nanoseconds in 64 bits)"
         form = "base64" if data_type.kind == "binary" else ENCODINGS.get(data_type.kind, {}).get("text") or KINDS[data_type.kind]
         return f"{data_type} as {form}"
     return f"{data_type} as {'a JSON array' if isinstance(data_type, ArrayType) else 'a JSON object'}"

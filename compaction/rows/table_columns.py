@@ -25,6 +25,7 @@ from lastword.compaction.rows.column_types import (
     quoted,
 )
 from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.json_rows import shown
 from lastword.compaction.rows.row_decoder import RowDecoder
 
 if TYPE_CHECKING:
@@ -154,9 +155,18 @@ def _objects(keys: pa.Array, columns: TableColumns) -> pa.Array:
     of_form: dict[str, Callable[[bytes], bytes]] = {
         "bytes": lambda key: encode({name: key}),
         "text": lambda key: encode({name: _text(key)}),
-        "json": lambda key: encode({name: msgspec.Raw(key)}),
+        "json": lambda key: encode({name: _json(key, columns.key[0])}),
     }
     return pa.array(map(of_form[form], keys.to_pylist()), pa.binary())
+
+
+def _json(key: bytes, column: Column) -> msgspec.Raw:
+    """Return a key that is one JSON value, as such."""
+    try:
+        return msgspec.json.decode(key, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        message = f"column {column.name} = {shown(key)}: allowed is {column.data_type} as JSON"
+        raise Misfit(message) from None
 
 
 def _text(key: bytes) -> str:

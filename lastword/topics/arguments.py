@@ -25,7 +25,11 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 def read_key(key: object, *, argument: str = "key") -> bytes:
     """Return a key as bytes; raise `UserError` for what is neither a text nor bytes."""
     if isinstance(key, str):
-        return key.encode("utf-8", "surrogateescape")
+        try:
+            return key.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            message = f"{argument} = {key!r}: a lone surrogate is no character of UTF-8; allowed is {_KEYS_ALLOWED}"
+            raise UserError(message) from None
     if isinstance(key, _BYTES):
         return bytes(key)
     message = f"{argument} = {key!r}: allowed is {_KEYS_ALLOWED}"
@@ -46,8 +50,8 @@ def read_partitions(partitions: object, *, argument: str = "partitions") -> list
     allowed = "the number of a partition, or a list of those"
     if partitions is None:
         return None
-    if isinstance(partitions, int) and not isinstance(partitions, bool):
-        return [partitions]
+    if hasattr(partitions, "__index__") and not isinstance(partitions, bool) and not isinstance(partitions, Iterable):
+        return [partitions.__index__()]
     numbers = list[int]()
     for partition in _read_list(partitions, argument, allowed):
         if isinstance(partition, bool) or not hasattr(partition, "__index__"):
@@ -94,11 +98,15 @@ def check_decoder(decoder: object, envelope: object, *, subject: str) -> None:
     if decoder is not None and envelope is None:
         message = f"{subject}: a decoder decodes change events; give their envelope, e.g. Envelope(), or leave the decoder out"
         raise UserError(message)
+    if decoder is not None and not hasattr(decoder, "decode_column"):
+        message = f"{subject}: decoder = {decoder!r}: allowed is a RegistryDecoder"
+        raise UserError(message)
 
 
 def _read_list(values: Any, argument: str, allowed: str) -> list[Any]:
     """Return the elements of a list, a tuple, a set, a generator, or a column of Arrow, Polars, pandas or NumPy; not of a mapping."""
-    if isinstance(values, (Mapping, str, *_BYTES)) or not isinstance(values, Iterable):
+    is_table = hasattr(values, "columns")  # it would give the names of its columns
+    if isinstance(values, (Mapping, str, *_BYTES)) or not isinstance(values, Iterable) or is_table:
         message = f"{argument} = {values!r}: allowed is {allowed}"
         raise UserError(message)
     if hasattr(values, "to_pylist"):  # the scalars of Arrow are no values of Python

@@ -72,6 +72,9 @@ def _table(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     library = type(data).__module__.partition(".")[0]
+    if library == "polars" and not hasattr(data, "columns"):
+        message = f"allowed are {_TAKEN}"
+        raise TypeError(message)
     if library == "pandas" and hasattr(data, "columns"):
         check_names([str(name) for name in data.columns])
         return pa.table({str(name): _column(str(name), data.iloc[:, number]) for number, name in enumerate(data.columns)})
@@ -80,10 +83,18 @@ def _table(data: Any) -> pa.Table:
     if library != "pandas" and (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) and all(isinstance(row, Mapping) for row in data):
-        names = dict.fromkeys(["key", "value", *(name for row in data for name in row)])
-        return pa.table({name: _column(name, [row.get(name) for row in data]) for name in names})
+        return _table_of_dicts(data)
     message = f"allowed are {_TAKEN}"
     raise TypeError(message)
+
+
+def _table_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    names: dict[Any, None] = dict.fromkeys(["key", "value", *(name for row in rows for name in row)])
+    for name in names:
+        if not isinstance(name, str) or not _is_utf8(name):
+            message = f"column {name!r}: allowed are names that are texts"
+            raise _WrongColumn(message)
+    return pa.table({name: _column(name, [row.get(name) for row in rows]) for name in names})
 
 
 def _column(name: str, values: Any) -> pa.Array:
@@ -94,8 +105,8 @@ def _column(name: str, values: Any) -> pa.Array:
         wrong = next(value for value in values if not _is_utf8(value))
         message = f"column {name} = {wrong!r}: a lone surrogate is no character of UTF-8"
     except OverflowError:
-        wrong = next(value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**64)
-        message = f"column {name} = {wrong}: allowed are whole numbers of 64 bits"
+        wrong = next((value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**63), None)
+        message = f"column {name} = {wrong}: allowed are whole numbers of 64 bits, with a sign or without one"
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         message = f"column {name}: {error}; each column needs one type"
     raise _WrongColumn(message)

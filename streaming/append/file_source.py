@@ -14,6 +14,7 @@ reported, and not read again. A folder that is gone for a while is waited for.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from dataclasses import replace
@@ -99,7 +100,7 @@ def _what_is_read(source: FileSource) -> str:
     name_filter = _options(source).get("pathglobfilter", "")
     path = location_of(source.path, is_pattern=True)
     local = local_path(path)
-    return f"files {path if local is None else local}{f' ({name_filter})' if name_filter else ''}"
+    return f"files {path if local is None else os.path.realpath(local)}{f' ({name_filter})' if name_filter else ''}"
 
 
 def _check_not_taken(source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> None:
@@ -107,15 +108,22 @@ def _check_not_taken(source: FileSource, log: TopicLog, files: Sequence[FoundFil
     queries = log.decisions().queries
     if queries.get(source.name) is not None:
         return
-    paths = {file.path for file in files}
+    paths = {_real_path(file.path) for file in files}
     for name, query_id in queries.items():
         if name == source.name or query_id is None:
             continue
-        taken = sorted(paths & set(FileListing(log.paths.query(name), log.storage_options).known))
+        known = FileListing(log.paths.query(name), log.storage_options).known
+        taken = sorted(paths & set(map(_real_path, known)))
         if taken:
             more = f" and {len(taken) - 1:,} more of the files of {source.path}" if len(taken) > 1 else ""
             what = taken[0] + more
             raise read_twice(what, topic=log.name, query=source.name, other=name)
+
+
+def _real_path(path: str) -> str:
+    """Return a local file by its one path without links; any other location as it is."""
+    local = local_path(path)
+    return path if local is None else os.path.realpath(local)
 
 
 def _options(source: FileSource) -> dict[str, str]:

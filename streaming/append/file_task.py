@@ -14,6 +14,7 @@ import pyarrow as pa
 from lastword.compaction.rows.event_rows import line_events
 from lastword.compaction.rows.file_rows import CorruptFile
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL
+from lastword.compaction.rows.json_rows import NoEvent
 from lastword.compaction.rows.validation import Reason
 from lastword.storage.files.source_files import is_away, read_lines, read_texts
 
@@ -104,6 +105,10 @@ def read_as_they_stand(
                 continue
             made[TEXT][at] = row.text.decode()
             if columns is not None:
-                made[KEY][at], made[VALUE][at] = columns.key_of(row.fields), columns.value_of(row.fields)
+                try:
+                    made[KEY][at], made[VALUE][at] = columns.key_of(row.fields), columns.value_of(row.fields)
+                except NoEvent as error:
+                    made[TEXT][at], made[MALFORMED][at] = None, row.text.decode()
+                    made[REFUSAL][at] = f"{Reason.MALFORMED.value}: {error}"
         types = {KEY: pa.binary(), VALUE: pa.binary()}
         yield pa.record_batch({name: pa.array(column, types.get(name, pa.string())) for name, column in made.items()})

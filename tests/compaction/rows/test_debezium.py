@@ -513,3 +513,8 @@ def test_events_need_a_key_and_a_value() -> None:
     check_event_columns(columns_of(pa.schema([("key", pa.string()), ("value", pa.null())])), topic="t")
     with pytest.raises(InvalidRecords, match="column key is missing, or neither text nor binary"):
         check_event_columns(columns_of(pa.schema([("key", pa.int64()), ("value", pa.string())])), topic="t")
+    texts = [("key", pa.string()), ("value", pa.string())]
+    with pytest.raises(InvalidRecords, match="column headers is int64: allowed is array"):
+        check_event_columns(columns_of(pa.schema([*texts, ("headers", pa.int64())])), topic="t")
+    with pytest.raises(InvalidRecords, match="column source_sequence: events in an envelope say themselves"):
+        check_event_columns(columns_of(pa.schema([*texts, ("source_sequence", pa.int64())])), topic="t")

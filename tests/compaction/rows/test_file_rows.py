@@ -240,3 +240,19 @@ def test_what_a_source_says_of_an_event_stands_before_what_the_envelope_says() -
     found = event_rows(batch, Envelope()).to_pylist()
     assert [row[REFUSAL] for row in found][1] == "corrupt_file: a.json"
     assert "no envelope of Debezium" in found[0][REFUSAL]
+
+
+@pytest.mark.parametrize("text", ['{"id":1e99999999999999999999}', f'{{"id":[{"1" * 5000}]}}'])
+def test_a_number_that_cannot_be_computed_with_is_no_key(text: str) -> None:
+    """Of one column or of several; the types of a file are looked for all the same."""
+    fields = fields_of_row(text.encode())
+    for key in (["id"], ["id", "other"]):
+        with pytest.raises(NoEvent, match=r"the key's column id = .*: it cannot be a key"):
+            FileColumns(key=key).key_of(fields)
+    assert inferred_types([text.encode()], is_text=False) == {"id": "string"}
+
+
+def test_zero_is_one_key_with_a_sign_and_without() -> None:
+    """As a number; a text is its text."""
+    keys = [FileColumns(key=["id"]).key_of(fields_of_row(f'{{"id":{zero}}}'.encode())) for zero in ("0", "-0", "-0.0", "0e5", '"-0"')]
+    assert keys == [b"0", b"0", b"0", b"0", b"-0"]

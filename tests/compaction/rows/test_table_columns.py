@@ -73,6 +73,9 @@ def test_what_does_not_fit_is_named_or_null() -> None:
         {"k": 2, "v": None, "w": "c"},
         {"k": None, "v": 3, "w": "d"},
     ]
+    for key in (b'5,"g":7', b"", b"\xff", b"[" * 100_000):
+        with pytest.raises(RowMisfit, match=r"^column f = .*: allowed is int as JSON"):
+            _rows([key], ["{}"], _columns("f int", is_key_text=True))
     many = [b"1"] * 100 + [b"x"] + [b"2"] * 28
     assert [row["k"] for row in _rows(many, ["{}"] * 129, columns, on_misfit="null")] == [1] * 100 + [None] + [2] * 28
     with pytest.raises(RowMisfit) as caught:

@@ -189,6 +189,12 @@ def _dictionaries(values: pa.DataType, indices: pa.DataType) -> pa.Table:
         ),
         pytest.param(lambda: [{"key": "a", "value": "x", "timestamp": -(2**70)}], "column timestamp = -", id="-2**70"),
         pytest.param(lambda: [{"key": "a", "value": "x", "": 1}], "column '' is unknown", id="a column without a name"),
+        pytest.param(lambda: [{"key": "a", "value": "x", 1: 1}], "column 1: allowed are names that are texts", id="a number as a name"),
+        pytest.param(lambda: [{"key": "a", "value": "x", "\ud800": 1}], "allowed are names that are texts", id="a surrogate as a name"),
+        pytest.param(lambda: pl.Series(["a"]), "cannot take Series: allowed are", id="a Series of Polars"),
+        pytest.param(
+            lambda: [_sequenced(-1), _sequenced(2**63)], "column source_sequence = 9223372036854775808: allowed are", id="two ranges"
+        ),
         pytest.param(lambda: [{"key": "a", "value": "x"}, {"key": 5, "value": "x"}], "column key: Expected bytes", id="two types"),
     ],
 )
@@ -197,6 +203,10 @@ def test_what_no_column_can_hold_is_one_error_that_names_it(topic: Topic, rows: 
     with pytest.raises(InvalidRecords, match=message):
         topic.append(rows())
     assert _log(topic) == []
+
+
+def _sequenced(number: int) -> dict[str, Any]:
+    return {"key": "a", "value": "x", "source_sequence": number}
 
 
 def test_a_sequence_of_64_bits_is_taken(topic: Topic) -> None:
