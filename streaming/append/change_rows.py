@@ -244,7 +244,7 @@ def _key(rows: DataFrame, names: Sequence[str]) -> Column:
 def _key_column(name: str, data_type: T.DataType) -> Column:
     """Return a column of the key; a decimal without the zeros that only its scale asks for, as another scale makes no other key."""
     column = _column(name)
-    if not isinstance(data_type, T.DecimalType) or data_type.scale <= 0:
+    if not isinstance(data_type, T.DecimalType):
         return column
     return F.regexp_replace(F.regexp_replace(column.cast("string"), r"(\.[0-9]*?)0+$", "$1"), r"\.$", "")
 

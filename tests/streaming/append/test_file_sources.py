@@ -262,11 +262,13 @@ def test_a_column_of_key_value_or_timestamp_must_be_there(
 
 
 def test_a_second_query_that_reads_the_same_files_is_refused_by_name(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
-    """The same path however it is spelled, and a glob or a folder that names a file which was read; before anything is appended."""
+    """The same path however it is spelled, by a link too, and a glob or a folder that names a file which was read; nothing is appended."""
     topic = logs.create_topic("t", config=_COMPACT)
     _write(tmp_path / "in", "1.json", '{"k":"a","v":1}')
     _run(spark, topic, _source(tmp_path / "in", name="append"))
-    for path in (tmp_path / "in", f"{tmp_path}/in/", tmp_path / "in" / "*.json", tmp_path / "in" / "1.json"):
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    spelled = (f"{tmp_path}/in/", f"{tmp_path}/in/../in", f"{tmp_path}/in/../in/*.json", tmp_path / "link", tmp_path / "link" / "1.json")
+    for path in (tmp_path / "in", tmp_path / "in" / "*.json", tmp_path / "in" / "1.json", *spelled):
         with pytest.raises(QueryRefused) as refused:
             _run(spark, topic, _source(path, name="prices"))
         assert "query prices of topic t: query append reads " in str(refused.value)
