@@ -142,11 +142,15 @@ def complete_sequences(events: Events, partitions: Sequence[int | None] | None) 
     neither is above one that came after it.
     """
     row = np.array(events.row, dtype=np.int64)
-    place = np.zeros(len(row), dtype=np.int64) if partitions is None else np.array([-1 if one is None else one for one in partitions])[row]
+    place = (
+        np.zeros(len(row), dtype=np.int64)
+        if partitions is None
+        else np.array([-1 if number is None else number for number in partitions])[row]
+    )
     is_known = np.array([bool(sequence) for sequence in events.sequence], dtype=np.bool_)
     events.guessed = set(np.flatnonzero(~is_known).tolist())
-    for one in np.unique(place[~is_known]).tolist():
-        known, at = (np.flatnonzero((place == one) & which) for which in (is_known, ~is_known))
+    for partition in np.unique(place[~is_known]).tolist():
+        known, at = (np.flatnonzero((place == partition) & which) for which in (is_known, ~is_known))
         if len(known):
             nearest = known[np.maximum(0, np.searchsorted(known, at) - 1)]
             for to, given in zip(at.tolist(), nearest.tolist(), strict=True):

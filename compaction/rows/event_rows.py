@@ -218,7 +218,7 @@ def line_events(batch: pa.RecordBatch, *, are_records: bool | None = None) -> pa
     """Return lines of text as change events, the other columns as they are.
 
     A line is a record of Kafka, with `key`, `value` and `headers` ([[key, value], …]): texts, or JSON as such; or it is the value of an
-    event without a key. `are_records` says which; None: a line with no other fields than those of a record, a value among them, is one.
+    event without a key. `are_records` says which; None: a line is a record if it has a value and no other fields than those of a record.
     """
     keys, values, headers = list[bytes | None](), list[bytes | None](), list[list[dict[str, Any]] | None]()
     for line in batch.column("value").cast(pa.binary()).to_pylist():

@@ -189,12 +189,12 @@ def refuse_options(ctx: typer.Context, names: Mapping[str, str], because: str) -
 
 
 def is_interactive() -> bool:
-    """Return whether somebody can be asked: standard input is a terminal."""
+    """Tell whether standard input is a terminal, so that a question can be answered."""
     return sys.stdin.isatty()
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is deleted for good, unless `--yes` was given; raise `UserError` if the answer is no, or nobody can be asked."""
+    """Ask before anything is deleted for good, unless `--yes` is given; raise `UserError` if the answer is no, or there is no terminal."""
     if yes:
         return
     if not is_interactive():

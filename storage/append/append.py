@@ -440,7 +440,7 @@ class Append:
                 raise CommitConflict(message)  # the next attempt finds it replayed
 
     def _take_back(self, origin: tuple[str, str, int]) -> None:
-        """Remove the dead letters of an earlier attempt of the same rows, of which nothing is refused now."""
+        """Remove the dead letters of an earlier attempt of the same rows, as no row is refused now."""
         _, query_id, batch_id = origin
         if self.stats.is_first or self.stats.put_aside == (query_id, batch_id):
             self._check_not_committed()
