@@ -20,6 +20,7 @@ import pyarrow as pa
 from benchmarks.measure import WHOLE, Scale, report
 from lastword import LogDir
 from lastword.compaction.planning.offset_map import map_entries
+from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _map(entries: str) -> dict[str, Any]:
         pa.table({"key": changes(each, 0, 1, 0).column("key"), "offset": pa.array(np.arange(each)), **nulls}).select(list(KEY_COLUMNS))
     ]
     before = resident_mib("VmRSS")
-    offsets = OffsetMap(first_dirty_offset=0, end_offset=2**62, aborted=frozenset())
+    offsets = OffsetMap(first_dirty_offset=0, end_offset=2**62, aborted=frozenset(), min_batch_keys=CLEANING_LIMITS.min_batch_keys)
     for number in range(count // each):
         keys = np.arange(number * each, (number + 1) * each, dtype=np.uint64)
         halves = np.stack([keys * np.uint64(0x9E3779B97F4A7C15), keys], axis=1)

@@ -17,7 +17,7 @@ from lastword.compaction.planning.offset_map import BYTES_PER_ENTRY
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from tests.clocks import at
-from tests.divisions import DIVISIONS, divided
+from tests.divisions import DIVISIONS
 from tests.model import ModelConfig, ModelTopic, Record
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records
 
@@ -141,16 +141,16 @@ class Lives(ABC):
         crash = self.chance.choice((None, None, None, *_CRASHES))
         before, version = self.model.latest(), self.topic.log.snapshot().version
         object.__setattr__(self.logs.service_config, "log_cleaner_dedupe_buffer_size", BYTES_PER_ENTRY * self.chance.choice(self.slots))
-        with divided(self.chance.choice(DIVISIONS)):
-            try:
-                with crashing(crash):
-                    found = at(self.now_ms, self.topic).clean(force=force)
-                crash = None
-            except Crash:
-                self.done.append(f"crash at {crash}")
-                self.restart()
-                self.topic.log.sync_ledger_with_history()
-                found = [one for one in self.topic.receipts() if (one.table_version or 0) > version]
+        self.logs.cleaner.limits = self.chance.choice(tuple(DIVISIONS.values()))
+        try:
+            with crashing(crash):
+                found = at(self.now_ms, self.topic).clean(force=force)
+            crash = None
+        except Crash:
+            self.done.append(f"crash at {crash}")
+            self.restart()
+            self.topic.log.sync_ledger_with_history()
+            found = [one for one in self.topic.receipts() if (one.table_version or 0) > version]
         receipts = {one.partition: one for one in found}
         for partition in range(self.model.partitions):
             if crash is not None and partition not in receipts:

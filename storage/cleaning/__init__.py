@@ -8,5 +8,6 @@
  log_starts    log starts that DeleteRecords or the source of a mirror decide
  small_files   slices that are merged into fewer files, without a change of data
  slices        the slices of a segment that is written again
+ limits        how much a cleaning or a merge takes at a time
 ```
 """

@@ -26,8 +26,8 @@ from lastword.compaction.planning.throttle import Unlimited
 from lastword.compaction.producers import known
 from lastword.compaction.rows.removal import Removal
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
+from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
-from lastword.storage.cleaning.slices import MAX_SLICE_BYTES
 from lastword.storage.cleaning.task import Cleaned, CleanTask, SourceFile
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
     from lastword.compaction.planning.throttle import Pace
+    from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
@@ -64,6 +65,7 @@ class Cleaning:
         slots: int,
         parallelism: int | None = None,
         pace: Pace | None = None,
+        limits: CleaningLimits = CLEANING_LIMITS,
     ) -> None:
         """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time."""
         self.log, self.cluster, self.plan, self.snapshot, self.slots = log, cluster, plan, snapshot, slots
@@ -71,7 +73,7 @@ class Cleaning:
         self.decisions = log.decisions_seen(snapshot)
         self.config = log.config(self.decisions)
         self.chosen = {one.log.partition: one for one in plan.chosen}
-        self.parallelism = parallelism
+        self.parallelism, self.limits = parallelism, limits
         self._checked = time.monotonic()
 
     def run(self) -> list[CleaningReceipt]:
@@ -134,7 +136,7 @@ class Cleaning:
             released=tuple(self.decisions.released_offsets(partition)),
             unread_offset=unread,
             segment_bytes=self.config.segment_bytes,
-            max_slice_bytes=MAX_SLICE_BYTES,
+            limits=self.limits,
             writes=writes,
         )
 

@@ -21,8 +21,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Keys of so many records, at least, are looked up or folded at a time: a join or a group-by costs something by itself.
-_STRETCH_ROWS: Final = 2**20
 KEY_COLUMNS: Final = ("key", "offset", "control", "producer_id", "txn_first_offset")
 
 
@@ -33,6 +31,8 @@ class OffsetMap:
     first_dirty_offset: int
     end_offset: int
     aborted: frozenset[tuple[int, int]]
+    #: Keys of so many records, at least, are folded at a time.
+    min_batch_keys: int
     #: By file: how many records without a key it holds in the range.
     keyless: dict[str, int] = field(default_factory=dict)
     _folded: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema={"key": pl.Binary, "offset": pl.Int64}))
@@ -50,7 +50,7 @@ class OffsetMap:
         assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
         self._held.append(frame)
         self._held_rows += len(frame)
-        if self._held_rows >= max(_STRETCH_ROWS, len(self._folded)):
+        if self._held_rows >= max(self.min_batch_keys, len(self._folded)):
             self._fold()
 
     def _fold(self) -> None:
@@ -78,6 +78,8 @@ class Superseded:
     keys: pl.DataFrame
     end_offset: int
     aborted: frozenset[tuple[int, int]]
+    #: Keys of so many records, at least, are looked up at a time.
+    min_batch_keys: int
     _held: list[pl.DataFrame] = field(default_factory=list)
     _held_rows: int = 0
     _found: list[NDArray[np.int64]] = field(default_factory=list)
@@ -89,7 +91,7 @@ class Superseded:
         assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
         self._held.append(frame)
         self._held_rows += len(frame)
-        if self._held_rows >= max(_STRETCH_ROWS, len(self.keys)):
+        if self._held_rows >= max(self.min_batch_keys, len(self.keys)):
             self._look_up()
 
     def _look_up(self) -> None:

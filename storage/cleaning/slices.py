@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lastword.storage.files.data_files import SliceWriter, delete_files
 from lastword.storage.files.schema import DATA_SCHEMA
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.files.data_files import DataFile
-
-#: A slice ends after so many bytes of Parquet.
-MAX_SLICE_BYTES: Final = 128 * 2**20
 
 
 class Progress(Protocol):
@@ -44,13 +42,13 @@ class SegmentWriter:
         segment: int,
         slice_: int,
         codec: str,
-        max_slice_bytes: int,
+        limits: CleaningLimits,
         progress: Progress,
     ) -> None:
         """Write nothing yet; `progress` is asked for all bytes that are written."""
         self._location, self._options, self._codec = location, storage_options, codec
         self._partition, self._segment, self._slice = partition, segment, slice_
-        self._max_slice_bytes, self._progress = max_slice_bytes, progress
+        self._limits, self._progress = limits, progress
         self._counted = 0
         self._writer: SliceWriter | None = None
         self._done: list[DataFile] = []
@@ -60,11 +58,17 @@ class SegmentWriter:
         if self._writer is None:
             slice_ = int(rows.column("offset")[0].as_py()) if self._done else self._slice
             self._writer = SliceWriter(
-                self._location, self._options, partition=self._partition, segment=self._segment, slice_=slice_, codec=self._codec
+                self._location,
+                self._options,
+                partition=self._partition,
+                segment=self._segment,
+                slice_=slice_,
+                codec=self._codec,
+                limits=self._limits.row_groups,
             )
         self._writer.write(rows.cast(DATA_SCHEMA))
         self._count(self._writer.size_bytes)
-        if self._writer.size_bytes >= self._max_slice_bytes:
+        if self._writer.size_bytes >= self._limits.max_slice_bytes:
             self._end_slice()
 
     def close(self) -> list[DataFile]:

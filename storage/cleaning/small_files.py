@@ -21,8 +21,9 @@ from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP
 from lastword.compaction.planning.grouping import group_segments
 from lastword.compaction.planning.merging import slices_of_active, slices_of_closed, stays_closed
+from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
-from lastword.storage.cleaning.slices import MAX_SLICE_BYTES, SegmentWriter
+from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.planning.throttle import Pace
+    from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.cleaning.slices import Progress
     from lastword.storage.delta.snapshot import LogSnapshot
@@ -57,7 +59,7 @@ class MergeTask:
     paths: tuple[str, ...]
     size_bytes: int
     record_count: int
-    max_slice_bytes: int
+    limits: CleaningLimits
 
     def run(self, progress: Progress) -> list[DataFile]:
         """Write the rows of the files again, row group by row group; `CorruptLog` if they are not as many as the Delta log says."""
@@ -68,7 +70,7 @@ class MergeTask:
             segment=self.segment,
             slice_=self.slice,
             codec=self.codec,
-            max_slice_bytes=self.max_slice_bytes,
+            limits=self.limits,
             progress=progress,
         )
         try:
@@ -99,6 +101,7 @@ def merge_small_files(
     pace: Pace,
     cluster: Cluster | None = None,
     parallelism: int | None = None,
+    limits: CleaningLimits = CLEANING_LIMITS,
 ) -> int:
     """Merge the slices of partitions in one commit, and return in how many segments there were any to merge.
 
@@ -109,7 +112,8 @@ def merge_small_files(
     runs = []
     for one in logs:
         rolled = decisions.closed_offset(one.partition, one.log_end_offset)
-        runs += [*_runs_of_closed(one, snapshot, rolled_offset=rolled, now_ms=now_ms), *_runs_of_active(one, snapshot)]
+        runs += _runs_of_closed(one, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
+        runs += _runs_of_active(one, snapshot, max_slice_bytes=limits.max_slice_bytes)
     if not runs:
         return 0
     files, codec = snapshot.files, log.config().compression_type
@@ -124,7 +128,7 @@ def merge_small_files(
             paths=tuple(files.path[run]),
             size_bytes=int(files.size_bytes[run].sum()),
             record_count=int(files.record_count[run].sum()),
-            max_slice_bytes=MAX_SLICE_BYTES,
+            limits=limits,
         )
         for run in runs
     ]
@@ -141,7 +145,9 @@ def merge_small_files(
     return len({(task.partition, task.segment) for task in tasks})
 
 
-def _runs_of_closed(log: PartitionLog, snapshot: LogSnapshot, *, rolled_offset: int, now_ms: int) -> list[NDArray[np.int64]]:
+def _runs_of_closed(
+    log: PartitionLog, snapshot: LogSnapshot, *, rolled_offset: int, now_ms: int, max_slice_bytes: int
+) -> list[NDArray[np.int64]]:
     """Return the files of each run of slices in closed segments that becomes one, by their numbers in the snapshot."""
     if log.config.compacted:
         return []
@@ -155,7 +161,7 @@ def _runs_of_closed(log: PartitionLog, snapshot: LogSnapshot, *, rolled_offset: 
         ):
             continue
         begins, files = _slices(one, snapshot)
-        found = slices_of_closed(_sizes(begins, files, snapshot), max_slice_bytes=MAX_SLICE_BYTES)
+        found = slices_of_closed(_sizes(begins, files, snapshot), max_slice_bytes=max_slice_bytes)
         if found:
             waiting.append(one)
             runs[one.label] = [_numbers(begins, files, run) for run in found]
@@ -163,14 +169,14 @@ def _runs_of_closed(log: PartitionLog, snapshot: LogSnapshot, *, rolled_offset: 
     return [run for one in groups[0] for run in runs[one.label]] if groups else []
 
 
-def _runs_of_active(log: PartitionLog, snapshot: LogSnapshot) -> list[NDArray[np.int64]]:
+def _runs_of_active(log: PartitionLog, snapshot: LogSnapshot, *, max_slice_bytes: int) -> list[NDArray[np.int64]]:
     """Return the files of the run of slices in the active segment that becomes one, if there is any."""
     if not log.segments or log.segments[-1].base_offset < log.active_base_offset:
         return []
     begins, files = _slices(log.segments[-1], snapshot)
     timed = np.maximum.reduceat(snapshot.files.max_timestamp_ms[files], begins) > NO_TIMESTAMP
     first_timed = int(np.argmax(timed)) if timed.any() else len(begins)
-    run = slices_of_active(_sizes(begins, files, snapshot), first_timed, max_slice_bytes=MAX_SLICE_BYTES)
+    run = slices_of_active(_sizes(begins, files, snapshot), first_timed, max_slice_bytes=max_slice_bytes)
     return [_numbers(begins, files, run)] if run else []
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.rows.fates import Fates
+    from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.cleaning.slices import Progress
     from lastword.storage.files.data_files import DataFile
 
@@ -87,7 +88,7 @@ class CleanTask:
     released: tuple[int, ...]
     unread_offset: int | None
     segment_bytes: int
-    max_slice_bytes: int
+    limits: CleaningLimits
     writes: bool
 
     @property
@@ -164,13 +165,13 @@ class _Cleaning:
         """Build the offset map, ask the clean section, and look at transactions."""
         task, dirty = self.task, self._dirty()
         aborted = self._aborted(dirty)
-        offset_map = OffsetMap(task.first_dirty_offset, task.end_offset, aborted)
+        offset_map = OffsetMap(task.first_dirty_offset, task.end_offset, aborted, task.limits.min_batch_keys)
         for file in self._files_of(dirty):
             if file.last_offset >= task.first_dirty_offset and file.first_offset < task.end_offset:
                 offset_map.add(file.path, self._narrow(file, KEY_COLUMNS))
         self.done.map_entries = len(offset_map.keys)
         self.keyless = offset_map.keyless
-        superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted)
+        superseded = Superseded(offset_map.keys, task.first_dirty_offset, aborted, task.limits.min_batch_keys)
         if self.done.map_entries:
             for file in self.mine:
                 if file.first_offset < task.first_dirty_offset:
@@ -262,7 +263,7 @@ class _Cleaning:
             segment=group[0].label,
             slice_=group[0].slices[0],
             codec=task.codec,
-            max_slice_bytes=task.max_slice_bytes,
+            limits=task.limits,
             progress=self.progress,
         )
         try:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-#: A row group ends at so many bytes in memory, or so many rows, whichever comes first: what a reader or a cleaning holds at a time.
-ROW_GROUP_BYTES: Final = 16 * 2**20
-ROW_GROUP_ROWS: Final = 2**17
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: No offset comes twice in a file, and few keys and values do: a dictionary of them is built and thrown away.
 _DICTIONARY_COLUMNS: Final = [name for name in DATA_SCHEMA.names if name not in {"offset", "key", "value", "headers", "source_sequence"}]
@@ -45,6 +42,19 @@ _CODECS: Final[Mapping[str, Mapping[str, Any]]] = {
     "zstd": {"compression": "zstd", "compression_level": 1},
     "uncompressed": {"compression": "none"},
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroupLimits:
+    """Where a row group of a data file ends, whichever comes first: so much a reader or a cleaning holds at a time."""
+
+    max_rows: int = 2**17
+    #: In memory, before they are compressed.
+    max_bytes: int = 16 * 2**20
+
+
+#: What a data file is written with when its writer is given no limits.
+ROW_GROUP_LIMITS: Final = RowGroupLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +89,11 @@ class SliceWriter:
         slice_: int,
         codec: str,
         known_folders: int = 0,
+        limits: RowGroupLimits = ROW_GROUP_LIMITS,
     ) -> None:
         """Create the file in the table at `location`; `codec` is the topic's compression.type, `known_folders` as in `output_file`."""
         self._place = partition, segment, slice_
+        self._limits = limits
         folder = "/".join(f"{name}={value}" for name, value in zip(PLACE_COLUMNS, self._place, strict=True))
         self._path = f"{folder}/part-{uuid.uuid4()}.{codec}.parquet"
         self._open = ExitStack()
@@ -96,7 +108,7 @@ class SliceWriter:
         self._statistics.add(rows)
         self._held.append(rows)
         count, size = sum(len(one) for one in self._held), sum(one.nbytes for one in self._held)
-        if count >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+        if count >= self._limits.max_rows or size >= self._limits.max_bytes:
             self._flush(count, size)
 
     @property
@@ -135,8 +147,8 @@ class SliceWriter:
     def _flush(self, count: int, size: int) -> None:
         rows = pa.concat_tables(self._held)
         self._held = []
-        most = max(1, min(ROW_GROUP_ROWS, count * ROW_GROUP_BYTES // max(1, size)))
-        self._writer.write_table(rows, row_group_size=most)
+        max_rows = max(1, min(self._limits.max_rows, count * self._limits.max_bytes // max(1, size)))
+        self._writer.write_table(rows, row_group_size=max_rows)
 
 
 def complete(rows: pa.Table, schema: pa.Schema = DATA_SCHEMA) -> pa.Table:

@@ -24,6 +24,7 @@ from lastword.compaction.planning.offset_map import map_entries, map_slots
 from lastword.compaction.planning.planner import Obstacle, plan_cleaning
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning.cleaning import Cleaning
+from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.retention import remove_segments
 from lastword.storage.cleaning.small_files import merge_small_files
 from lastword.storage.delta.commit import retry_on_conflict
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.planning.throttle import Pace
+    from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.pacing import Pacing
@@ -64,14 +66,19 @@ class Cleaner:
     """Cleans topics of one log.dir; shared by the threads of a process."""
 
     def __init__(
-        self, config: ServiceConfig, *, parallelism: int | Callable[[], int] | None = None, locks: PartitionLocks = PARTITION_LOCKS
+        self,
+        config: ServiceConfig,
+        *,
+        parallelism: int | Callable[[], int] | None = None,
+        locks: PartitionLocks = PARTITION_LOCKS,
+        limits: CleaningLimits = CLEANING_LIMITS,
     ) -> None:
-        """Start idle. `locks` says what other threads of this process work on.
+        """Start idle. `locks` says what other threads of this process work on, `limits` how much a round takes at a time.
 
         As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the tasks of all of them
         together, so that appends find a free core; a function is asked when a round begins, as executors come and go.
         """
-        self.config, self.locks = config, locks
+        self.config, self.locks, self.limits = config, locks, limits
         self._limit = parallelism
         self._reported_resets: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._unreadable: set[tuple[str, int]] = set()
@@ -104,7 +111,8 @@ class Cleaner:
     def preview(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that one round would write, without writing anything (the dry run)."""
         plan, snapshot = self.plan(log, now_ms=now_ms, force=force)
-        return Cleaning(log, _cluster(spark), plan, snapshot, slots=map_slots(self.config), parallelism=self._parallelism).preview()
+        slots = map_slots(self.config)
+        return Cleaning(log, _cluster(spark), plan, snapshot, slots=slots, parallelism=self._parallelism, limits=self.limits).preview()
 
     def _logs(self, log: TopicLog, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and say once of which nothing is known."""
@@ -271,7 +279,9 @@ class Cleaner:
     ) -> list[CleaningReceipt]:
         began = time.monotonic()
         slots, pace = map_slots(self.config), self._pace(log, pacing)
-        receipts = Cleaning(log, _cluster(spark), plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace).run()
+        receipts = Cleaning(
+            log, _cluster(spark), plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace, limits=self.limits
+        ).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         chosen = [one.log.partition for one in plan.chosen]
         record_success(log, chosen, table_version=snapshot.version, now_ms=plan.now_ms)
@@ -356,7 +366,14 @@ class Cleaner:
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     pace = self._pace(log, pacing)
                     return merge_small_files(
-                        log, snapshot, logs, now_ms=now_ms, pace=pace, cluster=_cluster(spark), parallelism=self._parallelism
+                        log,
+                        snapshot,
+                        logs,
+                        now_ms=now_ms,
+                        pace=pace,
+                        cluster=_cluster(spark),
+                        parallelism=self._parallelism,
+                        limits=self.limits,
                     )
 
         merged, failure = _together_or_apart(log, once)

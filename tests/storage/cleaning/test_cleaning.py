@@ -30,7 +30,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.clocks import at
-from tests.divisions import divided
+from tests.divisions import DIVISIONS
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, frame, history, latest, rows
 
 if TYPE_CHECKING:
@@ -664,7 +664,7 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
         (1_048_577, "1GiB", "as it is"),
         (25 * 24, "2KiB", "row by row"),
         (1_048_577, "2KiB", "a slice for each row group"),
-        (1_048_577, "2KiB", "small stretches, small slices"),
+        (1_048_577, "2KiB", "small batches of keys, small slices"),
         (1_048_577, "1GiB", "a slice for each row group"),
     ):
         logs = LogDir(spark, str(tmp_path / f"{how}-{segment_bytes}"))
@@ -672,9 +672,9 @@ def test_many_rounds_of_a_small_map_end_where_one_large_round_does(spark: SparkS
         topic = logs.create_topic("map", partitions=2, config={**_COMPACT, "segment.bytes": segment_bytes, "min.cleanable.dirty.ratio": 0})
         _closed(topic, *(spark.createDataFrame(drawn[at : at + 60], "partition int, key string, value string") for at in range(0, 240, 60)))
         rounds = []
-        with divided(how):
-            while receipts := at(T0, topic).clean():
-                rounds += receipts
+        logs.cleaner.limits = DIVISIONS[how]
+        while receipts := at(T0, topic).clean():
+            rounds += receipts
         assert topic.verify().ok
         newest = topic.latest().select("partition", "key", "value").collect()
         outcomes.append((history(topic, 0), history(topic, 1), sorted((row.partition, bytes(row.key), bytes(row.value)) for row in newest)))

@@ -9,8 +9,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from lastword.compaction.rows import fates
-from lastword.storage.cleaning import cleaning, task
-from lastword.storage.files import data_files, data_reader
+from lastword.storage.cleaning import task
+from lastword.storage.cleaning.limits import CleaningLimits
+from lastword.storage.files import data_reader
+from lastword.storage.files.data_files import RowGroupLimits
 from lastword.storage.files.schema import DATA_SCHEMA
 from tests.clocks import at
 from tests.pictures import T0, history, rows
@@ -47,14 +49,11 @@ def _places(topic: Topic) -> list[tuple[int, int, int]]:
     return list(zip(files.segment.tolist(), files.slice.tolist(), files.record_count.tolist(), strict=True))
 
 
-def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(
-    spark: SparkSession, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(spark: SparkSession, logs: LogDir, topic: Topic) -> None:
     """A slice ends with the row group that fills it, and the next is named by its first offset; left alone afterwards."""
     before = topic.log.snapshot()
     found = history(topic)
-    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 40)
-    monkeypatch.setattr(cleaning, "MAX_SLICE_BYTES", 1)
+    logs.cleaner.limits = CleaningLimits(max_slice_bytes=1, row_groups=RowGroupLimits(max_rows=40))
     [receipt] = at(T0, topic).clean()
     assert _places(topic) == [(0, 0, 60), (0, 60, 60), (0, 120, 60), (0, 180, 60), (0, 240, 60), (0, 300, 60)]
     assert topic.log.snapshot().version == before.version + 1
@@ -73,10 +72,10 @@ def test_a_large_group_becomes_slices_of_one_segment_in_one_commit(
     assert topic.verify().ok
 
 
-def test_a_crash_after_some_slices_leaves_the_log_as_it_was(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_after_some_slices_leaves_the_log_as_it_was(logs: LogDir, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is in no commit, and deleted where the process lives on; the next cleaning does all of it."""
     before, found = topic.log.snapshot(), history(topic)
-    monkeypatch.setattr(cleaning, "MAX_SLICE_BYTES", 1)
+    logs.cleaner.limits = CleaningLimits(max_slice_bytes=1)
     read, done = data_reader.row_groups, list[str]()
 
     def cut(*given: Any) -> Any:

@@ -13,8 +13,9 @@ from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import next_append
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning import small_files
+from lastword.storage.cleaning.limits import CLEANING_LIMITS, CleaningLimits
 from lastword.storage.delta.history import commit_actions
-from lastword.storage.files import data_files
+from lastword.storage.files.data_files import RowGroupLimits
 from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA
@@ -52,9 +53,9 @@ def _logs(log: TopicLog, snapshot: LogSnapshot, now_ms: int) -> list[PartitionLo
     return partition_logs(log.name, log.config(), snapshot, decisions, ends, holders={}, unreadable={}, now_ms=now_ms)
 
 
-def _merge(log: TopicLog, snapshot: LogSnapshot | None = None, *, now_ms: int = 0) -> int:
+def _merge(log: TopicLog, snapshot: LogSnapshot | None = None, *, now_ms: int = 0, limits: CleaningLimits = CLEANING_LIMITS) -> int:
     planned = snapshot or log.snapshot()
-    return small_files.merge_small_files(log, planned, _logs(log, planned, now_ms), now_ms=now_ms, pace=Unlimited())
+    return small_files.merge_small_files(log, planned, _logs(log, planned, now_ms), now_ms=now_ms, pace=Unlimited(), limits=limits)
 
 
 def _slices(log: DiskLog) -> list[tuple[int, int, int]]:
@@ -138,19 +139,18 @@ def test_the_first_slice_with_a_timestamp_stays_also_behind_empty_rows(tmp_path:
     assert (after.first_timestamp_ms, after.min_timestamp_ms) == (50, 40)
 
 
-def test_a_run_of_large_slices_is_cut_where_a_slice_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_large_slices_is_cut_where_a_slice_is_full(tmp_path: Path) -> None:
     """The later slices are named by their first offset, and none of them is written again."""
-    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 8)
-    monkeypatch.setattr(small_files, "MAX_SLICE_BYTES", 6_000)
+    limits = CleaningLimits(max_slice_bytes=6_000, row_groups=RowGroupLimits(max_rows=8))
     log, disk = _topic(tmp_path)
     disk.append_each(_pictures(0, 60), segment=0)
     content = _content(disk)
-    assert _merge(log) == 1
+    assert _merge(log, limits=limits) == 1
     sliced = _slices(disk)
     assert len(sliced) > 3
     assert [row for row in sliced if row[1] % 2] == []
     assert _content(disk) == content
-    assert _merge(log) == 0
+    assert _merge(log, limits=limits) == 0
 
 
 def test_closed_segments_are_merged_only_where_no_cleaning_does_it(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_tasks_of_a_cluster_come_back_in_order_and_name_a_damaged_file(spark: Sp
             paths=(str(files.path[number]),),
             size_bytes=number,
             record_count=2,
-            max_slice_bytes=2**27,
+            limits=CLEANING_LIMITS,
         )
         for number in range(3)
     ]

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from lastword.compaction.producers import Control
-from lastword.storage.cleaning import offset_map
+from lastword.storage.cleaning.limits import CLEANING_LIMITS, CleaningLimits
 from lastword.storage.cleaning.task import CleanTask, SourceFile, clean_partition
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID
-from lastword.storage.files import data_files
+from lastword.storage.files.data_files import RowGroupLimits
 from tests.compaction.logs import DrawnRow, pass_over, rows
 from tests.compaction.row_rules import Row, after, fate, pinned_transactions
 from tests.storage.logs import DiskLog
@@ -64,7 +64,7 @@ def _task(log: DiskLog, first_dirty: int, end: int, **settings: object) -> Clean
         released=(),
         unread_offset=None,
         segment_bytes=2**30,
-        max_slice_bytes=2**27,
+        limits=CLEANING_LIMITS,
         writes=True,
     )
     return replace(task, **settings)  # type: ignore[arg-type]
@@ -81,9 +81,9 @@ def _swapped(log: DiskLog, task: CleanTask, done: Cleaned) -> None:
 class History:
     """A log of one partition that is appended to and cleaned, beside the rows that it should hold: (row, label of its segment)."""
 
-    def __init__(self, log: DiskLog, chance: random.Random) -> None:
-        """Begin empty."""
-        self.log, self.chance = log, chance
+    def __init__(self, log: DiskLog, chance: random.Random, limits: CleaningLimits) -> None:
+        """Begin empty; cleanings take the `limits`, but for the size of slices, which they draw."""
+        self.log, self.chance, self.limits = log, chance, limits
         self.rows: list[tuple[DrawnRow, int]] = []
         self.offset = 0
         self.open: dict[int, int] = {}
@@ -139,7 +139,7 @@ class History:
             places=tuple(places),
             released=tuple(released),
             unread_offset=unread,
-            max_slice_bytes=chance.choice((1, 2**27)),
+            limits=replace(self.limits, max_slice_bytes=chance.choice((1, 2**27))),
             segment_bytes=chance.choice((1, 4_000, 2**30)),
         )
         preview = clean_partition(replace(task, writes=False), Counting())
@@ -175,12 +175,12 @@ class History:
     "seed",
     [pytest.param(seed, marks=[pytest.mark.torture] if seed >= _HISTORIES else []) for seed in range(_MANY_HISTORIES)],
 )
-def test_a_random_history_is_cleaned_as_the_rule_for_one_row_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_a_random_history_is_cleaned_as_the_rule_for_one_row_says(tmp_path: Path, seed: int) -> None:
     """Whatever the stretches, row groups and slices; what is counted is what is gone; a dry run counts the same."""
     chance = random.Random(seed)
-    monkeypatch.setattr(offset_map, "_STRETCH_ROWS", chance.choice((1, 3, 2**20)))
-    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", chance.choice((1, 2, 2**17)))
-    history = History(DiskLog.create(tmp_path / "log"), chance)
+    batch_keys, group_rows = chance.choice((1, 3, 2**20)), chance.choice((1, 2, 2**17))
+    limits = CleaningLimits(min_batch_keys=batch_keys, row_groups=RowGroupLimits(max_rows=group_rows))
+    history = History(DiskLog.create(tmp_path / "log"), chance, limits)
     now_ms = 0
     for _ in range(chance.randint(2, 5)):
         for _ in range(chance.randint(0 if history.rows else 1, 3)):

@@ -14,7 +14,7 @@ import pytest
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.files import data_files, data_reader
-from lastword.storage.files.data_files import DataFile, SliceWriter, complete
+from lastword.storage.files.data_files import DataFile, RowGroupLimits, SliceWriter, complete
 from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.files.paths import _NumbersErrors
 from lastword.storage.files.schema import DATA_SCHEMA
@@ -66,19 +66,18 @@ def test_statistics_say_least_greatest_and_nulls_and_nothing_of_keys_and_values(
     }
 
 
-def test_a_row_group_is_bounded_in_rows_and_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_group_is_bounded_in_rows_and_in_bytes(tmp_path: Path) -> None:
     """So what a reader holds at a time does not depend on how large values are."""
-    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 4)
     drawn = arrow_rows(rows(" ".join(f"{n}:k={n}" for n in range(10))))
 
-    def groups(table: pa.Table) -> list[int]:
-        writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd")
+    def groups(table: pa.Table, limits: RowGroupLimits) -> list[int]:
+        writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=0, codec="zstd", limits=limits)
         writer.write(complete(table))
         return [one.rows for one in row_groups(str(tmp_path), {}, writer.close().path, ["offset"])]
 
-    assert groups(drawn) == [4, 4, 2]
-    monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 1)
-    assert groups(drawn) == [1] * 10
+    assert groups(drawn, RowGroupLimits()) == [10]
+    assert groups(drawn, RowGroupLimits(max_rows=4)) == [4, 4, 2]
+    assert groups(drawn, RowGroupLimits(max_rows=4, max_bytes=1)) == [1] * 10
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "lz4", "gzip", "uncompressed"])
