@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from unittest import mock
 
 import pyarrow as pa
 
@@ -73,8 +72,7 @@ def make_topic(location: str, options: Mapping[str, str] | None = None) -> None:
     topic.roll()
     topic.clean(force=True)
     topic.delete_records({1: 1})
-    with mock.patch.object(upkeep, "CHECKPOINT_COMMITS", 1):
-        upkeep.checkpoint(topic.log)
+    upkeep.checkpoint(topic.log, after_commits=1)
     topic.append(rows("lime=3 nut=1", 0))
     topic.append(rows("lime=3 nut=1", 1))
     topic.transaction("till").append(rows("fig=spoilt"))
@@ -129,8 +127,7 @@ def _append_events(logs: LogDir[ArrowTopic]) -> None:
 
 
 def _checkpoint(topic: ArrowTopic) -> None:
-    with mock.patch.object(upkeep, "CHECKPOINT_COMMITS", 1):
-        upkeep.checkpoint(topic.log)
+    upkeep.checkpoint(topic.log, after_commits=1)
 
 
 def _verified(topic: ArrowTopic) -> Any:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lastword.storage.delta.snapshot import LogSnapshot
 
 #: More commits than this are not applied one by one: a full read costs less.
-MAX_COMMITS: Final = 100
+_MAX_COMMITS: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 #: Fields of an add and of a remove that are read, or change nothing here. Any other one that is not null may change what a file holds.
@@ -56,27 +56,27 @@ class Followed:
     transactions: Mapping[str, int]
 
 
-def follow(log: fs.FileSystem, snapshot: LogSnapshot) -> Followed | None:
+def follow(log: fs.FileSystem, snapshot: LogSnapshot, *, max_commits: int = _MAX_COMMITS) -> Followed | None:
     """Return the snapshot of the newest table version, made from an older one; None when the log must be read in full.
 
-    `log` holds the files of the log table. The result equals `LogSnapshot.of` at that version.
+    `log` holds the files of the log table. The result equals `LogSnapshot.of` at that version. More than `max_commits` are not applied.
     """
     try:
-        commits = _commits_after(log, snapshot.version)
+        commits = _commits_after(log, snapshot.version, max_commits)
         return _applied(snapshot, commits) if commits else Followed(snapshot=snapshot, transactions={})
     except (_NotApplicable, OSError, ValueError, KeyError, TypeError, AttributeError):  # the full read names what is wrong
         return None
 
 
-def _commits_after(log: fs.FileSystem, version: int) -> list[list[dict[str, Any]]]:
-    """Return the actions of each commit after a version."""
+def _commits_after(log: fs.FileSystem, version: int, max_commits: int) -> list[list[dict[str, Any]]]:
+    """Return the actions of each commit after a version; raise `_NotApplicable` when there are more than `max_commits`."""
     commits: list[list[dict[str, Any]]] = []
     while True:
         try:
             commits.append(commit_actions(log, version + 1 + len(commits)))
         except FileNotFoundError:
             break
-        if len(commits) > MAX_COMMITS:
+        if len(commits) > max_commits:
             raise _NotApplicable
     # Delta removes old commits: where that of the snapshot is gone, the next ones may be gone too while there are newer ones.
     if not commits and log.get_file_info(commit_file(version)).type == fs.FileType.NotFound:

@@ -53,10 +53,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 50
-_ASKED_ONE_BY_ONE: Final = 100
+#: The store is asked for so many files by name, at the most; for more of them the whole folder is listed.
+_MAX_NAMED_FILES: Final = 100
 _COMPRESSION_VERSIONS: Final = 20
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
-_LOOKED_VERSIONS: Final = 200
+_LOOKED_COMMITS: Final = 200
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
 _TURNS: Final[dict[str, threading.RLock]] = {}
 _TURNS_GUARD: Final = threading.Lock()
@@ -232,9 +233,9 @@ class TopicLog:
         with self._lock:
             return watch.look(self._opened(), decisions, since_version, version=self.snapshot().version)
 
-    def missing_files(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the log's files that are not there any more; the whole folder is listed for many, not one asked after another."""
-        if len(paths) <= _ASKED_ONE_BY_ONE:
+    def missing_files(self, paths: Sequence[str], *, max_named: int = _MAX_NAMED_FILES) -> list[str]:
+        """Return those of the log's files that do not exist any more; more than `max_named` are looked up in one listing of the folder."""
+        if len(paths) <= max_named:
             return [one.path for one in self._files().get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
         there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
         return [path for path in paths if path not in there]
@@ -251,19 +252,19 @@ class TopicLog:
         with lock:
             yield
 
-    def sync_ledger_with_history(self, *, tell: bool = False) -> None:
+    def sync_ledger_with_history(self, *, tell: bool = False, looked_commits: int = _LOOKED_COMMITS) -> None:
         """Write into the ledger what the history of the log says and the ledger does not.
 
         A RESTORE makes the receipts and log starts that it took back void; a swap whose receipt was never written (a crash in between,
-        or a lost ledger) carries it in its own `userMetadata`. How far somebody has looked is written from time to time, too, or at once
-        with `tell`: nobody reads what lies before again.
+        or a lost ledger) carries it in its own `userMetadata`. How far the history was read is written after each `looked_commits`, too, or
+        at once with `tell`: what lies before is not read again.
         """
         with self._lock:
             snapshot, today = self.snapshot(), self.decisions()
             if snapshot.version <= (today.looked_at_version if tell else max(self._looked_at, today.looked_at_version)):
                 return
             found = self._unrecorded(today)
-            if tell or found or snapshot.version - today.looked_at_version >= _LOOKED_VERSIONS:
+            if tell or found or snapshot.version - today.looked_at_version >= looked_commits:
                 newest = commits_since(self._opened(), snapshot.version - 1, snapshot.version)
                 now_ms = newest[-1].time_ms if newest else today.created_ms
                 self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])

@@ -57,15 +57,15 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
         flush_delta_log(location, since_version=table.version() - 2)
 
 
-def checkpoint(log: TopicLog) -> int:
-    """Write a checkpoint of the log's Delta log when the last one is `CHECKPOINT_COMMITS` old; return the table version of the newest.
+def checkpoint(log: TopicLog, *, after_commits: int = CHECKPOINT_COMMITS) -> int:
+    """Write a checkpoint of the log's Delta log when the last one is `after_commits` old; return the table version of the newest.
 
     Commits older than `delta.logRetentionDuration` are removed with it. Beside it each 500th commit writes one
     (`lastword.storage.files.schema.log_properties`), for where nobody does this.
     """
     table = open_table(log.paths.log, log.storage_options)
     newest = _newest_checkpoint(log)
-    if table.version() - newest < CHECKPOINT_COMMITS:
+    if table.version() - newest < after_commits:
         return newest
     write_checkpoint(table, log.storage_options)
     with storage_faults(log.paths.log):

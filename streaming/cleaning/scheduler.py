@@ -101,6 +101,8 @@ class MaintenanceScheduler:
     config: ServiceConfig
     topics: Callable[[], Sequence[TopicLog]]
     clock_ms: Callable[[], int]
+    #: A checkpoint of a log's Delta log is written after so many commits.
+    checkpoint_commits: int = CHECKPOINT_COMMITS
     stop: threading.Event = field(default_factory=threading.Event)
     counts: MaintenanceCounts = field(default_factory=MaintenanceCounts)
     pacing: Pacing = field(init=False)
@@ -255,11 +257,11 @@ class MaintenanceScheduler:
     def _checkpoint(self, log: TopicLog) -> None:
         """Write a checkpoint of the Delta log if it is due; who deletes the topic waits until it is written, as for a round."""
         due, version = self._due[log.paths.root], log.snapshot().version
-        if 0 <= version - due.checkpoint_version < CHECKPOINT_COMMITS:
+        if 0 <= version - due.checkpoint_version < self.checkpoint_commits:
             return
         with suppress(CommitConflict), self.cleaner.locks.in_progress(log, range(log.decisions().partitions)):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
-            due.checkpoint_version = checkpoint(log)
+            due.checkpoint_version = checkpoint(log, after_commits=self.checkpoint_commits)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]

@@ -90,7 +90,7 @@ _LEFT: Final = {"empty": b"", "half of it": b'{"format": 1, "part', "zeros": byt
 
 
 @pytest.mark.parametrize("left", _LEFT.values(), ids=list(_LEFT))
-def test_a_cache_that_was_cut_is_made_anew(topic: ArrowTopic, monkeypatch: pytest.MonkeyPatch, left: bytes) -> None:
+def test_a_cache_that_was_cut_is_made_anew(topic: ArrowTopic, left: bytes) -> None:
     """Producer states and what Delta knows of its own checkpoint: the same answers without them."""
     expected = topic.records(include_control=True), topic.offsets()
     (Path(topic.log.paths.log, "_delta_log") / "_last_checkpoint").write_bytes(left)
@@ -100,8 +100,7 @@ def test_a_cache_that_was_cut_is_made_anew(topic: ArrowTopic, monkeypatch: pytes
         path.write_bytes(left)
     again = _again(topic)
     assert (again.records(include_control=True), again.offsets()) == expected
-    monkeypatch.setattr(upkeep, "CHECKPOINT_COMMITS", 1)
-    assert upkeep.checkpoint(again.log) == again.log.snapshot().version
+    assert upkeep.checkpoint(again.log, after_commits=1) == again.log.snapshot().version
     with at(T0, again).transaction("loader") as transaction:
         transaction.append(rows("c=2"))
     assert again.verify().ok

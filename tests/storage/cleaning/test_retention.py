@@ -20,7 +20,6 @@ from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import commits_since
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.log import topic_log
 from lastword.storage.log.upkeep import compact_ledger, vacuum
 from tests.clocks import at
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, history, log, rows, segments
@@ -254,7 +253,6 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
     spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a log that is never cleaned, too: whoever opens it anew begins where somebody has looked."""
-    monkeypatch.setattr(topic_log, "_LOOKED_VERSIONS", 3)
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     read: list[int] = []
 
@@ -268,12 +266,12 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
     monkeypatch.setattr("lastword.storage.log.topic_log.commits_since", counted)
     for _ in range(3):
         topic.log.decisions_seen(topic.log.snapshot())
-    topic.log.sync_ledger_with_history()
+    topic.log.sync_ledger_with_history(looked_commits=3)
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1], 0)
     newest = at(T0, topic).append(rows("lime=1")).table_version
-    topic.log.sync_ledger_with_history()
+    topic.log.sync_ledger_with_history(looked_commits=3)
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1, 3, 3], newest)
-    LogDir(spark, logs.location).topic("fruit").log.sync_ledger_with_history()
+    LogDir(spark, logs.location).topic("fruit").log.sync_ledger_with_history(looked_commits=3)
     assert read == [2, 1, 3, 3]
 
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.compaction.errors import CorruptLog
-from lastword.storage.delta import following
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.following import follow
 from lastword.storage.delta.history import CommitMetadata
@@ -220,15 +219,15 @@ def test_a_file_that_a_commit_adds_again_is_there_once(log: DiskLog) -> None:
     assert followed.snapshot.files.size_bytes.tolist()[1] == 77
 
 
-def test_a_commit_that_is_gone_and_too_many_commits_are_left_to_the_full_read(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_is_gone_and_too_many_commits_are_left_to_the_full_read(log: DiskLog) -> None:
     """Delta removes old commits behind a checkpoint: without them nobody knows what the newest version is."""
     snapshot = log.snapshot()
     assert _follow(log, snapshot) is not None
     for offset in (4, 5, 6):
         log.append([log.written(rows(f"{offset}:c=1"), segment=0)])
     for most, applied in ((3, True), (2, False)):
-        monkeypatch.setattr(following, "MAX_COMMITS", most)
-        assert (_follow(log, snapshot) is not None) == applied
+        followed = follow(filesystem_of(log.location, {}), snapshot, max_commits=most)
+        assert (followed is not None) == applied
     log.table().create_checkpoint()
     for version in (2, 3):
         Path(log.location, "_delta_log", f"{version:020}.json").unlink()

@@ -116,15 +116,15 @@ def test_an_append_whose_checkpoint_cannot_be_written_is_appended(tmp_path: Path
     assert len(topic.records()) == 2
 
 
-@pytest.mark.parametrize("most", [0, 100], ids=["listed", "asked one by one"])
-def test_files_that_are_gone_are_found_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+@pytest.mark.parametrize("max_named", [0, 2, 100], ids=["listed", "some listed", "asked by name"])
+def test_files_that_are_gone_are_found_however_many_there_are(tmp_path: Path, max_named: int) -> None:
     """Many by one listing, as each question to an object store is a request."""
-    monkeypatch.setattr(topic_log, "_ASKED_ONE_BY_ONE", most)
     topic = LogDir(tmp_path).create_topic("t", partitions=2)
     for partition in (0, 1):
         topic.append(pa.table({"key": ["a"], "value": ["1"], "partition": pa.array([partition], pa.int32())}))
     first, second = topic.log.snapshot().files.path.tolist()
-    assert topic.log.missing_files([first, second]) == []
+    assert topic.log.missing_files([first, second], max_named=max_named) == []
     Path(topic.log.paths.log, first).unlink()
-    assert topic.log.missing_files([second, first, "partition=0/segment=0/no.parquet"]) == [first, "partition=0/segment=0/no.parquet"]
-    assert topic.log.missing_files([]) == []
+    wanted = [second, first, "partition=0/segment=0/no.parquet"]
+    assert topic.log.missing_files(wanted, max_named=max_named) == [first, "partition=0/segment=0/no.parquet"]
+    assert topic.log.missing_files([], max_named=max_named) == []

@@ -95,19 +95,19 @@ def test_a_mirror_whose_checkpoint_is_in_an_older_state_goes_on_without_it(
 def test_a_micro_batch_is_recognised_when_the_commits_of_its_time_are_gone_from_the_delta_log(
     spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
-    """Spark does not know that it was done; a hundred commits of others came since, and the Delta log was cleaned up thirty days later."""
+    """Spark does not know that it was done; commits of others came since, and the Delta log was cleaned up thirty days later."""
     topic, folder = logs.create_topic("fruit", config=_COMPACT), tmp_path / "incoming"
     checkpoint = Path(topic.log.paths.query("files"))
     _arrive(folder, "grape,1 lime,2")
     _run(spark, topic, folder)
     (version,) = (one for one, _ in topic.log.commit_times() if one > 0)
-    for number in range(upkeep.CHECKPOINT_COMMITS):
+    for number in range(3):
         topic.append(rows(f"other={number}"))
     month_ago = time.time() - 30 * 86_400
     delta_log = Path(topic.log.paths.log) / "_delta_log"
     for path in delta_log.iterdir():
         os.utime(path, (month_ago, month_ago))
-    upkeep.checkpoint(topic.log)
+    upkeep.checkpoint(topic.log, after_commits=3)
     assert not (delta_log / f"{version:020}.json").exists()
 
     for path in checkpoint.glob("commits/*0*"):
@@ -118,4 +118,4 @@ def test_a_micro_batch_is_recognised_when_the_commits_of_its_time_are_gone_from_
     assert log(topic) == before
     _arrive(folder, "kiwi,3")
     _run(spark, topic, folder)
-    assert log(topic) == [*before, "102 kiwi=3"]
+    assert log(topic) == [*before, "5 kiwi=3"]

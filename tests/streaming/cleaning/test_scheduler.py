@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-import lastword.storage.log.upkeep
 import lastword.streaming.cleaning.scheduler
 from lastword import LogDir
 from lastword.compaction.config.topic_config import parse_service_config
+from lastword.storage.log.upkeep import CHECKPOINT_COMMITS
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler, _Due
 from tests.clocks import at
@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
 
 
-def _tending(spark: SparkSession, topic: Topic) -> MaintenanceScheduler:
+def _tending(spark: SparkSession, topic: Topic, *, checkpoint_commits: int = CHECKPOINT_COMMITS) -> MaintenanceScheduler:
     """Return a cleaner that has seen nothing yet, at T0, for one topic, of which it keeps what it knows from tick to tick."""
     config, _ = parse_service_config({"log.initial.task.delay.ms": 0, "log.cleaner.backoff.ms": 3_000})
-    return MaintenanceScheduler(spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=lambda: T0)
+    return MaintenanceScheduler(
+        spark=spark,
+        cleaner=Cleaner(config),
+        config=config,
+        topics=lambda: [topic.log],
+        clock_ms=lambda: T0,
+        checkpoint_commits=checkpoint_commits,
+    )
 
 
 def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back() -> None:
@@ -194,10 +201,8 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
 ) -> None:
     """A service that starts takes the newest one that it finds, whoever wrote it; so does one that tends a topic of the same name anew."""
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", lambda *_, **__: None)  # it commits, too
-    monkeypatch.setattr(lastword.storage.log.upkeep, "CHECKPOINT_COMMITS", 3)
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 3)
     topic = logs.create_topic("appended", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    scheduler = _tending(spark, topic)
+    scheduler = _tending(spark, topic, checkpoint_commits=3)
     found = []
     for _ in range(7):
         at(T0, topic).append(rows("a=1"))
@@ -205,7 +210,7 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
         found.append(_checkpoints(topic))
     assert found == [[], [], [3], [3], [3], [3, 6], [3, 6]]
 
-    later = _tending(spark, topic)
+    later = _tending(spark, topic, checkpoint_commits=3)
     later.tick()
     assert _checkpoints(topic) == [3, 6]
     later._due[topic.log.paths.root].checkpoint_version = 100  # noqa: SLF001  of a topic that was deleted
@@ -219,12 +224,12 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
 
 def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would be written into the folder of the next topic of that name. One that another thread works on gets its own later."""
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "CHECKPOINT_COMMITS", 1)
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
     at(T0, topic).append(rows("a=1"))
-    scheduler, found = _tending(spark, topic), list[bool]()
+    scheduler, found = _tending(spark, topic, checkpoint_commits=1), list[bool]()
 
-    def written(log: TopicLog) -> int:
+    def written(log: TopicLog, *, after_commits: int) -> int:
+        assert after_commits == 1
         found.append(scheduler.cleaner.locks.works_on(log))
         return log.snapshot().version
 
@@ -242,10 +247,8 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure_and_tried_again_after_
 ) -> None:
     """The disk is full for a while; appends go on."""
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", lambda *_, **__: None)
-    for module in (lastword.storage.log.upkeep, lastword.streaming.cleaning.scheduler):
-        monkeypatch.setattr(module, "CHECKPOINT_COMMITS", 2)
     topic = logs.create_topic("disk-full", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    scheduler, failures = _tending(spark, topic), []
+    scheduler, failures = _tending(spark, topic, checkpoint_commits=2), []
 
     def without_space(_table: DeltaTable) -> None:
         message = "no space left on device"
