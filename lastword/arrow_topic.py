@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 5
-#: So many rows are decoded at a time.
-_DECODED_ROWS: Final = 16_384
+#: The number of rows that `table` decodes at a time.
+DECODED_ROWS: Final = 16_384
 
 
 class ArrowBootstrap(NamedTuple):
@@ -113,15 +113,8 @@ class ArrowTopic(Topic):
         found = self.latest(
             isolation=isolation, as_of=as_of, partitions=partitions, keys=keys, columns=["partition", "offset", "key", "value"]
         )
-        found = (found if limit is None else found.slice(0, limit)).combine_chunks()
-        decoder, batches = TableDecoder(columns, on_misfit=chosen_mode), list[pa.RecordBatch]()
-        for batch in found.to_batches(max_chunksize=_DECODED_ROWS):
-            try:
-                batches += decoder.decode(batch.column("key"), batch.column("value"))
-            except RowMisfit as error:
-                row = batch.slice(error.row, 1).to_pylist()[0]
-                raise UserError(describe_misfit(self.name, row, str(error))) from None
-        return pa.Table.from_batches(batches, decoder.schema)
+        chosen = found if limit is None else found.slice(0, limit)
+        return decode_rows(chosen, TableDecoder(columns, on_misfit=chosen_mode), topic=self.name)
 
     def scan_latest(
         self,
@@ -304,3 +297,18 @@ def _vector(view: ArrowView, given: StartingOffsets | None, option: str) -> tupl
         return None
     named = given.vector() if isinstance(given, Position) else given
     return parse_offsets(named, option=option, partitions=view.partitions, earliest=view.start, latest=view.end)
+
+
+def decode_rows(rows: pa.Table, decoder: TableDecoder, *, topic: str, batch_rows: int = DECODED_ROWS) -> pa.Table:
+    """Return records of a topic (partition, offset, key, value) as rows of their table, `batch_rows` of them decoded at a time.
+
+    Raises `UserError` for a value that does not fit its column; it names the topic and the record.
+    """
+    batches = list[pa.RecordBatch]()
+    for batch in rows.combine_chunks().to_batches(max_chunksize=batch_rows):
+        try:
+            batches += decoder.decode(batch.column("key"), batch.column("value"))
+        except RowMisfit as error:
+            row = batch.slice(error.row, 1).to_pylist()[0]
+            raise UserError(describe_misfit(topic, row, str(error))) from None
+    return pa.Table.from_batches(batches, decoder.schema)

@@ -7,11 +7,15 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from lastword import ArrowTopic, Envelope, LogDir, UserError
+from lastword.arrow_topic import DECODED_ROWS, decode_rows
 from lastword.cli import app as cli
+from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.table_columns import TableColumns, TableDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +37,18 @@ def _event(lsn: int, row: dict[str, Any] | None, fields: Sequence[dict[str, Any]
     payload = {"op": "u" if row else "d", "before": None, "after": row, "source": {"connector": "postgresql", "lsn": lsn}}
     key = (row or {"id": 1})["id"]
     return {"key": json.dumps({"id": key}), "value": json.dumps({"schema": schema, "payload": payload})}
+
+
+def _latest_rows(values: Sequence[str]) -> pa.Table:
+    """Return records of partition 0 from offset 100 on, the first one under the key k0."""
+    numbers = range(len(values))
+    columns = {
+        "partition": pa.array([0] * len(values), pa.int32()),
+        "offset": pa.array([100 + number for number in numbers], pa.int64()),
+        "key": pa.array([f"k{number}".encode() for number in numbers], pa.binary()),
+        "value": pa.array([value.encode() for value in values], pa.binary()),
+    }
+    return pa.table(columns)
 
 
 def _fields(*fields: dict[str, Any], id_type: str = "int32") -> list[dict[str, Any]]:
@@ -124,6 +140,35 @@ def test_a_value_that_does_not_fit_is_named_or_null(topic: ArrowTopic) -> None:
         topic.table(schema="n int", mode="LAX")
     with pytest.raises(UserError, match="topic t: schema = 'n inta': DDL, at inta: a type expected"):
         topic.table(schema="n inta")
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 3, 5, 6])
+def test_rows_are_the_same_however_many_are_decoded_at_a_time(batch_rows: int) -> None:
+    """Also the row that does not fit is the same one, in whichever batch it is."""
+    columns = TableColumns(value=columns_of_ddl("n int"))
+    rows = _latest_rows(values=[f'{{"n":{number}}}' for number in range(5)])
+    decoded = decode_rows(rows, TableDecoder(columns), topic="t", batch_rows=batch_rows)
+    assert decoded.to_pylist() == [{"n": number} for number in range(5)]
+    rows = _latest_rows(values=['{"n":0}', '{"n":1}', '{"n":2}', '{"n":"x"}', '{"n":4}'])
+    with pytest.raises(UserError, match='topic t, partition 0, offset 103, key k3: column n = "x"'):
+        decode_rows(rows, TableDecoder(columns), topic="t", batch_rows=batch_rows)
+    lenient = decode_rows(rows, TableDecoder(columns, on_misfit="null"), topic="t", batch_rows=batch_rows)
+    assert lenient.column("n").to_pylist() == [0, 1, 2, None, 4]
+    assert decode_rows(rows.slice(0, 0), TableDecoder(columns), topic="t", batch_rows=batch_rows).num_rows == 0
+
+
+@pytest.mark.parametrize("count", [DECODED_ROWS - 1, DECODED_ROWS, DECODED_ROWS + 1, 2 * DECODED_ROWS + 1])
+def test_a_table_of_about_the_size_of_a_batch_has_every_row_once(tmp_path: Path, count: int) -> None:
+    """With one row less, as many, and one more; a row that does not fit is named, also as the first of a second batch."""
+    topic = LogDir(tmp_path).create_topic("large", config=_CONFIG)
+    numbers = range(count)
+    topic.append(pa.table({"key": [f"k{number}" for number in numbers], "value": [f'{{"n":{number}}}' for number in numbers]}))
+    assert topic.table(schema="n int").column("n").to_pylist() == list(numbers)
+    assert len(topic.table(schema="n int", limit=count - 1)) == count - 1
+    topic.append([{"key": "bad", "value": '{"n":"x"}'}])
+    with pytest.raises(UserError, match=rf'topic large, partition 0, offset {count}, key bad: column n = "x"'):
+        topic.table(schema="n int")
+    assert topic.table(schema="n int", mode="PERMISSIVE").column("n").to_pylist() == [*numbers, None]
 
 
 def test_the_command_shows_the_table(topic: ArrowTopic, tmp_path: Path) -> None:
