@@ -1,12 +1,13 @@
 """Prometheus metrics of a standing. The counters of the queries are in streaming/metrics.py.
 
 Names are `lastword_`, followed by Kafka's group and attribute where Kafka has them (docs/semantics.md#12). The number of series is
-bounded: at most `MOST_PARTITIONS` partitions (those that are furthest behind), 100 open transactions and 100 readers per topic have series.
+bounded: at most 2000 partitions (those that are furthest behind), 100 open transactions and 100 readers per topic have series.
 `lastword_metrics_omitted` counts those without series.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +23,17 @@ if TYPE_CHECKING:
 
     from lastword.status.standing import PartitionStanding, Standing, TopicStanding
 
-#: Maximum number of partitions with series.
-MOST_PARTITIONS: Final = 2000
-_MOST_NAMED: Final = 100
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesLimits:
+    """Maximum number of what has series of its own."""
+
+    max_partitions: int = 2000
+    #: Open transactions, partitions of each of them, and readers of each topic.
+    max_named: int = 100
+
+
+_LIMITS: Final = SeriesLimits()
 _PARTITION: Final = ("topic", "partition")
 _SECOND_MS: Final = 1000
 _BARRED: Final = {Obstacle.NOT_COMPACTED.value, Obstacle.PAUSED.value, Obstacle.IN_PROGRESS.value, Obstacle.UNCLEANABLE.value}
@@ -130,8 +139,11 @@ _BY_NAME: Final = {one.name: one for one in _STANDING}
 class StandingCollector(Collector):
     """Collects the metrics of the current standing; a scrape reads no storage and runs no job."""
 
-    def __init__(self, standing: Callable[[], Standing], ready: Callable[[], bool], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, standing: Callable[[], Standing], ready: Callable[[], bool], now_ms: Callable[[], int], *, limits: SeriesLimits = _LIMITS
+    ) -> None:
         """Call `standing` and `ready` at each scrape."""
+        self._limits = limits
         self._standing = standing
         self._ready = ready
         self._now_ms = now_ms
@@ -147,12 +159,12 @@ class StandingCollector(Collector):
         _service(families, standing, ready=self._ready(), now_ms=self._now_ms())
         for topic in standing.topics:
             _topic(families, topic)
-        chosen, omitted = _furthest_behind(standing)
+        chosen, omitted = _furthest_behind(standing, self._limits.max_partitions)
         families.put("metrics_omitted", omitted, "partitions")
         for topic, partition in chosen:
             _partition(families, topic, partition)
-        _transactions(families, standing)
-        _readers(families, standing)
+        _transactions(families, standing, self._limits.max_named)
+        _readers(families, standing, self._limits.max_named)
         yield from families.found.values()
 
 
@@ -167,10 +179,12 @@ class _Families:
         self.found[metric.name].add_metric(labels, value)
 
 
-def registry_of(standing: Callable[[], Standing], ready: Callable[[], bool], now_ms: Callable[[], int]) -> CollectorRegistry:
+def registry_of(
+    standing: Callable[[], Standing], ready: Callable[[], bool], now_ms: Callable[[], int], *, limits: SeriesLimits = _LIMITS
+) -> CollectorRegistry:
     """Return the registry of /metrics: the standing, the counters of the queries, and the process."""
     registry = CollectorRegistry()
-    registry.register(StandingCollector(standing, ready, now_ms))
+    registry.register(StandingCollector(standing, ready, now_ms, limits=limits))
     registry.register(_Counted())
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -219,10 +233,10 @@ def _topic(families: _Families, topic: TopicStanding) -> None:
     families.put("stale_keys", topic.stale_keys, topic.name)
 
 
-def _furthest_behind(standing: Standing) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:
+def _furthest_behind(standing: Standing, max_partitions: int) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:
     """Return the partitions with series, those that are furthest behind first if there are too many, and the number without."""
     every = [(topic, one) for topic in standing.topics for one in topic.partitions]
-    if len(every) <= MOST_PARTITIONS:
+    if len(every) <= max_partitions:
         return every, 0
     every.sort(
         key=lambda pair: (
@@ -234,7 +248,7 @@ def _furthest_behind(standing: Standing) -> tuple[list[tuple[TopicStanding, Part
             pair[1].partition,
         )
     )
-    return every[:MOST_PARTITIONS], len(every) - MOST_PARTITIONS
+    return every[:max_partitions], len(every) - max_partitions
 
 
 def _partition(families: _Families, topic: TopicStanding, one: PartitionStanding) -> None:
@@ -262,23 +276,23 @@ def _partition(families: _Families, topic: TopicStanding, one: PartitionStanding
         families.put("log_last_cleaned_time_secs", one.last_cleaning.now_ms / _SECOND_MS, *place)
 
 
-def _transactions(families: _Families, standing: Standing) -> None:
+def _transactions(families: _Families, standing: Standing, max_named: int) -> None:
     every = sorted(
         ((topic.name, one) for topic in standing.topics for one in topic.transactions), key=lambda pair: (pair[1].since_ms, pair[0])
     )
-    for topic, one in every[:_MOST_NAMED]:
-        for partition in sorted(one.first_offsets)[:_MOST_NAMED]:
+    for topic, one in every[:max_named]:
+        for partition in sorted(one.first_offsets)[:max_named]:
             labels = (topic, str(partition), str(one.producer_id), one.transactional_id or "")
             families.put("transaction_start_time_secs", one.since_ms / _SECOND_MS, *labels)
             families.put("transaction_timeout_secs", one.timeout_ms / _SECOND_MS, *labels)
-    families.put("metrics_omitted", max(0, len(every) - _MOST_NAMED), "transactions")
+    families.put("metrics_omitted", max(0, len(every) - max_named), "transactions")
 
 
-def _readers(families: _Families, standing: Standing) -> None:
+def _readers(families: _Families, standing: Standing, max_named: int) -> None:
     by_topic = {topic.name: sorted(topic.readers, key=lambda one: -one.lag) for topic in standing.topics}
     for topic, readers in by_topic.items():
-        for one in readers[:_MOST_NAMED]:
+        for one in readers[:max_named]:
             families.put("reader_lag", one.lag, topic, one.name)
             families.put("reader_last_seen_time_secs", one.seen_ms / _SECOND_MS, topic, one.name)
             families.put("reader_expiration_time_secs", one.expires_ms / _SECOND_MS, topic, one.name)
-    families.put("metrics_omitted", sum(max(0, len(readers) - _MOST_NAMED) for readers in by_topic.values()), "readers")
+    families.put("metrics_omitted", sum(max(0, len(readers) - max_named) for readers in by_topic.values()), "readers")

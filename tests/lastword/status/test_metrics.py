@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lastword.status import metrics as status_metrics
-from lastword.status.metrics import METRICS, registry_of
+from lastword.status.metrics import METRICS, SeriesLimits, registry_of
 from lastword.status.standing import QueryStanding, Standing
 from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
 
-if TYPE_CHECKING:
-    import pytest
 
-
-def scraped(of: Standing) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def scraped(of: Standing, *, limits: SeriesLimits | None = None) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Return what /metrics shows of a standing: name and labels → value."""
-    text = generate_latest(registry_of(lambda: of, lambda: True, lambda: NOW_MS + 5000)).decode()
+    text = generate_latest(registry_of(lambda: of, lambda: True, lambda: NOW_MS + 5000, limits=limits or SeriesLimits())).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -90,13 +85,30 @@ def test_figures_are_those_of_kafkas_mbeans() -> None:
     assert found["lastword_reader_lag", (("reader", "cache"), ("topic", "fruit"))] == 330
 
 
-def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_series_is_bounded() -> None:
     """The partitions furthest behind keep their series; how many were left out is said."""
-    monkeypatch.setattr(status_metrics, "MOST_PARTITIONS", 2)
     logs = [partition("0:1 10", partition=0), partition("0:1 10 | 20", partition=1), partition("0:9 | 10:1 20", partition=2)]
-    found = scraped(standing(topic(logs=logs, transactions=tuple(transaction(n, producer_id=n) for n in range(150)))))
+    shown_standing = standing(topic(logs=logs, transactions=tuple(transaction(n, producer_id=n) for n in range(150))))
+    found = scraped(shown_standing, limits=SeriesLimits(max_partitions=2))
     shown = {dict(labels)["partition"] for name, labels in found if name == "lastword_log_end_offset"}
     assert shown == {"0", "2"}
     assert found["lastword_metrics_omitted", (("what", "partitions"),)] == 1
     assert found["lastword_metrics_omitted", (("what", "transactions"),)] == 50
     assert sum(name == "lastword_transaction_start_time_secs" for name, _ in found) == 100
+
+
+@pytest.mark.parametrize(("limit", "omitted"), [(3, 0), (2, 1), (1, 2)])
+def test_what_is_over_a_limit_is_counted_and_what_reaches_it_is_shown(limit: int, omitted: int) -> None:
+    """Three partitions, three open transactions and three readers, each with the limit that is theirs."""
+    logs = [partition("0:1 10", partition=number) for number in range(3)]
+    open_ones = tuple(transaction(number, producer_id=number) for number in range(3))
+    readers = tuple(reader(f"r{number}", number) for number in range(3))
+    shown = standing(topic(logs=logs, transactions=open_ones, readers=readers))
+    found = scraped(shown, limits=SeriesLimits(max_partitions=limit, max_named=limit))
+    for what, series in (
+        ("partitions", "lastword_log_end_offset"),
+        ("transactions", "lastword_transaction_start_time_secs"),
+        ("readers", "lastword_reader_lag"),
+    ):
+        assert found["lastword_metrics_omitted", (("what", what),)] == omitted, what
+        assert sum(name == series for name, _ in found) == limit, what
