@@ -23,13 +23,13 @@ from lastword.storage.append.schema_registry.formats import DOES_NOT_FIT, HEADER
 from lastword.storage.append.schema_registry.store import SchemaStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lastword.storage.append.schema_registry.connect import ConnectSchema
 
 
 #: More ids than this are those of garbage; to forget them costs no more than a request for each.
-_MAX_UNKNOWN: Final = 10_000
+_MAX_UNKNOWN_IDS: Final = 10_000
 
 
 class DecodedColumn(NamedTuple):
@@ -132,10 +132,8 @@ class _Formats:
     """The formats of one registry that this process knows."""
 
     def __init__(self, config: RegistryConfig, store: SchemaStore) -> None:
-        self._client, self._store, self._unknown_s = RegistryClient(config), store, config.unknown_s
+        self._client, self._store, self._unknown = RegistryClient(config), store, UnknownIds(config.unknown_s)
         self._formats: dict[bytes, Format] = {}
-        #: Ids that the registry did not know, each with the error and the time when it is asked again.
-        self._unknown: dict[int, tuple[str, float]] = {}
 
     def read(self, data: bytes) -> tuple[bytes, WriterSchema]:
         """Return a frame as JSON, and what it was written with."""
@@ -148,25 +146,39 @@ class _Formats:
         known = self._formats.get(header)
         if known is not None:
             return known
-        self._check_unknown(schema_id)
+        self._unknown.check(schema_id)
         schema = self._store.read(schema_id)
         if schema is None:
             try:
                 schema = self._client.fetch(schema_id)
             except UnknownSchema as error:
-                if len(self._unknown) >= _MAX_UNKNOWN:
-                    self._unknown.clear()
-                self._unknown[schema_id] = str(error), time.monotonic() + self._unknown_s
+                self._unknown.add(schema_id, str(error))
                 raise
             self._store.write(schema)
         made = self._formats[header] = format_of(schema)
         return made
 
-    def _check_unknown(self, schema_id: int) -> None:
-        """Raise the error again that the registry gave for an id, until its time is over."""
-        text, until = self._unknown.get(schema_id, ("", 0.0))
-        if text and time.monotonic() < until:
-            raise UnknownSchema(text)
+
+class UnknownIds:
+    """Ids that a registry did not know: it is asked for each of them again after some seconds, and not before."""
+
+    def __init__(self, seconds: float, *, max_ids: int = _MAX_UNKNOWN_IDS, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know none. When `max_ids` are known, the next one replaces all of them."""
+        self._seconds, self._max_ids, self._clock = seconds, max_ids, clock
+        #: By id: the error of the registry, and the time when it is asked again.
+        self._errors: dict[int, tuple[str, float]] = {}
+
+    def add(self, schema_id: int, error: str) -> None:
+        """Add an id with the error that the registry gave for it."""
+        if len(self._errors) >= self._max_ids:
+            self._errors.clear()
+        self._errors[schema_id] = error, self._clock() + self._seconds
+
+    def check(self, schema_id: int) -> None:
+        """Raise `UnknownSchema` with the error that the registry gave for an id, until its time is over."""
+        error, until = self._errors.get(schema_id, ("", 0.0))
+        if error and self._clock() < until:
+            raise UnknownSchema(error)
 
 
 def forget_schemas() -> None:

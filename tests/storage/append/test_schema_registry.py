@@ -22,7 +22,7 @@ from lastword.storage.append.schema_registry.client import (
     UndecodableFrame,
     UnknownSchema,
 )
-from lastword.storage.append.schema_registry.decoder import RegistryDecoder, forget_schemas
+from lastword.storage.append.schema_registry.decoder import RegistryDecoder, UnknownIds, forget_schemas
 from lastword.storage.append.schema_registry.formats import WriterSchema
 from lastword.storage.append.schema_registry.store import RegisteredSchema, SchemaStore
 from tests.storage.append.registries import Registry, avro_frame, basic, header, running
@@ -121,6 +121,34 @@ def test_an_unknown_id_is_not_asked_for_with_every_row(registry: Registry, tmp_p
         again.decode(frame)
     registry.add(RECORD)
     assert again.decode(frame) == b'{"id":1}'
+
+
+def test_an_unknown_id_is_remembered_for_some_seconds() -> None:
+    """It is asked for again when they are over, not a moment earlier."""
+    now = [100.0]
+    ids = UnknownIds(60.0, clock=lambda: now[0])
+    ids.add(1, "schema 1 is not in the registry")
+    now[0] = 159.9
+    with pytest.raises(UnknownSchema, match="schema 1 is not in the registry"):
+        ids.check(1)
+    ids.check(2)
+    now[0] = 160.0
+    ids.check(1)
+
+
+@pytest.mark.parametrize(("max_ids", "remembered"), [(3, [1, 2, 3]), (2, [3])])
+def test_unknown_ids_are_forgotten_when_there_are_too_many(max_ids: int, remembered: list[int]) -> None:
+    """Garbage has any number of ids."""
+    ids = UnknownIds(60.0, max_ids=max_ids)
+    for schema_id in (1, 2, 3):
+        ids.add(schema_id, "unknown")
+    known = []
+    for schema_id in (1, 2, 3):
+        try:
+            ids.check(schema_id)
+        except UnknownSchema:
+            known.append(schema_id)
+    assert known == remembered
 
 
 def test_ids_that_no_registry_gives_are_not_asked_for(registry: Registry, tmp_path: Path) -> None:
