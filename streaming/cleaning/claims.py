@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
 
 #: A round over so many bytes of files has a claim: it takes a second or more.
-CLAIMED_BYTES: Final = 128 * 2**20
-#: How long a claim holds when nobody renews it.
-LEASE_SECONDS: Final = 120.0
+_CLAIMED_BYTES: Final = 128 * 2**20
+#: How long a claim holds when it is not renewed.
+_LEASE_SECONDS: Final = 120.0
 #: A claim that seems to hold for longer is of a clock that is wrong, and counts for nothing.
 _MAX_LEFT_MS: Final = 10 * 60 * 1000
 _NAME: Final = "maintenance"
@@ -42,9 +42,21 @@ _NAME: Final = "maintenance"
 class Claims:
     """The claims of one cleaner; others of the same process have others."""
 
-    def __init__(self, *, claimed_bytes: int = CLAIMED_BYTES, lease_seconds: float = LEASE_SECONDS) -> None:
-        """Claim nothing yet."""
+    def __init__(
+        self,
+        *,
+        claimed_bytes: int = _CLAIMED_BYTES,
+        lease_seconds: float = _LEASE_SECONDS,
+        clock_ms: Callable[[], int] = action_time_ms,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        """Claim nothing yet.
+
+        `clock_ms` is the clock by which claims expire. `wait` waits, for some seconds of it, for the event that ends a round, and returns
+        whether the event came.
+        """
         self._claimed_bytes, self._lease_seconds = claimed_bytes, lease_seconds
+        self._clock_ms, self._wait = clock_ms, wait
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:12]}"
 
     def of_another(self, decisions: Decisions) -> Claim | None:
@@ -52,7 +64,7 @@ class Claims:
         claim = decisions.claim
         if claim is None or claim.owner == self.owner or _is_dead(claim.owner):
             return None
-        left_ms = claim.until_ms - action_time_ms()
+        left_ms = claim.until_ms - self._clock_ms()
         return claim if 0 < left_ms < _MAX_LEFT_MS else None
 
     @contextmanager
@@ -81,25 +93,25 @@ class Claims:
             if other is not None:
                 message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
                 raise CommitConflict(message)
-            return [_decision(self.owner, self._until_ms())]
+            return [self._decision(self._until_ms())]
 
         log.ledger.decide(claimed)
 
     def _renew(self, log: TopicLog, over: threading.Event) -> None:
-        while not over.wait(self._lease_seconds / 3):
+        while not self._wait(over, self._lease_seconds / 3):
             self._write(log, self._until_ms)
 
     def _until_ms(self) -> int:
-        return action_time_ms() + int(1000 * self._lease_seconds)
+        return self._clock_ms() + int(1000 * self._lease_seconds)
 
     def _write(self, log: TopicLog, until_ms: Callable[[], int]) -> None:
         """Renew or release the claim, if another cleaner has not claimed the topic since it expired; whatever fails, a claim expires."""
         with suppress(Exception):
-            log.ledger.decide(lambda today: [] if self.of_another(today) is not None else [_decision(self.owner, until_ms())])
+            log.ledger.decide(lambda today: [] if self.of_another(today) is not None else [self._decision(until_ms())])
 
-
-def _decision(owner: str, until_ms: int) -> Decision:
-    return Decision(kind=Kind.CLAIM, time_ms=action_time_ms(), name=_NAME, details={"owner": owner, "until_ms": until_ms})
+    def _decision(self, until_ms: int) -> Decision:
+        details = {"owner": self.owner, "until_ms": until_ms}
+        return Decision(kind=Kind.CLAIM, time_ms=self._clock_ms(), name=_NAME, details=details)
 
 
 def _is_dead(owner: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,49 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 _EAGER = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 0, "retention.ms": -1}
+
+
+class MovedClock:
+    """A clock that stands until the test moves it, and the waiting of a thread that renews a claim by it."""
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._now_ms = int(time.time() * 1000)
+        self._wakes_ms: int | None = None
+        self._changed = threading.Condition()
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        with self._changed:
+            return self._now_ms
+
+    def wait(self, over: threading.Event, seconds: float) -> bool:
+        """Wait until the clock was moved by so many seconds, or `over` is set; return whether it is."""
+        with self._changed:
+            self._wakes_ms = self._now_ms + int(1000 * seconds)
+            self._changed.notify_all()
+            while self._now_ms < self._wakes_ms and not over.is_set():
+                self._changed.wait(0.01)
+            self._wakes_ms = None
+        return over.is_set()
+
+    def move(self, seconds: float) -> None:
+        """Move the clock, once the thread waits; return when what was to be done at the new time is done, and the thread waits again."""
+        self._wait_for_waiting()
+        with self._changed:
+            self._now_ms += int(1000 * seconds)
+            self._changed.notify_all()
+        self._wait_for_waiting()
+
+    def _wait_for_waiting(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._wakes_ms is not None and self._wakes_ms > self._now_ms, 60), "nothing waits"
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    """Return a clock that the test moves."""
+    return MovedClock()
 
 
 @pytest.fixture
@@ -82,21 +126,37 @@ def test_a_cleaner_claims_its_own_rounds_and_gives_them_back(logs: LogDir, topic
 
 
 def test_a_short_round_has_no_claim(topic: Topic) -> None:
-    """It costs less than a commit of the ledger."""
-    with Claims().held(topic.log, 1_000_000):
+    """It costs less than a commit of the ledger. A round of as many bytes as the limit has one."""
+    with Claims().held(topic.log, 128 * 2**20 - 1), Claims(claimed_bytes=100).held(topic.log, 99):
         assert topic.log.decisions().claim is None
+    claims = Claims(claimed_bytes=100)
+    with claims.held(topic.log, 100):
+        claim = topic.log.decisions().claim
+        assert claim is not None
+        assert claim.owner == claims.owner
 
 
-def test_a_claim_that_is_renewed_goes_on_and_one_that_is_not_ends(logs: LogDir, topic: Topic) -> None:
+def test_a_claim_that_is_renewed_goes_on(topic: Topic, clock: MovedClock) -> None:
+    """Every third of its lease, for as long as the round lasts."""
+    other = Claims(clock_ms=clock.now_ms)
+    with Claims(claimed_bytes=0, lease_seconds=60, clock_ms=clock.now_ms, wait=clock.wait).held(topic.log, 1):
+        for _ in range(6):
+            clock.move(20)
+            claim = other.of_another(topic.log.decisions())
+            assert claim is not None
+            assert claim.until_ms == clock.now_ms() + 60_000
+    assert other.of_another(topic.log.decisions()) is None
+
+
+def test_a_claim_that_is_not_renewed_ends_with_its_lease(logs: LogDir, topic: Topic, clock: MovedClock) -> None:
     """The process may be gone, or its machine."""
-    claims = Claims(claimed_bytes=0, lease_seconds=0.6)
-    with claims.held(topic.log, 1):
-        time.sleep(1.2)
-        assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
-    _claimed(topic, "another.host/1/abc", 0.2)
-    assert logs.cleaner.claims.of_another(topic.log.decisions()) is not None
-    time.sleep(0.3)
-    assert logs.cleaner.claims.of_another(topic.log.decisions()) is None
+    logs.cleaner.claims = Claims(clock_ms=clock.now_ms)
+    details = {"owner": "another.host/1/abc", "until_ms": clock.now_ms() + 1_000}
+    topic.log.ledger.append([Decision(kind=Kind.CLAIM, time_ms=T0, name="maintenance", details=details)])
+    assert at(T0, topic).clean() == []
+    later = clock.now_ms() + 999
+    assert Claims(clock_ms=lambda: later).of_another(topic.log.decisions()) is not None
+    logs.cleaner.claims = Claims(clock_ms=lambda: later + 1)
     assert len(at(T0, topic).clean()) == 1
 
 
@@ -113,11 +173,11 @@ def test_who_asks_by_force_cleans_and_purges_a_claimed_topic(topic: Topic) -> No
     assert at(T0, topic).purge("a").records_removed == 2
 
 
-def test_a_claim_of_another_is_neither_renewed_nor_released(topic: Topic) -> None:
+def test_a_claim_of_another_is_neither_renewed_nor_released(topic: Topic, clock: MovedClock) -> None:
     """It was made after ours had expired."""
-    with Claims(claimed_bytes=0, lease_seconds=0.3).held(topic.log, 1):
+    with Claims(claimed_bytes=0, lease_seconds=6, clock_ms=clock.now_ms, wait=clock.wait).held(topic.log, 1):
         _claimed(topic, "another.host/1/abc", 60)
-        time.sleep(0.5)
+        clock.move(2)
     claim = topic.log.decisions().claim
     assert claim is not None
     assert claim.owner == "another.host/1/abc"
