@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from lastword.storage.key_search import WantedKey
     from lastword.storage.log.topic_log import TopicLog
 
-#: The table is written anew when a step changes at least one in so many of its rows: cheaper than a MERGE that touches every file.
+#: To write the table anew is cheaper than a MERGE that touches every file, when a step changes at least one in so many of its rows.
 _REWRITE_SHARE: Final = 20
 #: Columns of a step beside those of the table; no field of a value is called so.
 _LIVE: Final = "__lastword_live"
@@ -78,9 +78,17 @@ class Target:
     empty where the timestamps go back.
     """
 
-    def __init__(self, location: str, *, topic_id: str, history: bool = False, storage_options: Mapping[str, str] | None = None) -> None:
-        """Name it; nothing is read yet."""
-        self.location, self.history = location_of(location), history
+    def __init__(
+        self,
+        location: str,
+        *,
+        topic_id: str,
+        history: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        rewrite_share: int = _REWRITE_SHARE,
+    ) -> None:
+        """Name it; nothing is read yet. A step that changes at least one in `rewrite_share` of the rows writes the table anew."""
+        self.location, self.history, self._rewrite_share = location_of(location), history, rewrite_share
         #: As Spark is given it.
         self._place = spark_location(self.location)
         self._state = TargetState(self.location, Owner(topic_id=topic_id, history=history), storage_options or {})
@@ -249,7 +257,7 @@ class Target:
         newest = rows.groupBy("partition", "key").agg(words.alias("newest")).select("partition", "key", "newest.*").persist()
         try:
             table = rows.sparkSession.read.format("delta").load(self._place)
-            if newest.count() * _REWRITE_SHARE >= table.count():
+            if newest.count() * self._rewrite_share >= table.count():
                 self._rewrite(table, newest, commit)
             else:
                 self._merge(newest, commit)

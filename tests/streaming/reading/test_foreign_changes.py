@@ -8,7 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from lastword import UserError
-from lastword.streaming.reading import target
+from lastword.streaming.reading.materialize import Shape, materialize_table
+from lastword.streaming.reading.tail import TailOptions
+from lastword.streaming.reading.target import Target
 from tests.clocks import at
 from tests.pictures import T0, rows, text
 
@@ -80,9 +82,7 @@ def run(spark: SparkSession, location: Path, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("statements", [_HARMLESS[::3], pytest.param(_HARMLESS, marks=pytest.mark.torture)], ids=["some", "all"])
-def test_what_keeps_the_rows_is_looked_past(
-    topic: SparkTopic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: Sequence[str]
-) -> None:
+def test_what_keeps_the_rows_is_looked_past(topic: SparkTopic, spark: SparkSession, tmp_path: Path, statements: Sequence[str]) -> None:
     """Whatever others do to files, settings and columns of their own: the steps go on, by MERGE or not, and a new column is null."""
     location = tmp_path / "target"
     at(T0, topic).append(rows("a=1 b=1 c=1"))
@@ -91,8 +91,11 @@ def test_what_keeps_the_rows_is_looked_past(
     for number, statement in enumerate(statements):
         run(spark, location, statement)
         at(T0, topic).append(rows(f"a={number} d={number}"))
-        monkeypatch.setattr(target, "_REWRITE_SHARE", number % 2 * 10**9)
-        catch_up(topic, location)
+        target = Target(str(location), topic_id=topic.log.decisions().topic_id, rewrite_share=number % 2 * 10**9)
+        started = materialize_table(
+            topic.log, spark, target, options=TailOptions(), shape=Shape(), trigger=_ONCE, rebuild=False, clock_ms=lambda: T0
+        )
+        started.awaitTermination()
         assert shown(spark, location) == f"a={number} b=1 c=1 d={number}", statement
     assert spark.read.format("delta").load(str(location)).where("checked IS NOT NULL").isEmpty()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict, ReaderBehind, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.streaming.reading import target
+from lastword.streaming.reading.materialize import Shape, materialize_table
+from lastword.streaming.reading.tail import TailOptions
 from lastword.streaming.reading.target import Target
 from tests.clocks import at
 from tests.pictures import T0, delete_records, rows, text
@@ -45,6 +47,17 @@ def catch_up(topic: SparkTopic, location: str | Path, **options: Any) -> None:
     topic.materialize(str(location), trigger=_ONCE, **options).awaitTermination()
 
 
+def catch_up_in_steps_of(topic: SparkTopic, spark: SparkSession, location: Path, rewrite_share: int) -> list[str]:
+    """Materialise all that there is, stop, and return the operations of the commits that this made, newest first."""
+    before = DeltaTable(location).version() if DeltaTable.is_deltatable(str(location)) else -1
+    target = Target(str(location), topic_id=topic.log.decisions().topic_id, rewrite_share=rewrite_share)
+    query = materialize_table(
+        topic.log, spark, target, options=TailOptions(), shape=Shape(), trigger=_ONCE, rebuild=False, clock_ms=lambda: T0
+    )
+    query.awaitTermination()
+    return [commit["operation"] for commit in DeltaTable(location).history() if commit["version"] > before]
+
+
 def words(spark: SparkSession, location: str | Path) -> str:
     """Return a target as a picture, by key."""
     found = spark.read.format("delta").load(str(location)).collect()
@@ -64,25 +77,22 @@ def is_right(topic: SparkTopic, spark: SparkSession, location: str | Path) -> No
     )
 
 
-@pytest.mark.parametrize("share", [0, 10**9], ids=["by MERGE", "written anew"])
-def test_a_target_follows_the_log_over_restarts_and_cleaning(
-    topic: SparkTopic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
-) -> None:
+@pytest.mark.parametrize("share", [0, 1, 2, 10**9], ids=["by MERGE", "by both", "written anew at the limit", "written anew"])
+def test_a_target_follows_the_log_over_restarts_and_cleaning(topic: SparkTopic, spark: SparkSession, tmp_path: Path, share: int) -> None:
     """Bootstrap, then updates, inserts and deletes; a word that comes back; nothing new is no commit."""
-    monkeypatch.setattr(target, "_REWRITE_SHARE", share)
     append(topic, spark, "grape=1 lime=1 grape=2")
-    catch_up(topic, tmp_path / "target")
+    catch_up_in_steps_of(topic, spark, tmp_path / "target", share)
     assert words(spark, tmp_path / "target") == "grape=2 lime=1"
 
     append(topic, spark, "lime=∅ kiwi=1 grape=3 kiwi=2 fig=∅")
-    catch_up(topic, tmp_path / "target")
+    assert ("MERGE" in catch_up_in_steps_of(topic, spark, tmp_path / "target", share)) == (share == 0)
     assert words(spark, tmp_path / "target") == "grape=3 kiwi=2"
     is_right(topic, spark, tmp_path / "target")
 
     at(T0, topic).clean()
     append(topic, spark, "lime=9")
-    catch_up(topic, tmp_path / "target")
-    catch_up(topic, tmp_path / "target")
+    assert ("MERGE" in catch_up_in_steps_of(topic, spark, tmp_path / "target", share)) == (share < 2)
+    assert catch_up_in_steps_of(topic, spark, tmp_path / "target", share) == []
     assert words(spark, tmp_path / "target") == "grape=3 kiwi=2 lime=9"
     assert len(_steps(topic, tmp_path / "target")) == 3
 
