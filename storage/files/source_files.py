@@ -12,12 +12,8 @@ of it is given: one that is damaged gives none (`CorruptFile`). What the disk or
 
 from __future__ import annotations
 
-import bz2
 import fnmatch
-import gzip
-import lzma
 import re
-import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -42,18 +38,27 @@ from lastword.compaction.rows.file_rows import (
 )
 from lastword.storage.files.locations import local_path, location_of
 from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.source_streams import RawFile, naming_damage, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _MAGIC: Final = re.compile(r"[*?\[{]")
-_BLOCK_BYTES: Final = 2**24
 #: An encoding in which each byte is a character.
 _BYTES: Final = "ISO-8859-1"
-#: Rows of a file are held until all of it was read, up to so many bytes of it; a larger one is read twice.
-_HELD_BYTES: Final = 2**26
-#: What reading and parsing raise of a damaged file.
-_DAMAGE: Final = (pa.ArrowInvalid, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReadLimits:
+    """How much of a file is read and held at a time; its rows are the same whatever the limits are."""
+
+    #: A row of CSV that is longer than this may be an error.
+    block_bytes: int = 2**24
+    #: Rows of a file are held until all of it was read, up to so many bytes of it; a larger one is read twice.
+    held_bytes: int = 2**26
+
+
+_LIMITS: Final = FileReadLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,60 +214,38 @@ def _special(part: str) -> str:
     return f"[{'^' if negated else ''}{inner}]"
 
 
-class _Raw:
-    """A file as it lies on the disk or in the store: what goes wrong there is told from what is wrong with its content."""
-
-    def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
-        folder, _, name = path.rpartition("/")
-        local = local_path(path)
-        with _unreachable():
-            self._file = local.open("rb") if local is not None else filesystem_of(folder, storage_options).open_input_file(name)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def read(self, size: int | None = -1) -> bytes:
-        with _unreachable():
-            return cast("bytes", self._file.read(-1 if size is None else size))
-
-
-class Unreachable(OSError):
-    """The disk or the network did not give a file."""
-
-
-@contextmanager
-def _unreachable() -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise Unreachable(str(error)) from error
-
-
-def read_texts(path: str, file_format: FileFormat, storage_options: Mapping[str, str]) -> Iterator[list[RowText]]:
+def read_texts(
+    path: str, file_format: FileFormat, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS
+) -> Iterator[list[RowText]]:
     """Yield the rows of a file of JSON or CSV, some at a time, when all of it could be read; raise `CorruptFile` or `OSError` before."""
-    return _whole(lambda: _texts(path, file_format, storage_options), lambda rows: sum(len(row.text) + 100 for row in rows))
+
+    def texts() -> Iterator[list[RowText]]:
+        with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
+            yield from _texts(file, file_format, limits.block_bytes)
+
+    return _whole(texts, lambda rows: sum(len(row.text) + 100 for row in rows), limits.held_bytes)
 
 
-def read_lines(path: str, storage_options: Mapping[str, str]) -> Iterator[list[bytes]]:
+def read_lines(path: str, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS) -> Iterator[list[bytes]]:
     """Yield the lines of a file, as `read_texts` does."""
 
     def lines() -> Iterator[list[bytes]]:
-        with _open(path, storage_options) as file:
+        with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
             yield from _some(line.rstrip(b"\r\n") for line in file if line.strip())
 
-    return _whole(lines, lambda rows: sum(map(len, rows)))
+    return _whole(lines, lambda rows: sum(map(len, rows)), limits.held_bytes)
 
 
-def read_columns_of(path: str, schema: pa.Schema, storage_options: Mapping[str, str], *, may_have_more: bool) -> Iterator[pa.RecordBatch]:
+def read_columns_of(
+    path: str, schema: pa.Schema, storage_options: Mapping[str, str], *, may_have_more: bool, limits: FileReadLimits = _LIMITS
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a Parquet file in the columns of a schema, as `read_texts` does; a column that it lacks is null.
 
     A file with columns that the schema does not have is corrupt, unless it `may_have_more`.
     """
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with _damage(), pq.ParquetFile(pa.PythonFile(_Raw(path, storage_options), mode="r")) as file:
+        with naming_damage(), pq.ParquetFile(pa.PythonFile(RawFile(path, storage_options), mode="r")) as file:
             there = file.schema_arrow
             names = {name: _same_name(name, there.names) for name in schema.names}
             more = sorted(set(there.names) - set(names.values()))
@@ -275,12 +258,12 @@ def read_columns_of(path: str, schema: pa.Schema, storage_options: Mapping[str, 
             for batch in file.iter_batches(columns=[name for name in names.values() if name is not None], use_threads=False):
                 yield pa.record_batch([_typed(batch, names[field.name], field) for field in schema], schema=schema)
 
-    return _whole(batches, lambda batch: batch.nbytes)
+    return _whole(batches, lambda batch: batch.nbytes, limits.held_bytes)
 
 
 def parquet_schema(path: str, storage_options: Mapping[str, str]) -> pa.Schema:
     """Return the columns of a Parquet file; raises `CorruptFile` or `OSError`."""
-    with _damage(), pq.ParquetFile(pa.PythonFile(_Raw(path, storage_options), mode="r")) as file:
+    with naming_damage(), pq.ParquetFile(pa.PythonFile(RawFile(path, storage_options), mode="r")) as file:
         return file.schema_arrow
 
 
@@ -302,13 +285,13 @@ def _typed(batch: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array
         raise CorruptFile(message) from None
 
 
-def _whole(read: Callable[[], Iterator[Any]], size: Callable[[Any], int]) -> Iterator[Any]:
-    """Yield what `read()` gives when it has come to its end: held until then, or, if it is large, read a second time."""
+def _whole(read: Callable[[], Iterator[Any]], size: Callable[[Any], int], max_bytes: int) -> Iterator[Any]:
+    """Yield what `read()` gives when it has come to its end: held until then, or, if it is larger than `max_bytes`, read a second time."""
     held, held_bytes, parts = list[Any](), 0, read()
     for part in parts:
         held.append(part)
         held_bytes += size(part)
-        if held_bytes > _HELD_BYTES:
+        if held_bytes > max_bytes:
             held = []
             for _ in parts:
                 pass
@@ -317,15 +300,14 @@ def _whole(read: Callable[[], Iterator[Any]], size: Callable[[Any], int]) -> Ite
     yield from held
 
 
-def _texts(path: str, file_format: FileFormat, storage_options: Mapping[str, str]) -> Iterator[list[RowText]]:
-    with _open(path, storage_options) as file:
-        if file_format.name == "csv":
-            yield from _csv(file, file_format)
-        elif file_format.multi_line:
-            yield from _some(json_document(file.read(), file_format.encoding))
-        else:
-            lines, encoding = _decoded(file, file_format.encoding)
-            yield from _some(json_lines(lines, encoding))
+def _texts(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator[list[RowText]]:
+    if file_format.name == "csv":
+        yield from _csv(file, file_format, block_bytes)
+    elif file_format.multi_line:
+        yield from _some(json_document(file.read(), file_format.encoding))
+    else:
+        lines, encoding = _decoded(file, file_format.encoding)
+        yield from _some(json_lines(lines, encoding))
 
 
 def _decoded(file: IO[bytes], encoding: str) -> tuple[Iterable[bytes], str]:
@@ -350,79 +332,20 @@ def _some(rows: Iterable[Any], count: int = 10_000) -> Iterator[list[Any]]:
         yield held
 
 
-@contextmanager
-def _open(path: str, storage_options: Mapping[str, str]) -> Iterator[IO[bytes]]:
-    """Open a file, decompressed as its name says: gz, bz2, xz, zst, lz4, snappy."""
-    raw = cast("IO[bytes]", _Raw(path, storage_options))
-    kind = path.rpartition(".")[2].lower()
-    with _damage():
-        if kind == "gz":
-            with gzip.GzipFile(fileobj=raw) as members:
-                yield cast("IO[bytes]", members)
-        elif kind == "bz2":
-            with bz2.BZ2File(raw) as file:
-                yield cast("IO[bytes]", file)
-        elif kind == "xz":
-            with lzma.LZMAFile(raw) as unpacked:
-                yield cast("IO[bytes]", unpacked)
-        elif kind in {"zst", "lz4"}:
-            stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), {"zst": "zstd", "lz4": "lz4"}[kind])
-            yield cast("IO[bytes]", _Lines(stream))
-        else:
-            yield cast("IO[bytes]", _Lines(raw))
-
-
-class _Lines:
-    """A stream of bytes, whole or line by line."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        if size >= 0:
-            return cast("bytes", self._stream.read(size))
-        return b"".join(iter(lambda: self._stream.read(_BLOCK_BYTES), b""))
-
-    def readable(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[bytes]:
-        rest = b""
-        while block := self._stream.read(_BLOCK_BYTES):
-            *lines, rest = (rest + block).split(b"\n")
-            yield from lines
-        if rest:
-            yield rest
-
-
-@contextmanager
-def _damage() -> Iterator[None]:
-    """Say as `CorruptFile` what is wrong with the content of a file; `Unreachable` and a file that is gone stay what they are."""
-    try:
-        yield
-    except (Unreachable, FileNotFoundError, CorruptFile):
-        raise
-    except (*_DAMAGE, OSError) as error:  # an OSError here is a decompressor's: those of the disk are `Unreachable`
-        if isinstance(error, pa.ArrowMemoryError):
-            raise
-        raise CorruptFile(str(error)) from error
-
-
-def _csv(file: IO[bytes], file_format: FileFormat) -> Iterator[list[RowText]]:
+def _csv(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator[list[RowText]]:
     """Yield the rows of a CSV file by its own header."""
     encoding, quote = file_format.encoding, file_format.quote
     if encoding.upper().replace("_", "-").startswith(("UTF-16", "UTF-32")):
         lines, encoding = _decoded(file, encoding)
-        source = _Source(pa.BufferReader(b"".join(lines)), quote)
+        source = _Source(pa.BufferReader(b"".join(lines)), quote, block_bytes)
     else:
-        source = _Source(file, quote)
-    begin = without_mark(source.read(_BLOCK_BYTES), encoding)
+        source = _Source(file, quote, block_bytes)
+    begin = without_mark(source.read(block_bytes), encoding)
     if not begin.strip():
         return
     source.put_back(begin)
     invalid, header = list[pa_csv.InvalidRow](), list[str]()
-    for batch in _csv_batches(begin, source, file_format, invalid):
+    for batch in _csv_batches(begin, source, file_format, invalid, block_bytes):
         rows: Iterator[tuple[str | None, ...]] = zip(*(column.to_pylist() for column in batch.columns), strict=True)
         texts = list[RowText]()
         if not header:
@@ -435,11 +358,12 @@ def _csv(file: IO[bytes], file_format: FileFormat) -> Iterator[list[RowText]]:
         yield texts
     yield [csv_misfit(row.text, row.actual_columns, header, encoding) for row in invalid]
     if source.quotes % 2 and not file_format.escape:
-        message = f"it has a quote ({quote}) that nothing closes; if they are no quotes, set the option quote to an empty text"
-        raise CorruptFile(message)
+        raise CorruptFile(_unclosed(quote))
 
 
-def _csv_batches(begin: bytes, source: _Source, file_format: FileFormat, invalid: list[pa_csv.InvalidRow]) -> Iterator[pa.RecordBatch]:
+def _csv_batches(
+    begin: bytes, source: _Source, file_format: FileFormat, invalid: list[pa_csv.InvalidRow], block_bytes: int
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file, its header as the first of them, all fields texts.
 
     Bytes are taken for ISO-8859-1, in which each is a character, so that none is lost: what they are says the caller.
@@ -459,20 +383,40 @@ def _csv_batches(begin: bytes, source: _Source, file_format: FileFormat, invalid
         )
 
     guess = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=len(begin) + 1, use_threads=False, encoding=_BYTES)
-    names = pa_csv.read_csv(pa.BufferReader(begin), guess, parse(lambda _: "skip")).schema.names
+    too_long = f"it has a row of more than {block_bytes} bytes, which is too long for CSV; often a quote that nothing closes is the cause"
+    quote = file_format.quote
+    has_open_quote = bool(quote) and begin.count(quote.encode()) % 2 == 1
+    of_whole_file = _unclosed(quote) if has_open_quote else "its first row does not end: an escape is its last character"
+    with _explaining(of_whole_file if len(begin) < block_bytes else too_long):
+        names = pa_csv.read_csv(pa.BufferReader(begin), guess, parse(lambda _: "skip")).schema.names
     convert = pa_csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
-    read = pa_csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES, use_threads=False, encoding=_BYTES)
-    with pa_csv.open_csv(pa.PythonFile(source, mode="r"), read, parse(skip), convert) as batches:
+    read = pa_csv.ReadOptions(column_names=names, block_size=block_bytes, use_threads=False, encoding=_BYTES)
+    with _explaining(too_long), pa_csv.open_csv(pa.PythonFile(source, mode="r"), read, parse(skip), convert) as batches:
         yield from (batch for batch in batches if len(batch))
+
+
+@contextmanager
+def _explaining(message: str) -> Iterator[None]:
+    """Turn what Arrow says of a row that does not end, in its block or in the next one, into a `CorruptFile` with the message."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "straddling" in str(error) or "Empty CSV file or block" in str(error):
+            raise CorruptFile(message) from error
+        raise
+
+
+def _unclosed(quote: str) -> str:
+    return f"it has a quote ({quote}) that nothing closes; if they are no quotes, set the option quote to an empty text"
 
 
 class _Source:
     """A stream of which a part can be put back, and whose quotes are counted."""
 
-    def __init__(self, stream: Any, quote: str) -> None:
-        self._stream, self._quote, self._begin = stream, quote.encode(), b""
+    def __init__(self, stream: Any, quote: str, block_bytes: int) -> None:
+        self._stream, self._quote, self._begin, self._block_bytes = stream, quote.encode(), b"", block_bytes
         self.quotes, self.closed = 0, False
 
     def put_back(self, begin: bytes) -> None:
@@ -482,7 +426,7 @@ class _Source:
         """Return so many bytes, and fewer only at the end: Arrow takes a short block for the last one."""
         parts, self._begin = [self._begin], b""
         missing = size - len(parts[0])
-        while (size < 0 or missing > 0) and (part := self._stream.read(_BLOCK_BYTES if size < 0 else missing)):
+        while (size < 0 or missing > 0) and (part := self._stream.read(self._block_bytes if size < 0 else missing)):
             self.quotes += part.count(self._quote) if self._quote else 0
             parts.append(cast("bytes", part))
             missing -= len(part)

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.file_rows import CorruptFile
-from lastword.storage.files import source_files
 from lastword.storage.files.source_files import (
     FileFormat,
-    Unreachable,
+    FileReadLimits,
     check_apart,
     find_files,
     parquet_schema,
@@ -30,6 +29,7 @@ from lastword.storage.files.source_files import (
     read_lines,
     read_texts,
 )
+from lastword.storage.files.source_streams import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -283,13 +283,69 @@ def test_rows_that_do_not_decode_are_malformed_and_the_others_are_rows(tmp_path:
         _rows(wide, encoding="UTF-16-LE")
 
 
-def test_a_large_file_is_read_twice_and_a_large_damaged_one_gives_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_read_twice_and_a_large_damaged_one_gives_no_row(tmp_path: Path) -> None:
     """What is held of a file is bounded."""
-    monkeypatch.setattr(source_files, "_HELD_BYTES", 10_000)
-    path = _write(tmp_path, "a.json.gz", _GZIPPED)
-    assert _rows(path) == ['{"k":1}'] * 5_000
-    with pytest.raises(CorruptFile):
-        next(read_texts(_write(tmp_path, "b.json.gz", _GZIPPED[:-20]), FileFormat(name="json"), {}))
+    path, damaged = _write(tmp_path, "a.json.gz", _GZIPPED), _write(tmp_path, "b.json.gz", _GZIPPED[:-20])
+    for held_bytes in (0, 10_000, 2**26):
+        limits = FileReadLimits(held_bytes=held_bytes)
+        texts = [row.text for rows in read_texts(path, FileFormat(name="json"), {}, limits=limits) for row in rows]
+        assert texts == [b'{"k":1}'] * 5_000
+        assert [line for lines in read_lines(path, {}, limits=limits) for line in lines] == [b'{"k":1}'] * 5_000
+        with pytest.raises(CorruptFile):
+            next(read_texts(damaged, FileFormat(name="json"), {}, limits=limits))
+        with pytest.raises(CorruptFile):
+            next(read_lines(damaged, {}, limits=limits))
+
+
+@pytest.mark.parametrize("held_bytes", [0, 79, 80, 2**26])
+def test_rows_of_parquet_are_the_same_however_many_bytes_are_held(tmp_path: Path, held_bytes: int) -> None:
+    """Ten numbers are 80 bytes: held up to that limit, read twice below it."""
+    pq.write_table(pa.table({"k": pa.array(range(10), pa.int64())}), tmp_path / "a.parquet")
+    limits = FileReadLimits(held_bytes=held_bytes)
+    batches = read_columns_of(str(tmp_path / "a.parquet"), pa.schema([("k", pa.int64())]), {}, may_have_more=False, limits=limits)
+    assert [number for batch in batches for number in batch.column("k").to_pylist()] == list(range(10))
+
+
+_LONG_ROW = "it has a row of more than 16 bytes, which is too long for CSV; often a quote that nothing closes is the cause"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["k,v\n1,xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n2,y\n", "kkkkkkkkkkkkkkkkkkkk,v\n1,x\n", 'k,v\n1,"x\n2,yyyyyyyyy\n3,zzzzzzzzzzzzzz\n4,y\n'],
+)
+def test_a_row_of_csv_that_is_too_long_is_named(tmp_path: Path, text: str) -> None:
+    """In the header and behind it, also where only an open quote makes the row so long; larger blocks have room for it."""
+    path = _write(tmp_path, "a.csv", text.encode())
+    with pytest.raises(CorruptFile, match=_LONG_ROW):
+        list(read_texts(path, FileFormat(name="csv"), {}, limits=FileReadLimits(block_bytes=16)))
+    if '"' not in text:
+        assert len(_rows(path, "csv")) == text.count("\n") - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "escape", "message"), [('"k,v\n1,x\n', "", "a quote .* that nothing closes"), ("k,v\\", "\\", "an escape is its")]
+)
+def test_a_first_row_that_does_not_end_is_named(tmp_path: Path, text: str, escape: str, message: str) -> None:
+    """What is missing is said, not that the file is empty."""
+    path = _write(tmp_path, "a.csv", text.encode())
+    with pytest.raises(CorruptFile, match=message):
+        list(read_texts(path, FileFormat(name="csv", escape=escape), {}))
+
+
+@pytest.mark.parametrize("block_bytes", [16, 17, 31, 64, 2**24])
+@pytest.mark.parametrize("name", ["a.json", "a.json.zst", "a.csv", "a.csv.gz"])
+def test_rows_are_the_same_however_many_bytes_are_read_at_a_time(tmp_path: Path, name: str, block_bytes: int) -> None:
+    """Rows end inside of blocks and at their ends; the last row has no line end."""
+    numbers = range(100, 140)
+    lines = ["k,v", *(f"{number},é" for number in numbers)] if "csv" in name else [f'{{"k":"{number}","v":"é"}}' for number in numbers]
+    content = "\n".join(lines).encode()
+    ending = name.rpartition(".")[2]
+    packed = gzip.compress(content) if ending == "gz" else pa.Codec("zstd").compress(content, asbytes=True) if ending == "zst" else content
+    path = _write(tmp_path, name, packed)
+    file_format = FileFormat(name=name.split(".")[1])
+    rows = [row for rows in read_texts(path, file_format, {}, limits=FileReadLimits(block_bytes=block_bytes)) for row in rows]
+    assert [row.malformed for row in rows] == [None] * 40
+    assert [row.text.decode() for row in rows] == [f'{{"k":"{number}","v":"é"}}' for number in numbers]
 
 
 class _Fails:
