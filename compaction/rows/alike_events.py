@@ -41,14 +41,24 @@ if TYPE_CHECKING:
     #: What makes a row canonical, by Connect's schema of its event.
     Typed = Callable[[bytes, bytes], bytes]
 
-#: To learn a template costs as much as to read so many events by themselves: it is worth it if as many fit.
-_FEWEST: Final = 16
-#: And if one in so many of the events that are left fits, by a sample of this size.
-_WORTH, _SAMPLE = 16, 256
-#: After so many templates in a row that were not worth it, the rest of a batch is read event by event.
-_MAX_MISSES: Final = 4
-#: So many bytes are compared at a time: they stay in the processor's cache.
-_COMPARED_BYTES: Final = 2**17
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlikeLimits:
+    """When events are read together; their rows are the same whatever the limits are."""
+
+    #: To learn a template costs as much as to read so many events by themselves: it is worth it if as many fit.
+    min_events: int = 16
+    #: And if one in so many of the events that are left fits …
+    min_share: int = 16
+    #: … by a sample of so many of them.
+    sampled_events: int = 256
+    #: After so many templates in a row that were not worth it, the rest of a batch is read event by event.
+    max_misses: int = 4
+    #: So many bytes are compared at a time: they stay in the processor's cache.
+    compared_bytes: int = 2**17
+
+
+_LIMITS: Final = AlikeLimits()
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[-+.0-9eE]+')
 _NUMBER: Final = re.compile(rb"[1-9][0-9]{0,17}").fullmatch
 _DIGIT: Final = re.compile(rb"[0-9]")
@@ -104,28 +114,30 @@ class AlikeEvents:
 NO_EVENTS: Final = AlikeEvents(np.empty(0, np.int64), pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()))
 
 
-def alike_events(keys: pa.Array, values: pa.Array, envelope: Envelope, others: Sequence[int] = ()) -> AlikeEvents:
+def alike_events(
+    keys: pa.Array, values: pa.Array, envelope: Envelope, others: Sequence[int] = (), *, limits: AlikeLimits = _LIMITS
+) -> AlikeEvents:
     """Return the events of a batch, keys and values in binary, that are alike; `others` are rows to leave out."""
     is_plain = envelope.kind == "debezium" and not (envelope.key or envelope.sequence)
     left = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)) if is_plain else np.empty(0, np.int64)
     left = left[~np.isin(left, others)] if len(others) else left
     texts = values if len(left) == len(values) else values.take(pa.array(left))
     taken, misses, typed = list[_Taken](), 0, typed_rows(envelope)
-    while len(left) >= _FEWEST and misses < _MAX_MISSES:
-        template = _learnt(texts[len(left) * (misses + 1) // (_MAX_MISSES + 1)].as_py(), envelope)
-        if template is None or not _is_worth(template, texts):
+    while len(left) >= limits.min_events and misses < limits.max_misses:
+        template = _learnt(texts[len(left) * (misses + 1) // (limits.max_misses + 1)].as_py(), envelope)
+        if template is None or not _is_worth(template, texts, limits):
             misses += 1
             continue
-        fits, misses = template.fits(texts), 0
+        fits, misses = template.fits(texts, limits.compared_bytes), 0
         taken.append(template.take(_those(texts, fits), left[fits], envelope, typed))
         left, texts = left[~fits], texts if fits.all() else texts.filter(pa.array(~fits))
     return _in_order(taken or [_Taken.nothing()], keys, envelope.key_format)
 
 
-def _is_worth(template: _Template, texts: pa.Array) -> bool:
-    sample = np.unique(np.linspace(0, len(texts) - 1, _SAMPLE).astype(np.int64))
-    expected = template.fits(texts.take(pa.array(sample))).mean() * len(texts)
-    return bool(expected >= max(_FEWEST, len(texts) // _WORTH))
+def _is_worth(template: _Template, texts: pa.Array, limits: AlikeLimits) -> bool:
+    sample = np.unique(np.linspace(0, len(texts) - 1, limits.sampled_events).astype(np.int64))
+    expected = template.fits(texts.take(pa.array(sample)), limits.compared_bytes).mean() * len(texts)
+    return bool(expected >= max(limits.min_events, len(texts) // limits.min_share))
 
 
 def _those(column: pa.Array, which: Mask) -> pa.Array:
@@ -206,10 +218,10 @@ class _Text:
         lowest[fixed], span[fixed] = np.frombuffer(text, np.uint8)[fixed], 0
         return _Text(lowest, span)
 
-    def fits(self, texts: pa.Array) -> Mask:
-        """Tell which of some texts of this length fit."""
+    def fits(self, texts: pa.Array, compared_bytes: int) -> Mask:
+        """Tell which of some texts of this length fit; about `compared_bytes` of them are compared at a time."""
         matrix, fits = _matrix(texts, len(self.span)), np.ones(len(texts), dtype=np.bool_)
-        step = max(1, _COMPARED_BYTES // len(self.span))
+        step = max(1, compared_bytes // len(self.span))
         for start in range(0, len(texts), step):
             inside = matrix[start : start + step] - self.lowest <= self.span
             if not inside.all():
@@ -234,12 +246,12 @@ class _Template:
     sequence: str
     digits: tuple[tuple[int, int, int], ...]
 
-    def fits(self, texts: pa.Array) -> Mask:
+    def fits(self, texts: pa.Array, compared_bytes: int) -> Mask:
         """Tell which events have this form, whatever is in the place of their rows."""
         head, tail = len(self.head.span), len(self.tail.span)
         fits: Mask = pc.binary_length(texts).to_numpy() > head + tail
         for part, start, stop in ((self.tail, -tail, None), (self.head, 0, head)):
-            fits[fits] = part.fits(pc.binary_slice(_those(texts, fits), start, stop))
+            fits[fits] = part.fits(pc.binary_slice(_those(texts, fits), start, stop), compared_bytes)
         return fits
 
     def take(self, texts: pa.Array, row: NDArray[np.int64], envelope: Envelope, typed: Typed) -> _Taken:

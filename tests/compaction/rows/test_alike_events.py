@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.compaction.rows.alike_events import alike_events
+from lastword.compaction.rows.alike_events import AlikeLimits, alike_events
 from lastword.compaction.rows.envelopes import Envelope
 from lastword.compaction.rows.event_rows import event_rows
 from lastword.compaction.rows.input_columns import COLUMNS, HEADERS
@@ -58,6 +58,35 @@ def _taken(batch: pa.RecordBatch, envelope: Envelope | None = None) -> list[int]
     assert event_rows(batch, envelope).to_pylist() == _by_itself(batch, envelope)
     rows: list[int] = alike_events(batch.column("key"), batch.column("value"), envelope).row.tolist()
     return rows
+
+
+@pytest.mark.parametrize(
+    ("limits", "together"),
+    [
+        (AlikeLimits(min_events=40), True),
+        (AlikeLimits(min_events=41), False),
+        (AlikeLimits(compared_bytes=1), True),
+        (AlikeLimits(compared_bytes=300), True),
+        (AlikeLimits(sampled_events=1), True),
+        (AlikeLimits(max_misses=0), False),
+    ],
+    ids=repr,
+)
+def test_events_are_read_together_or_not_by_the_limits(limits: AlikeLimits, *, together: bool) -> None:
+    """Forty events that are alike; what is compared at a time does not matter."""
+    batch = _batch([_event(number) for number in range(40)])
+    alike = alike_events(batch.column("key"), batch.column("value"), Envelope(), limits=limits)
+    assert alike.row.tolist() == (list(range(40)) if together else [])
+    assert alike.value.to_pylist() == (event_rows(batch, Envelope()).column("value").to_pylist() if together else [])
+
+
+@pytest.mark.parametrize(("min_share", "rows"), [(2, list(range(40))), (1, [])])
+def test_a_form_is_worth_it_if_enough_events_have_it(min_share: int, rows: list[int]) -> None:
+    """Forty of sixty events have one form, which the template is learnt from; each of the others has its own."""
+    others = [b'{"op":"u","n":%s,"after":{"id":%d}}' % (b'"' + b"x" * number + b'"', number) for number in range(20)]
+    batch = _batch([*(_event(number) for number in range(40)), *others])
+    limits = AlikeLimits(min_share=min_share, max_misses=1)
+    assert alike_events(batch.column("key"), batch.column("value"), Envelope(), limits=limits).row.tolist() == rows
 
 
 def test_events_that_are_alike_are_read_together() -> None:
