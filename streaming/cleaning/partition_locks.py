@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 #: A topic's folder and a partition.
 Place: TypeAlias = "tuple[str, int]"
-_LONGEST_ROUND_SECONDS: Final = 600
+#: How long the work of another thread on a topic is waited for.
+_MAX_WAIT_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.05
 
 
 class PartitionLocks:
     """The states of the partitions that are not idle; shared by the threads of a process."""
 
-    def __init__(self) -> None:
-        """Begin with every partition idle."""
+    def __init__(self, *, max_wait_seconds: float = _MAX_WAIT_SECONDS) -> None:
+        """Begin with every partition idle; `wait_idle` waits for `max_wait_seconds` at the most."""
+        self._max_wait_seconds = max_wait_seconds
         self._in_progress: set[Place] = set()
         self._kept_away: set[str] = set()
         self._awaited: Counter[str] = Counter()
@@ -86,7 +88,7 @@ class PartitionLocks:
 
         What works there keeps to no limit of bytes a second meanwhile.
         """
-        end = time.monotonic() + _LONGEST_ROUND_SECONDS
+        end = time.monotonic() + self._max_wait_seconds
         with self._lock:
             self._awaited[log.paths.place] += 1
         try:

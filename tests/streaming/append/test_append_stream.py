@@ -16,7 +16,8 @@ from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopi
 from lastword.streaming.append.query import _RUNNING
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
-from lastword.streaming.cleaning import partition_locks
+from lastword.streaming.cleaning.cleaner import Cleaner
+from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.pictures import latest, log
 from tests.waiting import until
 
@@ -203,12 +204,13 @@ def test_a_mirror_keeps_offsets_and_drops_what_it_brings_again(spark: SparkSessi
 
 
 def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
-    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """One query; the change holds at the next micro-batch; another topic of the same name is another topic.
 
     A deletion that cannot be, as a round takes too long, leaves the query running.
     """
+    logs._cleaner = Cleaner(logs.service_config, locks=PartitionLocks(max_wait_seconds=0.1))  # noqa: SLF001  those of a process wait long
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
     _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.0}], 1)
@@ -223,10 +225,8 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
             _arrive(folder, f"{number}.json", [{"fruit": "grape", "price": 2.0}], number)
             query.processAllAvailable()
         assert [segment.label for segment in topic.describe().partitions[0].segments] == [0, 1, 2]
-        with monkeypatch.context() as impatient, logs.cleaner.locks.in_progress(topic.log, [0]):
-            impatient.setattr(partition_locks, "_LONGEST_ROUND_SECONDS", 0.1)
-            with pytest.raises(CommitConflict, match="topic fruit"):
-                logs.delete_topic("fruit")
+        with logs.cleaner.locks.in_progress(topic.log, [0]), pytest.raises(CommitConflict, match="topic fruit"):
+            logs.delete_topic("fruit")
         _arrive(folder, "4.json", [{"fruit": "grape", "price": 3.0}], 4)
         query.processAllAvailable()
         assert (query.isActive, topic.describe().record_count) == (True, 4)

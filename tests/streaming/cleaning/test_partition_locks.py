@@ -10,7 +10,6 @@ import pytest
 
 from lastword.compaction.errors import CommitConflict
 from lastword.compaction.planning.planner import Obstacle
-from lastword.streaming.cleaning import partition_locks
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.waiting import until
 
@@ -72,10 +71,9 @@ def test_who_keeps_the_cleaner_away_waits_for_what_is_in_progress_and_bars_what_
     assert (found.is_awaited(FRUIT), _obstacles(found, FRUIT)) == (False, [None] * 3)
 
 
-def test_waiting_for_a_topic_ends_with_a_conflict_when_the_work_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_topic_ends_with_a_conflict_when_the_work_takes_too_long() -> None:
     """The partitions that are in progress are named; partitions that nobody works on are not waited for."""
-    monkeypatch.setattr(partition_locks, "_LONGEST_ROUND_SECONDS", 0)
-    found = PartitionLocks()
+    found = PartitionLocks(max_wait_seconds=0)
     with found.in_progress(FRUIT, [2, 1]):
         found.wait_idle(FRUIT, [0])
         with pytest.raises(CommitConflict, match=r"another thread works on partitions \[1, 2\]"):
