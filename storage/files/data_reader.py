@@ -123,9 +123,11 @@ def check_order(offsets: NDArray[np.int64], last: int, place: str) -> int:
     """Return the last of the offsets that follow `last` in a data file; raise `CorruptLog` naming it where they do not ascend."""
     if not len(offsets):
         return last
-    if offsets[0] <= last or (np.diff(offsets) <= 0).any():
+    wrong = np.flatnonzero(np.diff(offsets, prepend=last) <= 0)
+    if len(wrong):
+        before = int(offsets[wrong[0] - 1]) if wrong[0] else last
         message = (
-            f"{place}: offsets do not ascend after {last}; no writer of lastword leaves such a file, so another one rewrote it: "
+            f"{place}: offsets do not ascend after {before}; no writer of lastword leaves such a file, so another one rewrote it: "
             "RESTORE the table to the version before"
         )
         raise CorruptLog(message)

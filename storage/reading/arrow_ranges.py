@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.reading.arrow_rows import file_ranges, range_batches
+from lastword.storage.reading.arrow_rows import BATCH_ROWS, file_ranges, range_batches
 from lastword.storage.reading.arrow_view import ArrowLog
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def split_range(
     return splits
 
 
-def read_split(split: RangeSplit, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_split(split: RangeSplit, columns: Sequence[str], *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """Return the data records of a split as record batches, by offset, `offset` among the `columns`.
 
     When a file is not there any more, what was not given out yet is read from the newest table version.
@@ -100,7 +100,7 @@ def read_split(split: RangeSplit, columns: Sequence[str]) -> Iterator[pa.RecordB
     for attempt in range(_ATTEMPTS):
         next_offset = todo.begin
         try:
-            for batch in range_batches(filesystem, todo.files, columns, aborted={todo.partition: todo.aborted}):
+            for batch in range_batches(filesystem, todo.files, columns, aborted={todo.partition: todo.aborted}, batch_rows=batch_rows):
                 next_offset = batch.column("offset")[-1].as_py() + 1
                 yield batch
         except OSError:

@@ -56,7 +56,8 @@ TYPES: Final = {
     "delete_horizon": TIMESTAMP,
     "source_sequence": pa.string(),
 }
-_BATCH_ROWS: Final = 16_384
+#: The number of rows that are read at a time.
+BATCH_ROWS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ def range_batches(
     control: bool = False,
     keep: Callable[[pa.RecordBatch, FileRange], NDArray[np.bool_] | None] | None = None,
     needs: Sequence[str] = (),
+    batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of file ranges as record batches with `columns` (of `TYPES`), in the order of the ranges and of their offsets.
 
@@ -128,7 +130,7 @@ def range_batches(
         with named_errors(one.path, may_be_gone=True), pq.ParquetFile(one.path, filesystem=filesystem) as file:
             groups = _row_groups(file.metadata, one)
             in_file = [name for name in file.schema_arrow.names if name in wanted]
-            for read in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=in_file, use_threads=False):
+            for read in file.iter_batches(batch_rows, row_groups=groups, columns=in_file, use_threads=False):
                 batch = _typed(read)
                 last = check_order(batch.column("offset").to_numpy(), last, one.path)
                 mask = _seen(batch, one, gone, control=control)

@@ -249,23 +249,20 @@ def start(topic: Topic) -> int:
     return by_arrow(topic).offsets()[0].log_start
 
 
-def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(
-    spark: SparkSession, fruit: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(spark: SparkSession, fruit: Topic) -> None:
     """Swapped and vacuumed between planning and reading, and in the middle of reading: no row is lost, none comes twice."""
     root = fruit.log.paths.root
     view = ArrowLog(root).view("read_committed")
     whole = split_range(view, root, [0], [5])
     tiles = split_range(view, root, [0], [5], split_bytes=1)
     assert [(one.begin, one.end) for one in tiles] == [(0, 4), (4, 5)]
-    started = read_split(tiles[0], ["offset"])
-    monkeypatch.setattr("lastword.storage.reading.arrow_rows._BATCH_ROWS", 1)
+    started = read_split(tiles[0], ["offset"], batch_rows=1)
     first = next(started).to_pylist()
     at(T0, fruit).clean(force=True)
     vacuum(fruit, spark)
 
     def left(split: RangeSplit) -> list[int]:
-        return [row["offset"] for batch in read_split(split, ["offset"]) for row in batch.to_pylist()]
+        return [row["offset"] for batch in read_split(split, ["offset"], batch_rows=1) for row in batch.to_pylist()]
 
     assert left(whole[0]) == [1, 2, 3, 4]
     assert [left(one) for one in tiles] == [[1, 2, 3], [4]]
