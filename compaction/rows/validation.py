@@ -43,7 +43,6 @@ from lastword.compaction.rows.input_columns import (
 )
 from lastword.compaction.rows.partitioners import partitions_of
 from lastword.compaction.rows.sequences import sequence_texts
-from lastword.compaction.rows.stale import stale_keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -179,16 +178,16 @@ class _Validation:
             **{name: self.batch.column(name) for name in self.shape.order},
             "raw": raw,
         }
-        columns[RECORD_KEY] = self._record_keys(columns.get("source_sequence"))
+        columns[RECORD_KEY] = self._record_keys()
         return Validated(pa.record_batch(columns), self.code, self.details)
 
-    def _record_keys(self, sequences: pa.Array | None) -> pa.Array:
-        """Return the keys that refused rows leave stale; of an event that is no row its own, if that can be read."""
+    def _record_keys(self) -> pa.Array:
+        """Return the keys that refused rows leave stale, null for other rows; of an event that is no row its own, if that can be read."""
         keys = self.key
         if self.shape.has_events:
             is_event = pc.or_(pc.is_valid(self._column(REFUSAL, pa.string())), pc.is_valid(self._column(EVENT, pa.string())))
             keys = pc.if_else(is_event, cast_column(self._column(RECORD_KEY, pa.binary()), pa.binary()), keys)
-        return stale_keys_of(keys, sequences, self.code != 0, self.code == 0)
+        return pc.if_else(pa.array(self.code != 0), keys, pa.scalar(None, pa.binary()))
 
     def _leave_out_known(self, source_offsets: Mapping[int, int]) -> None:
         """Take events out that are in the log."""

@@ -45,7 +45,6 @@ from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
 from lastword.compaction.rows.sequences import highest
-from lastword.compaction.rows.stale import stale_keys_of
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
@@ -125,12 +124,7 @@ class Refusals:
         if kept and self._plan.letters is not None:
             which = rows.take(pa.array(numbers[kept]))
             kept_reasons, kept_details = [reasons[at] for at in kept], [details[at] for at in kept]
-            record_keys = rows.column(RECORD_KEY)
-            if is_late:
-                refused = np.isin(np.arange(len(rows)), numbers)
-                sequences = rows.column("source_sequence") if "source_sequence" in rows.schema.names else None
-                record_keys = stale_keys_of(rows.column("key"), sequences, refused, ~refused)
-            record_keys = record_keys.take(pa.array(numbers[kept]))
+            record_keys = which.column("key" if is_late else RECORD_KEY)
             self.rows.append(dead_letters_of(which, kept_reasons, kept_details, record_keys, self._plan.letters))
 
     def check(self) -> None:
