@@ -230,7 +230,8 @@ def _topic(families: _Families, topic: TopicStanding) -> None:
     families.put("transactions_open", len(topic.transactions), topic.name)
     if topic.dead_letters is not None:
         families.put("dead_letters", topic.dead_letters.count, topic.name)
-    families.put("stale_keys", topic.stale_keys, topic.name)
+    if topic.stale_keys is not None:
+        families.put("stale_keys", topic.stale_keys, topic.name)
 
 
 def _furthest_behind(standing: Standing, max_partitions: int) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:

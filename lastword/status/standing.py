@@ -103,8 +103,8 @@ class TopicStanding:
     readers: tuple[ReaderStanding, ...] = ()
     receipts: tuple[CleaningReceipt, ...] = ()
     dead_letters: DeadLettersView | None = None
-    #: How many keys have a last record that is older than a dead letter of theirs (`lastword.storage.reading.stale_keys`).
-    stale_keys: int = 0
+    #: How many keys have a last record that is older than a dead letter of theirs; None if a file that tells it is damaged.
+    stale_keys: int | None = 0
     appends: AppendCounts = AppendCounts()
     error: str | None = None
 
@@ -245,7 +245,7 @@ class Looker:
             readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(log.readers(decisions).items())),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),
-            stale_keys=len(self._stale_keys.collect()),
+            stale_keys=self._stale_keys.count(),
         )
 
 

@@ -46,8 +46,9 @@ class TopicDescription:
     mirror: Mapping[str, object] | None
     queries: Mapping[str, str | None]
     partitions: tuple[PartitionDescription, ...]
-    #: How many keys have a stale last record, as a newer row of theirs is a dead letter (`Topic.stale_keys`).
-    stale_keys: int = 0
+    #: How many keys have a stale last record, as a newer row of theirs is a dead letter (`Topic.stale_keys`); None if a file that tells it
+    #: is damaged.
+    stale_keys: int | None = 0
 
     @property
     def record_count(self) -> int:
@@ -96,5 +97,5 @@ def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
         mirror=decisions.mirror,
         queries={name: query_id for name, query_id in decisions.queries.items() if query_id is not None},
         partitions=tuple(one(partition) for partition in range(decisions.partitions)),
-        stale_keys=len(StaleKeys(log).collect()),
+        stale_keys=StaleKeys(log).count(),
     )

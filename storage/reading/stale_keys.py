@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.errors import CorruptLog
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
 from lastword.storage.files.paths import filesystem_of
@@ -96,11 +97,20 @@ class StaleKeys:
         newest = (max(letters.values(), key=lambda letter: letter.refused_at) for letters in self._letters.values())
         return tuple(sorted(newest, key=lambda stale: (stale.refused_at, stale.key)))
 
+    def count(self) -> int | None:
+        """Return how many keys are stale; None if a file that tells it is damaged, which `verify` names."""
+        try:
+            return len(self.collect())
+        except CorruptLog:
+            return None
+
     def _follow(self) -> None:
         files = {file.path for file in current_files(open_dead_letters(self._log.paths.dead_letters, self._log.storage_options))}
         snapshot = self._log.snapshot()
         if self._letter_files - files or snapshot.version < self._version:  # dead letters expired, or a RESTORE
             self._reset()
+        if not files and not self._letters:
+            return
         fresh, truncated = set[bytes](), self._log.decisions_seen(snapshot).truncation.position
         view = arrow_view(self._log, view_of(self._log, snapshot, "read_committed"))
         for path in sorted(files - self._letter_files):

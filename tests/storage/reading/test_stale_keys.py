@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword import ArrowTopic, Envelope, InvalidConfiguration
+from lastword import ArrowTopic, CorruptLog, Envelope, InvalidConfiguration
 from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.reading.stale_keys import StaleKeys
 from tests.change_events import FLAT, change, topic_in
@@ -265,3 +265,20 @@ def test_a_call_with_dead_letters_takes_the_good_rows_and_a_replay_doubles_none(
     assert (topic.dead_letters().num_rows, topic.records().num_rows) == (1, 1)
     with pytest.raises(InvalidConfiguration, match=r"on\.invalid = skip: dead-letter or fail"):
         topic.append(rows, on_invalid="skip")
+
+
+def test_a_damaged_file_leaves_the_number_unknown(tmp_path: Path) -> None:
+    """`describe` says all else; without dead letters no record is read for it."""
+    topic = topic_in(tmp_path)
+    _append(topic, _upsert(1, 5))
+    (path,) = topic.log.snapshot().files.path.tolist()
+    file = tmp_path / "t" / "log" / path
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100])
+    assert (topic.describe().stale_keys, topic.describe().record_count) == (0, 1)
+    file.write_bytes(whole)
+    _append(topic, _upsert(1, 6, _MISFIT))
+    file.write_bytes(whole[:100])
+    assert topic.describe().stale_keys is None
+    with pytest.raises(CorruptLog):
+        topic.stale_keys()
