@@ -63,10 +63,7 @@ class StaleKey:
 
 
 class StaleKeys:
-    """Follows the stale keys of a topic; what was read once is not read again.
-
-    `is_cut` tells that there may be more of them than the limit of keys that are followed.
-    """
+    """Follows the stale keys of a topic, up to a limit of keys; what was read once is not read again."""
 
     def __init__(self, log: TopicLog, *, max_keys: int = MAX_KEYS) -> None:
         """Follow at most `max_keys` keys."""
@@ -77,7 +74,7 @@ class StaleKeys:
         #: The newest dead letter of a key among those with a sequence (True), and among those without.
         self._letters: dict[bytes, dict[bool, StaleKey]] = {}
         self._letter_files, self._log_files = set[str](), set[str]()
-        self._version, self.is_cut = -1, False
+        self._version = -1
 
     def collect(self) -> tuple[StaleKey, ...]:
         """Return the keys that are stale now, the oldest first; none of a topic that is not compacted.
@@ -131,7 +128,6 @@ class StaleKeys:
             if sequence and sequence < truncated:
                 continue
             if stale.key not in self._letters and len(self._letters) >= self._max_keys:
-                self.is_cut = True
                 continue
             known = self._letters.setdefault(stale.key, {})
             newest = known.setdefault(bool(sequence), stale)
