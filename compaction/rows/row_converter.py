@@ -32,7 +32,7 @@ from lastword.compaction.rows.column_types import (
     allowed_values,
 )
 from lastword.compaction.rows.column_values import UNITS, binary_text, date_text, decimal_conversion, json_value, time_text, timestamp_text
-from lastword.compaction.rows.json_rows import can_name_a_field
+from lastword.compaction.rows.json_rows import can_name_a_field, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.column_types import Column, DataType
     from lastword.compaction.rows.column_values import Convert
 
-_SHOWN: Final = 120
 _UUID: Final = r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
 _SPECIAL: Final = Literal["NaN", "Infinity", "-Infinity"]
 _UNFIT: Final = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
@@ -207,7 +206,7 @@ class RowConverter:
         try:
             fields = _FIELDS.decode(row)
         except _UNFIT:
-            message = f"row = {_shown(row)}: allowed is a JSON object"
+            message = f"row = {shown(row)}: allowed is a JSON object"
             raise Misfit(message) from None
         others = {name: text for name, text in fields.items() if name not in self._names}
         if others and self._has_class:
@@ -242,7 +241,7 @@ class RowConverter:
         except _UNFIT:
             if self._null_on_misfit:
                 return None
-            message = f"column {path} = {_shown(text)}: allowed is {allowed_values(data_type)}"
+            message = f"column {path} = {shown(text)}: allowed is {allowed_values(data_type)}"
             raise Misfit(message) from None
 
     def _leaf(self, data_type: DataType) -> tuple[Convert, Convert | None]:
@@ -250,7 +249,3 @@ class RowConverter:
             annotation, convert = _codec(data_type)
             self._leaves[data_type] = msgspec.json.Decoder(annotation).decode, convert
         return self._leaves[data_type]
-
-
-def _shown(text: bytes) -> str:
-    return text[:_SHOWN].decode("utf-8", "replace") + ("…" if len(text) > _SHOWN else "")
