@@ -135,8 +135,11 @@ class _Reader(ABC):
         self._unchanged = placeholders_of(envelope)
         self._has_sign = re.compile(b"|".join(re.escape(sign) for sign in sorted(signs_of(envelope)))).search
         self._given_columns = envelope.columns()
+        self._given_names = frozenset(column.name for column in self._given_columns)
         self._given = self._converter(self._given_columns) if envelope.schema else None
         self._learnt: dict[bytes, RowConverter] = {}
+        #: The converters of the key's columns alone, by the schema of an event.
+        self._key_converters: dict[bytes, RowConverter] = {}
         #: By which columns the last row was converted.
         self._columns: tuple[Column, ...] = ()
 
@@ -280,11 +283,16 @@ class _Reader(ABC):
 
     def identifying_columns(self, text: bytes, schema: bytes) -> bytes:
         """Return the key's columns of a row in which other columns do not fit their types."""
-        columns = self._given_columns or (self.columns_of(schema) if schema not in {b"", NULL} else ())
-        names, fields = set(self.envelope.key), fields_of(document(text), "the row")
-        row = _PLAIN.encode({name: part for name, part in fields.items() if name in names})
+        if self._given_columns or schema == NULL:
+            schema = b""
+        converter = self._key_converters.get(schema)
+        if converter is None:
+            columns = self._given_columns or (self.columns_of(schema) if schema else ())
+            converter = RowConverter([column for column in columns if column.name in self.envelope.key])
+            self._key_converters[schema] = converter
+        fields = fields_of(document(text), "the row")
         try:
-            return RowConverter([column for column in columns if column.name in names]).convert(row)
+            return converter.convert(_PLAIN.encode({name: part for name, part in fields.items() if name in self.envelope.key}))
         except Misfit as error:
             raise NoEvent(str(error)) from None
 
@@ -419,7 +427,7 @@ class _Flat(_Reader):
 
     def _unwrapped(self, value: bytes) -> tuple[bytes, bytes]:
         """Return a value and Connect's schema of it; a row whose columns, as the source gives them, are called so has none."""
-        if {"schema", "payload"} <= {column.name for column in self._given_columns}:
+        if {"schema", "payload"} <= self._given_names:
             return value.strip(), b""
         return unwrapped(value)
 
@@ -428,7 +436,7 @@ class _Flat(_Reader):
         if name == DELETED or self._added_names:
             return name == DELETED or name in self._added_names
         prefix = self.envelope.prefix
-        if not prefix or not name.startswith(prefix) or any(column.name == name for column in self._given_columns):
+        if not prefix or not name.startswith(prefix) or name in self._given_names:
             return False
         return name.removeprefix(prefix) in USUAL_ADDED_FIELDS
 
