@@ -74,7 +74,7 @@ class StaleKeys:
         #: The newest dead letter of a key among those with a sequence (True), and among those without.
         self._letters: dict[bytes, dict[bool, StaleKey]] = {}
         self._letter_files, self._log_files = set[str](), set[str]()
-        self._version = -1
+        self._version, self._truncated = -1, ""
 
     def collect(self) -> tuple[StaleKey, ...]:
         """Return the keys that are stale now, the oldest first; none of a topic that is not compacted.
@@ -108,7 +108,11 @@ class StaleKeys:
             self._reset()
         if not files and not self._letters:
             return
-        fresh, truncated = set[bytes](), self._log.decisions_seen(snapshot).truncation.position
+        truncated = self._log.decisions_seen(snapshot).truncation.position
+        if (files, snapshot.version, truncated) == (self._letter_files, self._version, self._truncated):
+            return
+        self._remove_truncated(truncated)
+        fresh = set[bytes]()
         view = arrow_view(self._log, view_of(self._log, snapshot, "read_committed"))
         for path in sorted(files - self._letter_files):
             fresh |= self._read_letters(path, truncated)
@@ -116,7 +120,15 @@ class StaleKeys:
                 self._remove_known(view, fresh)
                 fresh.clear()
         self._remove_known(view, fresh)
-        self._letter_files, self._version = files, snapshot.version
+        self._letter_files, self._version, self._truncated = files, snapshot.version, truncated
+
+    def _remove_truncated(self, truncated: str) -> None:
+        """Remove the dead letters that came before a TRUNCATE of the source."""
+        for key, letters in list(self._letters.items()):
+            if True in letters and letters[True].source_sequence < truncated:
+                del letters[True]
+            if not letters:
+                del self._letters[key]
 
     def _read_letters(self, path: str, truncated: str) -> set[bytes]:
         """Take the dead letters of one file, and return their keys; what came before a TRUNCATE is gone."""

@@ -228,8 +228,11 @@ def test_a_truncate_ends_what_came_before_it(tmp_path: Path) -> None:
     """Also for a key that has no record."""
     topic = topic_in(tmp_path)
     _append(topic, _upsert(1, 5, _MISFIT), _upsert(2, 20, _MISFIT))
+    followed = StaleKeys(topic.log)
+    assert len(followed.collect()) == 2
     _append(topic, change("t", None, 10))
     assert _stale(topic) == ['{"id":2}']
+    assert [stale.key.decode() for stale in followed.collect()] == ['{"id":2}']
 
 
 def test_columns_that_are_not_there_leave_a_key_stale_by_the_same_rule(tmp_path: Path) -> None:
