@@ -8,6 +8,9 @@ knows a later micro-batch than it does.
 Spark writes a checkpoint on a local disk by a check and a rename, which two processes can pass at the same time. Each of them would then
 have a micro-batch of one number and of other rows, and the log takes the first alone. So a process holds a lock as long as its query runs.
 On an object store there is none.
+
+A write of Spark that fails, or is killed, may leave its file under another name. Spark passes over it, but for one case: without any
+micro-batch such files have to go, or no query starts there (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, Spark 4.1).
 """
 
 from __future__ import annotations
@@ -55,6 +58,21 @@ def stored_micro_batch(checkpoint: fs.FileSystem) -> int:
     """
     found = checkpoint.get_file_info(fs.FileSelector("offsets", allow_not_found=True))
     return max((int(one.base_name) for one in found if one.base_name.isdigit()), default=-1)
+
+
+def remove_unfinished(checkpoint: fs.FileSystem) -> None:
+    """Remove the files of a first micro-batch that Spark began to write and did not finish; a checkpoint that knows one is left alone."""
+    found = [
+        file
+        for folder in ("offsets", "commits")
+        for file in checkpoint.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        if file.is_file
+    ]
+    if any(file.base_name.isdigit() for file in found):
+        return
+    for file in found:
+        with suppress(FileNotFoundError):
+            checkpoint.delete_file(file.path)
 
 
 def stored_positions(checkpoint: fs.FileSystem, batch_id: int, *, topic: str | None = None) -> dict[int, int] | None:

@@ -24,9 +24,11 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lastword.checkpoints.queries import remove_unfinished
 from lastword.compaction.errors import CommitConflict, LastwordError, UserError, first_line
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.reading.view import misfit_policy, view_of
 from lastword.streaming.events import logger
 from lastword.streaming.reading.dataframes import check_session, latest_records
@@ -252,6 +254,8 @@ def materialize_into(
 ) -> StreamingQuery:
     """Start a query that gives a sink of one's own each micro-batch from `begin` on; see `lastword.spark_topic.SparkTopic.materialize`."""
     check_trigger(spark, trigger)
+    if checkpoint_location.startswith(("/", "file:")):  # any other is one of Spark's file systems
+        remove_unfinished(filesystem_of(checkpoint_location, {}))
     spans: list[Span] = []
 
     def give(rows: DataFrame, _batch_id: int) -> None:

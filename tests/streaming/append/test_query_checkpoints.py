@@ -71,6 +71,47 @@ def test_a_checkpoint_in_an_older_state_is_refused_before_rows_are_lost(
     assert log(topic) == ["0 grape=1", "1 lime=2", "2 kiwi=3"]
 
 
+def _begin_to_write(checkpoint: Path) -> None:
+    """Leave what Spark leaves when it is killed, or the disk is full, while it writes micro-batch 0."""
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+        (checkpoint / folder / ".0.1b9e6a3f.tmp").write_text("v1\n")
+        (checkpoint / folder / "..0.1b9e6a3f.tmp.crc").write_bytes(b"crc\0")
+
+
+def test_a_first_micro_batch_written_in_part_is_written_anew(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """Spark itself starts no query beside such files."""
+    topic, folder = logs.create_topic("fruit", config=_COMPACT), tmp_path / "incoming"
+    checkpoint = Path(topic.log.paths.query("files"))
+    _begin_to_write(checkpoint)
+    _arrive(folder, "grape,1")
+    _run(spark, topic, folder)
+    assert log(topic) == ["0 grape=1"]
+
+    unfinished = checkpoint / "offsets" / ".1.1b9e6a3f.tmp"
+    unfinished.write_text("v1\n")
+    _arrive(folder, "lime,2")
+    _run(spark, topic, folder)
+    assert log(topic) == ["0 grape=1", "1 lime=2"]
+
+
+@pytest.mark.parametrize("scheme", ["file://", ""])
+def test_a_sink_of_ones_own_starts_beside_a_first_micro_batch_written_in_part(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, scheme: str
+) -> None:
+    """Its checkpoint is the user's, by a path or by a URI."""
+    topic, checkpoint, keys = logs.create_topic("fruit", config=_COMPACT), tmp_path / "own", list[bytes]()
+    _begin_to_write(checkpoint)
+    topic.append(rows("grape=1"))
+    query = topic.materialize(
+        lambda frame, _position: keys.extend(row.key for row in frame.collect()),
+        checkpoint_location=f"{scheme}{checkpoint}",
+        trigger={"availableNow": True},
+    )
+    assert query.awaitTermination(60)
+    assert [bytes(key) for key in keys] == [b"grape"]
+
+
 def test_a_mirror_whose_checkpoint_is_in_an_older_state_goes_on_without_it(
     spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
