@@ -232,10 +232,10 @@ class _Cleaning:
         return replace(cleaning, pinned=frozenset(ended & left))
 
     def _changed(self, cleaning: CleaningPass) -> set[int]:
-        """Return the labels of the clean segments in which a row is removed, emptied or stamped."""
-        changed: set[int] = set()
+        """Return the labels of the segments without a mapped range in which a row is removed, emptied or stamped."""
+        changed, dirty = set[int](), {one.label for one in self._dirty()}
         for file in self.mine:
-            if file.segment in changed or file.first_offset >= self.task.first_dirty_offset:
+            if file.segment in changed or file.segment in dirty:
                 continue
             if counted(cleaning.superseded, file.first_offset, file.last_offset):
                 changed.add(file.segment)
