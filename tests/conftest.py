@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 _SETTINGS = {
     "spark.log.level": os.environ.get("SPARK_LOG_LEVEL", "OFF"),
     "spark.driver.memory": "3g",
-    # Each task would write the code of its projections anew, for a handful of rows; stages are compiled as anywhere.
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.shuffle.partitions": "2",
     # VACUUM lists the files in as many tasks: 10,000 are 20 s for one test.
