@@ -12,15 +12,15 @@ from pathlib import Path
 
 from lastword.service.service import Service
 from lastword.service.settings import load_settings
-from lastword.storage.cleaning import runner
+from lastword.storage.cleaning.limits import CleaningLimits
 from lastword.streaming.append import dataframes
 
 
 def main(config: str, report: str) -> None:
     """Run the service."""
     dataframes.DEFAULT_LIMITS = dataframes.CollectLimits(max_collected_bytes=0)  # type: ignore[misc]
-    runner._SPREAD_BYTES = 0  # type: ignore[misc]  # noqa: SLF001
     service = Service(load_settings(Path(config)))
+    service.logs.cleaner.limits = CleaningLimits(spread_bytes=0)
     service.run_until_signal()
     source = service.logs.spark_for("counting").read.format("lastword")
     counts = {name: source.load(f"{service.logs.location}/{name}").count() for name in service.logs.topics()}

@@ -281,6 +281,7 @@ class Append:
             actives=tuple(self._active(partition) for partition in range(self.decisions.partitions)),
             limits=SegmentLimits(segment_bytes=self.config.segment_bytes, max_segment_ms=self.config.max_segment_ms),
             compression=self.log.compression(self.snapshot),
+            row_groups=self.log.limits.row_groups,
             states=tuple(states.values()),
             stamped=self._stamped(),
             is_mirror=self.decisions.mirror is not None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.validation import InputRules
     from lastword.storage.append.dead_letters import LetterOrigin
     from lastword.storage.append.key_lookup import KeyLookup
-    from lastword.storage.files.data_files import DataFile
+    from lastword.storage.files.data_files import DataFile, RowGroupLimits
     from lastword.storage.files.row_files import RowFile
 
 
@@ -63,6 +63,7 @@ class AppendPlan:
     actives: Sequence[ActiveSegment]
     limits: SegmentLimits
     compression: Compression
+    row_groups: RowGroupLimits
     states: Sequence[ProducerState] = ()
     stamped: Stamped | None = None
     is_mirror: bool = False

@@ -288,6 +288,7 @@ class SliceFiles:
                 slice_=part.slice,
                 codec=self._plan.codec,
                 known_folders=self._known_folders(part),
+                limits=self._plan.row_groups,
             )
         self._writer.write(part.rows)
 

@@ -111,7 +111,7 @@ class Cleaning:
         self._check_order()
         places = self._places()
         tasks = [self._task(plan, places[partition], writes=writes) for partition, plan in self.chosen.items()]
-        cleaned = run_tasks(tasks, self, cluster=self.cluster, parallelism=self.parallelism)
+        cleaned = run_tasks(tasks, self, cluster=self.cluster, parallelism=self.parallelism, spread_bytes=self.limits.spread_bytes)
         if writes:
             for one in cleaned:
                 self._check_counts(one)

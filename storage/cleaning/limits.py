@@ -23,6 +23,8 @@ class CleaningLimits:
     #: A join or a group-by costs something by itself, so keys wait until there are so many.
     min_batch_keys: int = 2**20
     row_groups: RowGroupLimits = ROW_GROUP_LIMITS
+    #: From so many bytes on, the tasks of a round are spread over the executors of a cluster.
+    spread_bytes: int = 256 * 2**20
 
 
 #: What a cleaning or a merge works with when it is given no limits.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from lastword.storage.cleaning.slices import Progress
 
 T_co = TypeVar("T_co", covariant=True)
-#: From so many bytes on, the tasks of a round are spread over a cluster.
-_SPREAD_BYTES: Final = 256 * 2**20
 
 
 class Task(Protocol[T_co]):
@@ -45,11 +43,14 @@ class Cluster(Protocol):
 
 
 def run_tasks(
-    tasks: Sequence[Task[T_co]], pace: Pace, *, cluster: Cluster | None, parallelism: int | None, spread_bytes: int | None = None
+    tasks: Sequence[Task[T_co]], pace: Pace, *, cluster: Cluster | None, parallelism: int | None, spread_bytes: int
 ) -> list[T_co]:
-    """Run tasks, and return what each did, in their order. What the first task to fail raises is raised when all have ended."""
-    size, least = sum(task.size_bytes for task in tasks), _SPREAD_BYTES if spread_bytes is None else spread_bytes
-    if cluster is not None and not pace.is_limited and size >= least and len(tasks) > 1 and cluster.has_executors:
+    """Run tasks, and return what each did, in their order. What the first task to fail raises is raised when all have ended.
+
+    Tasks that look at `spread_bytes` or more together run on the executors of the cluster, if there are any.
+    """
+    size = sum(task.size_bytes for task in tasks)
+    if cluster is not None and not pace.is_limited and size >= spread_bytes and len(tasks) > 1 and cluster.has_executors:
         return cluster.run(tasks, parallelism)
     workers = 1 if pace.is_limited else min(len(tasks), parallelism or os.cpu_count() or 1)
     if workers <= 1:

@@ -132,7 +132,7 @@ def merge_small_files(
         )
         for run in runs
     ]
-    written = run_tasks(tasks, pace, cluster=cluster, parallelism=parallelism)
+    written = run_tasks(tasks, pace, cluster=cluster, parallelism=parallelism, spread_bytes=limits.spread_bytes)
     removes = np.zeros(len(files.partition), dtype=np.bool_)
     removes[np.concatenate(runs)] = True
     log.commit(

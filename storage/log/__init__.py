@@ -5,6 +5,7 @@
  producer_states  producers and open transactions, read from the log
  reader_history   what readers cannot see in the rows: removed tombstones, RESTOREs
  reader_positions where registered readers are, in a small file each
+ limits           after how much the log does something again
  upkeep           VACUUM, checkpoints, expiry of dead letters and decisions
 ```
 """

@@ -11,6 +11,7 @@ cannot be read makes the states of its partition unknown, and of no other:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 States = Mapping[tuple[int, int], ProducerState]
 #: A marker goes in the second cleaning that comes by it, at the earliest.
 _LEAST_CLEANINGS: Final = 2
-#: A partition that could not be read is left alone for so long.
-RETRY_SECONDS: Final = 30.0
 
 
 class ProducerCache(Protocol):
@@ -67,7 +66,7 @@ class ProducerLog:
         #: The newest of which every partition could be read: from there a partition goes on that can be read again.
         self._whole: ProducerSnapshot | None = None
         self._unreadable: dict[int, Exception] = {}
-        self._retry_at = 0.0
+        self._failed_at = -math.inf
         self._useless: set[ProducerState] = set()
 
     def states(self, at: LogSnapshot, of: Collection[int] | None = None) -> States:
@@ -82,12 +81,13 @@ class ProducerLog:
             raise unreadable[partition]
         return found if of is None else {place: state for place, state in found.items() if place[0] in of}
 
-    def readable(self, at: LogSnapshot, *, again: bool) -> tuple[States, dict[int, str]]:
+    def readable(self, at: LogSnapshot, *, again: bool, retry_seconds: float) -> tuple[States, dict[int, str]]:
         """Return the states at a snapshot, and by partition why those of the others cannot be read.
 
-        One that could not be read is tried again after a while, at once with `again`.
+        One that could not be read is tried again after `retry_seconds`, at once with `again`.
         """
-        found, unreadable = self._read(at, again=None if again or time.monotonic() >= self._retry_at else ())
+        is_due = again or time.monotonic() >= self._failed_at + retry_seconds
+        found, unreadable = self._read(at, again=None if is_due else ())
         return found, {partition: first_line(error) for partition, error in unreadable.items()}
 
     def forget(self, log_start_offsets: Sequence[int], *, now_ms: int, expiration_ms: int) -> int:
@@ -123,7 +123,7 @@ class ProducerLog:
         found, failed = read_states(self._location, self._options, at, partitions, since, only=only)
         if not is_past:
             self._unreadable = left_out | failed
-            self._retry_at = time.monotonic() + RETRY_SECONDS if failed else self._retry_at
+            self._failed_at = time.monotonic() if failed else self._failed_at
             self._keep(found)
         return found.states, left_out | failed
 

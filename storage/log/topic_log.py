@@ -28,9 +28,9 @@ from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.delta.tables import open_table, refresh_table, txn_version, write_checkpoint
 from lastword.storage.files.data_files import delete_files
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.limits import LOG_LIMITS
 from lastword.storage.log.partition_logs import partition_logs
 from lastword.storage.log.producer_states import ProducerLog
 from lastword.storage.log.reader_positions import ReaderPositions
@@ -55,7 +55,6 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 50
 #: The store is asked for so many files by name, at the most; for more of them the whole folder is listed.
 _MAX_NAMED_FILES: Final = 100
-_COMPRESSION_VERSIONS: Final = 20
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
 _LOOKED_COMMITS: Final = 200
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
@@ -78,6 +77,7 @@ class TopicLog:
         """Open lazily; nothing is read yet. `defaults` are the service-wide topic settings."""
         self.name = name
         self.paths = paths
+        self.limits = LOG_LIMITS
         self.ledger = Ledger(paths.ledger, name, storage_options)
         self.reader_positions = ReaderPositions(paths.root, storage_options)
         self._defaults = dict(defaults)
@@ -160,7 +160,7 @@ class TopicLog:
                     transactions=transactions,
                     newest=self.snapshot,
                 )
-                if version % CHECKPOINT_INTERVAL == 0:
+                if version % self.limits.checkpoint_commits == 0:
                     self._write_checkpoint(version)
                 return version
         except CommitConflict:
@@ -365,7 +365,7 @@ class TopicLog:
         """
         with self._lock:
             at = snapshot or self.snapshot()
-            states, unreadable = self._producers.readable(at, again=again)
+            states, unreadable = self._producers.readable(at, again=again, retry_seconds=self.limits.retry_seconds)
         return self._in_sight(states, at, decisions), unreadable
 
     def _in_sight(self, states: States, at: LogSnapshot, decisions: Decisions | None) -> States:
@@ -450,11 +450,11 @@ class TopicLog:
     def compression(self, snapshot: LogSnapshot) -> Compression:
         """Return what a record of this topic takes in a file; its raw size when nothing was written yet.
 
-        Read from the footer of a recent file, and again after every twentieth commit.
+        Read from the footer of a recent file, and again after some commits (`LogLimits.compression_commits`).
         """
         with self._lock:
             at, known_compression = self._compression
-            if at is None or snapshot.version - at >= _COMPRESSION_VERSIONS:
+            if at is None or snapshot.version - at >= self.limits.compression_commits:
                 found = read_compression(self.paths.log, snapshot, self._storage_options)
                 if found is not None:
                     self._compression = snapshot.version, found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class _Executors:
         ((60, 40), 100, False, False, "here"),
         ((60, 40), 100, True, True, "here"),
         ((100,), 100, True, False, "here"),
-        ((2**27, 2**27), None, True, False, "there"),
-        ((2**27, 2**27 - 1), None, True, False, "here"),
+        ((2**27, 2**27), CLEANING_LIMITS.spread_bytes, True, False, "there"),
+        ((2**27, 2**27 - 1), CLEANING_LIMITS.spread_bytes, True, False, "here"),
     ],
     ids=["as many bytes", "one byte fewer", "no executors", "throttled", "one task", "256 MiB", "a byte below 256 MiB"],
 )
 def test_tasks_of_many_bytes_go_to_the_executors(
-    sizes: tuple[int, ...], spread_bytes: int | None, place: str, *, has_executors: bool, is_limited: bool
+    sizes: tuple[int, ...], spread_bytes: int, place: str, *, has_executors: bool, is_limited: bool
 ) -> None:
     """One task stays here, and so does throttled work."""
     cluster: Any = _Executors(has_executors=has_executors)

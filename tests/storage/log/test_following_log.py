@@ -13,7 +13,7 @@ from lastword import LogDir
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID, LogSnapshot
-from lastword.storage.log import topic_log
+from lastword.storage.log.limits import LogLimits
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -108,9 +108,9 @@ def test_an_append_whose_checkpoint_cannot_be_written_is_appended(tmp_path: Path
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(topic_log, "CHECKPOINT_INTERVAL", 1)
     monkeypatch.setattr(DeltaTable, "create_checkpoint", fails)
     topic = LogDir(tmp_path).create_topic("fruit")
+    topic.log.limits = LogLimits(checkpoint_commits=1)
     for number in range(2):
         assert topic.append([{"key": "a", "value": str(number)}]).record_count == 1
     assert len(topic.records()) == 2

@@ -13,7 +13,8 @@ from lastword import LogDir
 from lastword.compaction.errors import CorruptLog
 from lastword.status.standing import Looker
 from lastword.storage.files.data_reader import row_groups
-from lastword.storage.log import producer_states
+from lastword.storage.log import producer_states, topic_log
+from lastword.storage.log.limits import LogLimits
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.clocks import at
 from tests.pictures import DAY_MS, T0, delete_records, history, rows
@@ -64,7 +65,7 @@ class _Spoilt:
 @pytest.fixture(autouse=True)
 def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr(producer_states, "RETRY_SECONDS", 1e9)
+    monkeypatch.setattr(topic_log, "LOG_LIMITS", LogLimits(retry_seconds=1e9))
 
 
 def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_can_be_read(
@@ -156,7 +157,7 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
         assert topic.log.readable_states()[1].keys() == {0, 1}, "nobody has written to 2"
         patch.setattr(producer_states, "row_groups", row_groups)
         assert topic.log.readable_states()[1].keys() == {0, 1}, "not tried yet"
-        patch.setattr(producer_states, "RETRY_SECONDS", 0)
+        topic.log.limits = LogLimits(retry_seconds=0)
         assert topic.log.readable_states(again=True)[1] == {}
     assert _sequences(topic, spark) == {0: 3, 1: 3, 2: 1}
 
