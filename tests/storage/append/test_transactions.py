@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
 from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
@@ -27,7 +26,7 @@ from lastword.storage.log.upkeep import compact_ledger
 from lastword.streaming.append.dataframes import DataFrameRows
 from tests.clocks import at
 from tests.model import ModelTopic
-from tests.pictures import delete_records, frame, latest, rows, text
+from tests.pictures import by_arrow, delete_records, latest, rows, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,18 +36,27 @@ if TYPE_CHECKING:
     from lastword.transaction import Transaction
 
 _COMPACT = {"cleanup.policy": "compact"}
-_PRODUCED = (
-    "key string, value string, partition int, producer_id bigint, producer_epoch int, sequence int, transactional boolean, control string"
+_PRODUCED = pa.schema(
+    {
+        "key": pa.string(),
+        "value": pa.string(),
+        "partition": pa.int32(),
+        "producer_id": pa.int64(),
+        "producer_epoch": pa.int32(),
+        "sequence": pa.int32(),
+        "transactional": pa.bool_(),
+        "control": pa.string(),
+    }
 )
 
 
 def _picture(topic: SparkTopic, partition: int = 0, isolation: str = "read_uncommitted", *, control: bool = True) -> list[str]:
     """Return `offset key=value` for data, `offset COMMIT` for markers."""
-    found = topic.records(isolation=isolation, include_control=control).where(F.col("partition") == partition).orderBy("offset").collect()
+    found = by_arrow(topic).records(isolation=isolation, include_control=control, partitions=[partition]).to_pylist()
     return [f"{row['offset']} {row['control'] or text(row['key']) + '=' + text(row['value'])}" for row in found]
 
 
-def _produced(spark: SparkSession, drawn: str, *, partition: int = 0) -> DataFrame:
+def _produced(drawn: str, *, partition: int = 0) -> pa.Table:
     """Rows drawn with `|` between: `7.0.3 grape=1` (producer, epoch, sequence), `7.0t3 …` (transactional), `7.0 COMMIT`, `grape=1`."""
     drawn_rows: list[tuple[Any, ...]] = []
     for word in drawn.split("|"):
@@ -64,18 +72,22 @@ def _produced(spark: SparkSession, drawn: str, *, partition: int = 0) -> DataFra
             continue
         epoch, separator, sequence = rest.partition("t" if "t" in rest else ".")
         drawn_rows.append((key, given, partition, int(producer), int(epoch), int(sequence), separator == "t", None))
-    return spark.createDataFrame(drawn_rows, _PRODUCED)
+    return _table(drawn_rows)
+
+
+def _table(given: list[tuple[Any, ...]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(_PRODUCED.names, row, strict=True)) for row in given], schema=_PRODUCED)
 
 
 def test_interleaved_producers_with_commits_and_aborts_in_one_partition(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Plain, idempotent and transactional records mixed; three appends; the last stable offset moves as transactions end."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(_produced(spark, "1.0t0 grape=1 | lime=1 | 2.0t0 kiwi=1 | 1.0t1 grape=2 | 9.0.0 fig=1"))
+    topic.append(_produced("1.0t0 grape=1 | lime=1 | 2.0t0 kiwi=1 | 1.0t1 grape=2 | 9.0.0 fig=1"))
     assert topic.describe().partitions[0].last_stable_offset == 0
     assert _picture(topic, isolation="read_committed") == []
-    topic.append(_produced(spark, "2.0 COMMIT | 2.0t1 kiwi=2 | lime=2"))
+    topic.append(_produced("2.0 COMMIT | 2.0t1 kiwi=2 | lime=2"))
     assert topic.describe().partitions[0].last_stable_offset == 0
-    topic.append(_produced(spark, "1.0 ABORT | 9.0.1 fig=2"))
+    topic.append(_produced("1.0 ABORT | 9.0.1 fig=2"))
     assert topic.describe().partitions[0].last_stable_offset == 6
     assert _picture(topic) == [
         "0 grape=1",
@@ -91,9 +103,9 @@ def test_interleaved_producers_with_commits_and_aborts_in_one_partition(spark: S
     ]
     assert _picture(topic, isolation="read_committed", control=False) == ["1 lime=1", "2 kiwi=1", "4 fig=1"]
     assert latest(topic) == {"lime": "1", "kiwi": "1", "fig": "1"}
-    topic.append(_produced(spark, "2.0 ABORT"))
+    topic.append(_produced("2.0 ABORT"))
     assert _picture(topic, isolation="read_committed", control=False) == ["1 lime=1", "2 kiwi=1", "4 fig=1", "7 lime=2", "9 fig=2"]
-    firsts = [row[0] for row in topic.records(include_control=True).orderBy("offset").select("txn_first_offset").collect()]
+    firsts = by_arrow(topic).records(include_control=True).column("txn_first_offset").to_pylist()
     assert firsts == [0, None, 2, 0, None, 2, 6, None, 0, None, 6]
 
 
@@ -123,7 +135,7 @@ def test_a_transaction_spans_segments_partitions_and_appends_and_appears_at_one_
     assert _picture(topic, 2) == []
     assert len(topic.describe().partitions[0].segments) == 6
     for version in range(topic.describe().table_version + 1):
-        shown = {text(row["key"]): text(row["value"]) for row in topic.latest(as_of=version).collect()}
+        shown = {text(row["key"]): text(row["value"]) for row in by_arrow(topic).latest(as_of=version).to_pylist()}
         assert shown in ({}, {"grape": "0"}, {"grape": "1", "lime": "2", "kiwi": "1"}), version
 
 
@@ -160,19 +172,19 @@ def test_a_refused_append_leaves_the_transaction_open_and_whole(spark: SparkSess
     with topic.transaction("loader") as txn:
         txn.append(rows("grape=1"))
         with pytest.raises(InvalidRecords, match="1 × keyless"):
-            txn.append(spark.createDataFrame([("lime", "1"), (None, "1")], "key string, value string"))
+            txn.append([{"key": "lime", "value": "1"}, {"key": None, "value": "1"}])
         with pytest.raises(InvalidRecords, match="get their producer and offsets from it"):
-            txn.append(_produced(spark, "7.0.0 grape=1"))
+            txn.append(_produced("7.0.0 grape=1"))
         txn.append(rows("lime=2"))
     assert latest(topic) == {"grape": "1", "lime": "2"}
-    assert [row[0] for row in topic.records().orderBy("offset").select("sequence").collect()] == [0, 1]
+    assert by_arrow(topic).records().column("sequence").to_pylist() == [0, 1]
 
 
 def test_rows_with_a_producer_are_judged_and_a_batch_call_with_a_gap_writes_nothing(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Duplicates are dropped and counted, gaps and zombies refused, a new epoch starts at 0."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    assert topic.append(_produced(spark, "7.1.5 grape=5 | 7.1.6 grape=6 | 7.1.5 grape=5 | 7.1.7 grape=7")).duplicates == 1
-    assert topic.append(_produced(spark, "7.1.6 grape=6 | 7.1.7 grape=7 | 7.1.8 grape=8")).duplicates == 2
+    assert topic.append(_produced("7.1.5 grape=5 | 7.1.6 grape=6 | 7.1.5 grape=5 | 7.1.7 grape=7")).duplicates == 1
+    assert topic.append(_produced("7.1.6 grape=6 | 7.1.7 grape=7 | 7.1.8 grape=8")).duplicates == 2
     assert _picture(topic) == ["0 grape=5", "1 grape=6", "2 grape=7", "3 grape=8"]
     version = topic.describe().table_version
     for drawn, message in {
@@ -183,15 +195,16 @@ def test_rows_with_a_producer_are_judged_and_a_batch_call_with_a_gap_writes_noth
         "lime=1 | 7.0 COMMIT": "epoch 0 of producer 7",
     }.items():
         with pytest.raises(InvalidRecords, match=message):
-            topic.append(_produced(spark, drawn))
+            topic.append(_produced(drawn))
     assert topic.describe().table_version == version
-    topic.append(_produced(spark, "7.2.0 grape=0 | 7.2.1 grape=1"))
-    for wrong in ("control = 'MAYBE'", "sequence = -1", "producer_epoch = NULL", "producer_id = -4", "producer_epoch = 40000"):
-        column, value = wrong.split(" = ")
+    topic.append(_produced("7.2.0 grape=0 | 7.2.1 grape=1"))
+    wrong: tuple[tuple[str, Any], ...] = (("control", "MAYBE"), ("sequence", -1), ("producer_epoch", None), ("producer_id", -4))
+    for column, value in (*wrong, ("producer_epoch", 40_000)):
+        (row,) = _produced("8.0.0 grape=1").to_pylist()
         with pytest.raises(InvalidRecords, match="invalid_producer: producer_id"):
-            topic.append(_produced(spark, "8.0.0 grape=1").withColumn(column, F.expr(value)))
+            topic.append(pa.Table.from_pylist([{**row, column: value}], schema=_PRODUCED))
     with pytest.raises(InvalidRecords, match="column sequence needs a column producer_id"):
-        topic.append(frame(spark, "grape=1").withColumn("sequence", F.lit(1)))
+        topic.append([{"key": "grape", "value": "1", "sequence": 1}])
 
 
 class _CrashedError(Exception):
@@ -240,7 +253,7 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
     load(generation + 1)
     seen = []
     for version in range(topic.describe().table_version + 1):
-        shown = {text(row["key"]): text(row["value"]) for row in topic.latest(as_of=version).collect()}
+        shown = {text(row["key"]): text(row["value"]) for row in by_arrow(topic).latest(as_of=version).to_pylist()}
         assert len(set(shown.values())) <= 1, f"version {version} shows a part of a transaction: {shown}"
         assert len(shown) in {0, 3}
         seen.append(next(iter(shown.values()), None))
@@ -420,7 +433,7 @@ def _histories(spark: SparkSession, logs: LogDir[SparkTopic], *, seed: int, part
                 verdicts[verdict] = verdicts.get(verdict, 0) + 1
                 if verdict in {"sequence_gap", "invalid_txn_state"}:
                     stopped.add(producer)
-        result = _append_as_micro_batch(topic, spark.createDataFrame(offered, _PRODUCED), number)
+        result = _append_as_micro_batch(topic, spark.createDataFrame(_table(offered)), number)
         assert result.duplicates == verdicts.pop("duplicate_sequence", 0)
         verdicts.pop("accepted", None)
         assert dict(result.refused) == verdicts
@@ -486,7 +499,7 @@ def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_a
 ) -> None:
     """The cache only makes it faster."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
-    topic.append(_produced(spark, "7.0t0 grape=1 | 7.0t1 lime=1"))
+    topic.append(_produced("7.0t0 grape=1 | 7.0t1 lime=1"))
     states = topic.log.producer_states()
     file = Path(topic.log.paths.producers) / "state.json"
     kept = file.read_text()
@@ -502,7 +515,7 @@ def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_a
     file.unlink()
     assert fresh().producer_states() == states
     file.write_text(kept)
-    topic.append(_produced(spark, "7.0 COMMIT | 7.0t2 fig=1"))
+    topic.append(_produced("7.0 COMMIT | 7.0t2 fig=1"))
     file.write_text(kept)
     behind = fresh().producer_states()
     shutil.rmtree(file.parent)
@@ -513,17 +526,17 @@ def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_a
 def test_a_lost_ledger_never_hands_out_an_id_that_the_log_has_seen(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The log's own statistics know the highest."""
     topic = logs.create_topic("fruit", config=_COMPACT)
-    topic.append(_produced(spark, "41.3.0 grape=1"))
+    topic.append(_produced("41.3.0 grape=1"))
     assert topic.transaction("loader").producer_id == 42
 
 
 def test_idle_producers_are_forgotten_and_may_start_anywhere(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """`producer.id.expiration.ms`."""
     topic = logs.create_topic("fruit", config={**_COMPACT, "producer.id.expiration.ms": 1_000})
-    at(10_000, topic).append(_produced(spark, "7.0.0 grape=1"))
+    at(10_000, topic).append(_produced("7.0.0 grape=1"))
     with pytest.raises(InvalidRecords, match="sequence_gap"):
-        at(10_999, topic).append(_produced(spark, "7.0.50 grape=2"))
-    assert at(11_000, topic).append(_produced(spark, "7.0.50 grape=2")).record_count == 1
+        at(10_999, topic).append(_produced("7.0.50 grape=2"))
+    assert at(11_000, topic).append(_produced("7.0.50 grape=2")).record_count == 1
 
 
 def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
@@ -531,8 +544,8 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     topic = logs.create_topic("fruit", config={**_COMPACT, "producer.id.expiration.ms": 1_000})
     file = Path(topic.log.paths.producers) / "state.json"
     assert topic.log.forget_producers(now_ms=10_000) == 0, "of nobody"
-    at(10_000, topic).append(_produced(spark, "7.0.0 grape=1 | 8.0t0 lime=1"))
-    at(11_000, topic).append(_produced(spark, "9.0.0 fig=1"))
+    at(10_000, topic).append(_produced("7.0.0 grape=1 | 8.0t0 lime=1"))
+    at(11_000, topic).append(_produced("9.0.0 fig=1"))
     assert set(topic.log.producer_states()) == {(0, 7), (0, 8), (0, 9)}
     assert topic.log.forget_producers(now_ms=99_000) == 0, "a clock that jumps,"
     assert topic.log.forget_producers(now_ms=10_999) == 0, "and comes back"
@@ -544,7 +557,7 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 7), (0, 8), (0, 9)}, "from the log"
     delete_records(at(11_000, topic), {0: 2})
     assert [topic.log.forget_producers(now_ms=99_000) for _ in range(2)] == [0, 1], "8: its transaction lies below the log start"
-    assert at(11_001, topic).append(_produced(spark, "7.0.50 grape=2")).record_count == 1
+    assert at(11_001, topic).append(_produced("7.0.50 grape=2")).record_count == 1
 
 
 def test_a_transactional_id_that_expired_begins_with_a_new_producer_and_its_old_instance_is_fenced(
@@ -575,7 +588,7 @@ def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced
     at(5_000, slow).append(rows("grape=slow", partition=0))
     patient = at(5_000, topic).transaction("patient", timeout_ms=60_000)
     at(5_000, patient).append(rows("lime=patient", partition=1))
-    at(5_000, topic).append(_produced(spark, "70.0t0 fig=raw", partition=1))
+    at(5_000, topic).append(_produced("70.0t0 fig=raw", partition=1))
     assert transactions.end_hanging(topic.log, now_ms=6_000) == []
     ended = transactions.end_hanging(topic.log, now_ms=6_001)
     assert [(one.producer_id, one.transactional_id, dict(one.first_offsets)) for one in ended] == [
@@ -586,7 +599,7 @@ def test_a_hanging_transaction_is_aborted_with_a_new_epoch_and_its_writer_fenced
     with pytest.raises(ProducerFenced):
         slow.commit()
     with pytest.raises(InvalidRecords, match="producer_fenced"):
-        at(6_002, topic).append(_produced(spark, "70.0t1 fig=raw", partition=1))
+        at(6_002, topic).append(_produced("70.0t1 fig=raw", partition=1))
     patient.commit()
     assert latest(topic) == {"lime": "patient"}
     with pytest.raises(UserError, match="producer 70 has no open transaction; open ones are of producers: none"):
