@@ -88,7 +88,7 @@ def plain_append(spark: SparkSession, rows: Callable[[], DataFrame], location: s
 def _sizes(spark: SparkSession, folder: Path, scale: Scale) -> None:
     logs = LogDir(spark, str(folder / "logs"))
     lines = []
-    for size in _SIZES:
+    for size in scale.sizes(_SIZES):
         source = str(folder / f"source-{size}")
         records(spark, scale.rows(size)).repartition(2).write.parquet(source)
 

@@ -168,7 +168,8 @@ def against_merge(scale: Scale = WHOLE) -> None:
     if scale.warm_up(1):
         _upkeep(spark, 100_000, scale)
     columns = ["keys", "segments", "MERGE s", "appends s", "cleanings s", "rounds", "cheaper", "of processor time", "bound"]
-    rows = [[*row, bound] for keys, bound in ((400_000, "≥ 4"), (2_000_000, "≥ 8")) for row in _upkeep(spark, scale.rows(keys), scale)]
+    sizes = scale.sizes(((400_000, "≥ 4"), (2_000_000, "≥ 8")))
+    rows = [[*row, bound] for keys, bound in sizes for row in _upkeep(spark, scale.rows(keys), scale)]
     report("(b) 20 micro-batches of 200,000 updates", rows, columns)
 
 
@@ -247,7 +248,7 @@ def incremental(scale: Scale = WHOLE) -> None:
     spark = _session()
     rows, medians = [], []
     dirty, rounds = scale.rows(100_000), scale.turns(_ROUNDS)
-    for count in (scale.rows(whole, least=20) for whole in (1_000_000, 4_000_000, 8_000_000)):
+    for count in (scale.rows(whole, least=20) for whole in scale.sizes((1_000_000, 4_000_000, 8_000_000))):
         with tempfile.TemporaryDirectory() as folder:
             topic = LogDir(spark, f"{folder}/logs").create_topic("c", partitions=_PARTITIONS, config=_COMPACT)
             each = count // 20

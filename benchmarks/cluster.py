@@ -35,7 +35,7 @@ def run(scale: Scale = WHOLE) -> None:
     """Measure and print."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as master:
-        for count in (2_000_000, 8_000_000):
+        for count in scale.sizes((2_000_000, 8_000_000)):
             place, appends = f"{folder}/{count}", scale.rows(count // 500_000, least=2)
             each, keys = scale.rows(500_000), scale.rows(count // 4)
             topic = LogDir(place).create_topic("spread", partitions=_PARTITIONS, config={"cleanup.policy": "compact"})

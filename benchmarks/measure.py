@@ -13,7 +13,7 @@ import gc
 import statistics
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 console = Console()
 #: Markdown of what was measured since the last `taken`: the headlines, and all tables.
 _HEADLINES: Final[list[str]] = []
@@ -40,6 +41,10 @@ class Scale:
     def rows(self, count: int, least: int = 1) -> int:
         """Return how many rows, keys or files stand for `count` of them in the whole benchmark, `least` at least."""
         return count if self.divisor == 1 else max(least, count // self.divisor)
+
+    def sizes(self, sizes: Sequence[T]) -> Sequence[T]:
+        """Return the sizes at which a thing is measured: all, or in a small benchmark the first alone, as one runs the code of all."""
+        return sizes if self.most_turns is None else sizes[: self.most_turns]
 
     def turns(self, count: int) -> int:
         """Return how often a thing is measured that is measured `count` times in the whole benchmark."""

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import measure
 from benchmarks.__main__ import ALL
+from tests.jvms import SPARK_ARCHIVE, jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,8 +35,9 @@ def test_the_benchmark_against_kafka_runs_in_its_small_form() -> None:
 
 @pytest.mark.jvm
 @pytest.mark.timeout(600)
-def test_the_benchmark_on_a_cluster_runs_in_its_small_form() -> None:
-    """A master, two workers, and a driver for each log."""
+def test_the_benchmark_on_a_cluster_runs_in_its_small_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master, two workers with an executor each, whose JVMs take their options from the environment alone, and a driver."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(jvm_options(SPARK_ARCHIVE)))
     ALL["cluster"](measure.SMALL)
     assert "| " in measure.taken()
 

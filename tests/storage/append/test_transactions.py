@@ -21,6 +21,7 @@ from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
 from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.ledger import ledger as ledger_module
 from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.log.upkeep import compact_ledger
 from lastword.streaming.append.dataframes import DataFrameRows
@@ -344,6 +345,7 @@ def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_pro
 ) -> None:
     """In processes that do not wait for each other: the later one reads the ledger again."""
     monkeypatch.setattr(TopicLog, "turn", nullcontext)
+    monkeypatch.setattr(ledger_module, "_TURN_SECONDS", 0.05)
     topic = logs.create_topic("fruit", config=_COMPACT)
     beside = LogDir(spark, logs.location).topic("fruit")
     first: list[Transaction] = []
