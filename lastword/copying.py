@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import UserError
+from lastword.compaction.rows.source_positions import by_place, higher
 from lastword.log_dir import LogDir
+from lastword.storage.append.append import truncate_decision
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
@@ -60,18 +62,16 @@ def _order_of_events(origin: ArrowTopic, copy: Topic) -> list[Decision] | None:
     log, now_ms = origin.log, copy.log.decisions().created_ms
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
-    removed = max(decisions.removed_sequence(partition) for partition in range(decisions.partitions))
+    positions = [decisions.removed_positions(partition) for partition in range(decisions.partitions)]
+    removed = higher(*map(by_place, positions))
     if not any(snapshot.highest_sequences(decisions.partitions)) and not removed:
         return None
-    position, is_applied = decisions.truncation
     found = [
-        Decision(kind=Kind.START, time_ms=now_ms, partition=partition, offset=0, table_version=0, details={"removed_sequence": removed})
+        Decision(kind=Kind.START, time_ms=now_ms, partition=partition, offset=0, table_version=0, details={"removed_positions": removed})
         for partition in range(copy.partitions)
         if removed
     ]
-    if position:
-        found.append(Decision(kind=Kind.TRUNCATE, time_ms=now_ms, details={"position": position, "applied": is_applied}))
-    return found
+    return [*found, *(truncate_decision(one.position, is_applied=one.is_applied, now_ms=now_ms) for one in decisions.truncations.values())]
 
 
 def _known_columns(origin: ArrowTopic, copy: Topic) -> list[Decision]:

@@ -377,34 +377,29 @@ def test_keys_of_different_rows_stay_apart(tmp_path: Path) -> None:
 # Events that come again
 
 
-def _sqlserver(number: int) -> dict[str, Any]:
-    """Three changes in a transaction, of which the second and third are of one statement."""
-    of_commit, serial = divmod(number, 3)
-    place = f"0000002a:{of_commit + 14:08x}"
-    return {"commit_lsn": f"{place}:0009", "change_lsn": f"{place}:{min(serial, 1) + 2:04x}", "event_serial_no": max(serial, 1)}
-
-
 _POSITIONS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
-    "postgresql": lambda number: {"lsn": 95 + number},
-    "mysql": lambda number: {"file": f"binlog.{999_998 + number // 3:06}", "pos": 4 + number % 3 * 200, "row": 0},
-    "mariadb": lambda number: {"file": f"mariadb-bin.{9 + number // 4:06}", "pos": 1_000, "row": number % 4},
-    "sqlserver": _sqlserver,
-    "oracle": lambda number: {"scn": str(990 + number), "commit_scn": str(998 + number // 2)},
+    "postgresql": lambda number: {"sequence": json.dumps([str(95 + number), str(999 - number)]), "lsn": 999 - number},
+    "mysql": lambda number: {"file": f"binlog.{999_998 + number // 3:06}", "pos": 4 + number % 3 * 200, "row": 5 - number % 3},
+    "mariadb": lambda number: {"file": f"mariadb-bin.{9 + number // 4:06}", "pos": 1_000 + number % 4, "row": 0},
+    "sqlserver": lambda number: {"commit_lsn": f"0000002a:{number + 14:08X}:0009", "change_lsn": f"0000002a:{99 - number:08x}:0001"},
+    "oracle": lambda number: {"scn": str(2_000 - number), "commit_scn": str(998 + number)},
     "mongodb": lambda number: {"ts_ms": 1_700_000_000_000 + number // 2 * 1_000, "ord": number % 2 + 1},
-    "db2": lambda number: {"commit_lsn": f"0000:{number // 2 + 9:08x}", "change_lsn": f"0000:{number + 9:08x}"},
+    "db2": lambda number: {"commit_lsn": f"0000:{number + 9:08x}", "change_lsn": f"0000:{99 - number:08x}"},
 }
 #: What happens: a row is made, changed, deleted, and made again.
 _HISTORY: Final = (("r", 1), ("r", 2), ("u", 1), ("d", 2), ("c", 3), ("u", 1), ("u", 3), ("d", 3), ("c", 2), ("u", 2), ("d", 1), ("c", 1))
 _AT_THE_END: Final = {'{"id":1}': {"id": 1, "n": 11}, '{"id":2}': {"id": 2, "n": 9}}
 
 
-def _sent(connector: str, *, is_flat: bool) -> list[Any]:
+def _sent(connector: str, *, is_flat: bool, has_snapshot: bool = True) -> list[Any]:
     """Return the history as a connector sends it; flattened it has the positions alone, and deletions as rows."""
     found = list[tuple[str | None, str | None]]()
-    for number, (op, row_id) in enumerate(_HISTORY):
+    for number, (sent, row_id) in enumerate(_HISTORY):
+        op = sent if has_snapshot else sent.replace("r", "c")
         source, row = _POSITIONS[connector](number), {"id": row_id, "n": number}
         if is_flat:
-            metadata = {f"__source_{name}": value for name, value in source.items()} | {"__op": op, "__deleted": str(op == "d").lower()}
+            metadata = {f"__source_{name}": value for name, value in {"connector": connector, **source}.items()}
+            metadata |= {"__op": op, "__deleted": str(op == "d").lower()}
             found.append((key_of(row_id), json.dumps({**row, **metadata})))
         else:
             after = json.dumps(row) if connector == "mongodb" else row
@@ -426,7 +421,7 @@ def test_the_table_never_goes_back_when_a_connector_begins_again(tmp_path: Path,
     envelope, chance, now_ms = FLAT if is_flat else Envelope(), random.Random(connector), T0
     append(topic, *events, envelope=envelope)
     assert rows_of(topic) == _AT_THE_END
-    for begin in (7, 2, 0):
+    for begin in (7, 2):  # a snapshot that comes again at lower positions would be an epoch of its own
         rest = events[begin:]
         while rest:
             size = chance.randrange(1, 5)
@@ -441,9 +436,9 @@ def test_the_table_never_goes_back_when_a_connector_begins_again(tmp_path: Path,
 @pytest.mark.long
 @pytest.mark.parametrize("connector", _POSITIONS)
 def test_events_that_come_in_any_order_are_the_same_table(tmp_path: Path, connector: str) -> None:
-    """Each event of a key finds its place, in one call or over several."""
+    """Each change of a key finds its place, in one call or over several."""
     for seed in range(4):
-        chance, events = random.Random(seed), _sent(connector, is_flat=False)
+        chance, events = random.Random(seed), _sent(connector, is_flat=False, has_snapshot=False)
         chance.shuffle(events)
         topic = topic_in(tmp_path / str(seed), partitions=2)
         while events:

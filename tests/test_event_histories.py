@@ -91,11 +91,11 @@ class _Source:
         self._send(new, {"op": "c", "before": None, "after": sent}, oldkey=json.dumps({"id": old}).encode())
 
     def _send(self, row_id: int | None, event: dict[str, Any], **headers: bytes) -> None:
-        source = {"connector": "postgresql", "lsn": self.lsn}
+        source = {"connector": "postgresql", "lsn": self.lsn, "snapshot": "incremental" if event["op"] == "r" else "false"}
         key = None if row_id is None else json.dumps({"id": row_id})
         value: str | None = json.dumps({**event, "source": source})
         if self.is_flat:
-            flat = {**(event["after"] or {}), "__op": event["op"], "__source_lsn": self.lsn}
+            flat = {**(event["after"] or {}), "__op": event["op"], "__source_lsn": self.lsn, "__source_snapshot": source["snapshot"]}
             if event["op"] == "d":
                 flat = {**event["before"], **flat, "__deleted": self.chance.choice(("true", True))}
             value = self.chance.choice(("null", None)) if event["op"] == "d" and not self.has_positions else json.dumps(flat)

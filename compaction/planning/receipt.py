@@ -20,9 +20,10 @@ class CleaningReceipt:
     `removed_bytes` is an estimate of their bytes (`estimated_bytes`), empty in receipts of before there was one.
     `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
     it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and
-    `highest_expired_tombstone` the same without the tombstones of purges; `removed_sequence` is the highest source sequence of a tombstone
-    that this cleaning or one before it removed, the empty text for none. `read_bytes` are those of both passes: of
-    `indexed_bytes` about what the columns take that were mapped, and the files that were written again. `table_version` is the swap's.
+    `highest_expired_tombstone` the same without the tombstones of purges; `removed_positions` are the highest orders of tombstones that
+    this cleaning or one before it removed, by source and partition (`lastword.compaction.rows.source_positions.place_name`).
+    `read_bytes` are those of both passes: of `indexed_bytes` about what the columns take that were mapped, and the files that were
+    written again. `table_version` is the swap's.
     """
 
     topic: str
@@ -51,7 +52,7 @@ class CleaningReceipt:
     now_ms: int
     highest_expired_tombstone: int | None = None
     removed_bytes: Mapping[str, int] = field(default_factory=dict)
-    removed_sequence: str = ""
+    removed_positions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def removed_count(self) -> int:
@@ -60,7 +61,8 @@ class CleaningReceipt:
 
     def to_details(self) -> dict[str, Any]:
         """Return it as JSON's types alone, for the ledger and the commit."""
-        return asdict(self) | {"removed": dict(self.removed), "removed_bytes": dict(self.removed_bytes)}
+        mappings = {name: dict(getattr(self, name)) for name in ("removed", "removed_bytes", "removed_positions")}
+        return asdict(self) | mappings
 
     @staticmethod
     def from_details(details: Mapping[str, Any]) -> CleaningReceipt:
@@ -68,9 +70,16 @@ class CleaningReceipt:
         added = {
             "highest_expired_tombstone": details.get("highest_expired_tombstone", details.get("highest_removed_tombstone")),
             "removed_bytes": details.get("removed_bytes", {}),
-            "removed_sequence": details.get("removed_sequence", ""),
+            "removed_positions": removed_of(details),
         }
         return CleaningReceipt(**{one.name: {**details, **added}[one.name] for one in fields(CleaningReceipt)})
+
+
+def removed_of(details: Mapping[str, Any]) -> dict[str, str]:
+    """Return the highest orders of removed deletions, by place, that a receipt or a log start tells; of an older version, of no scope."""
+    removed: dict[str, str] = dict(details.get("removed_positions", {}))
+    before = details.get("removed_sequence", "")
+    return {**removed, "": max(before, removed.get("", ""))} if before else removed
 
 
 def estimated_bytes(removed: Mapping[str, Mapping[int, int]], segments: Iterable[Segment]) -> dict[str, int]:

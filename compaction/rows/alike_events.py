@@ -25,8 +25,10 @@ import pyarrow.compute as pc
 from lastword.compaction.rows.debezium import read_events, typed_rows
 from lastword.compaction.rows.envelopes import signs_of
 from lastword.compaction.rows.event_keys import KeyReader
+from lastword.compaction.rows.event_positions import DIGITS
 from lastword.compaction.rows.json_rows import CANONICAL, NULL, NoEvent
 from lastword.compaction.rows.sequences import highest
+from lastword.compaction.rows.source_positions import SourcePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,28 +64,35 @@ _LIMITS: Final = AlikeLimits()
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[-+.0-9eE]+')
 _NUMBER: Final = re.compile(rb"[1-9][0-9]{0,17}").fullmatch
 _DIGIT: Final = re.compile(rb"[0-9]")
-#: What a field of a position is written as: a number, or a text that is one; and a text that ends with one.
+#: What a field of a position is written as: a number, or a text that is one; a text that ends with one; a text of a list that begins so.
 _WHOLE, _TRAILING = re.compile(rb'"?([0-9]{1,20})"?'), re.compile(rb'"(?:.*[^0-9])?([0-9]{1,20})"')
-#: The parts of a position, by connector, for those of which all are numbers.
+_FIRST: Final = re.compile(rb'"\[\\"([0-9]{1,20})\\".*"')
+_FORMS: Final = {"file": _TRAILING, "sequence": _FIRST}
+#: The fields whose numbers are the order and the identity of a position, by connector, where they are numbers alone.
 _NUMBERED: Final = {
-    "postgresql": ("lsn",),
-    "mysql": ("file", "pos", "row"),
-    "mariadb": ("file", "pos", "row"),
-    "mongodb": ("ts_ms", "ord"),
+    "postgresql": (("sequence",), ("lsn",)),
+    "mysql": (("file", "pos"), ("row",)),
+    "mariadb": (("file", "pos"), ("row",)),
 }
-_PART_WIDTH: Final = 20
+#: The fields that say of which scope and table a position is.
+_NAMES: Final = ("name", "db", "schema", "table")
 
 
 class _Source(msgspec.Struct):
     """The texts of a position, where they stand in the event."""
 
     connector: Any = None
+    name: msgspec.Raw = msgspec.Raw()
+    db: msgspec.Raw = msgspec.Raw()
+    schema: msgspec.Raw = msgspec.Raw()
+    table: msgspec.Raw = msgspec.Raw()
+    collection: msgspec.Raw = msgspec.Raw()
+    sequence: msgspec.Raw = msgspec.Raw()
+    commit_lsn: msgspec.Raw = msgspec.Raw()
     lsn: msgspec.Raw = msgspec.Raw()
     file: msgspec.Raw = msgspec.Raw()
     pos: msgspec.Raw = msgspec.Raw()
     row: msgspec.Raw = msgspec.Raw()
-    ts_ms: msgspec.Raw = msgspec.Raw()
-    ord: msgspec.Raw = msgspec.Raw()
 
 
 class _Event(msgspec.Struct):
@@ -205,8 +214,8 @@ class _Text:
     span: Bytes
 
     @staticmethod
-    def of(text: bytes, fixed: slice = slice(0)) -> _Text:
-        """Return a piece of an event, in which digits of numbers and of texts may be others, but for a part that is fixed."""
+    def of(text: bytes, fixed: Sequence[slice] = ()) -> _Text:
+        """Return a piece of an event, in which digits of numbers and of texts may be others, but for the parts that are fixed."""
         lowest, span = np.frombuffer(text, np.uint8).copy(), np.zeros(len(text), np.uint8)
         for token in _TOKEN.finditer(text):
             is_text = token[0].startswith(b'"') and b"\\u" not in token[0]
@@ -215,7 +224,8 @@ class _Text:
                 lowest[digits], span[digits] = ord("0"), 9
                 if not is_text and len(digits) > 1:  # such a number does not begin with 0
                     lowest[token.start()], span[token.start()] = ord("1"), 8
-        lowest[fixed], span[fixed] = np.frombuffer(text, np.uint8)[fixed], 0
+        for part in fixed:
+            lowest[part], span[part] = np.frombuffer(text, np.uint8)[part], 0
         return _Text(lowest, span)
 
     def fits(self, texts: pa.Array, compared_bytes: int) -> Mask:
@@ -288,45 +298,65 @@ class _Template:
 def _learnt(value: bytes, envelope: Envelope) -> _Template | None:
     """Return the template of an event; None for one that is no row of the log by itself, or whose position is not known."""
     events = read_events([None], [value], envelope)
-    if len(events.row) != 1 or not events.sequence[0]:
+    if len(events.row) != 1:
+        return None
+    position = SourcePosition.of(events.sequence[0])
+    if not (position.scope and position.order):
         return None
     event, base = _EVENT(value), pa.py_buffer(value).address
     schema = event.schema
     if event.op is None:
         event = _EVENT(event.payload)
-    names = _NUMBERED.get(event.source.connector, ()) if event.source and isinstance(event.source.connector, str) else ()
     is_deletion = events.value[0] is None
     sides = [side for side in (event.before, event.after) if bytes(side).startswith(b"{")]
     needed = event.before if is_deletion else event.after
-    if not names or not any(side is needed for side in sides):
+    if event.source is None or not any(side is needed for side in sides):
         return None
     places = sorted((pa.py_buffer(side).address - base, len(side), side is event.after) for side in sides)
     head, tail = places[0][0], places[-1][0] + places[-1][1]
-    fixed = slice(0)
+    schema_at = slice(0)
     if bytes(schema) not in {b"", NULL}:
         at = pa.py_buffer(schema).address - base
-        fixed = slice(at, at + len(schema))
-        if fixed.stop > head:
+        schema_at = slice(at, at + len(schema))
+        if schema_at.stop > head:
             return None
-    digits: list[tuple[int, int, int]] = []
-    for number, name in enumerate(names):
-        raw, at = getattr(event.source, name), number * (_PART_WIDTH + 1)
-        found = (_TRAILING if name == "file" else _WHOLE).fullmatch(bytes(raw))
-        if found is None or events.sequence[0][at : at + _PART_WIDTH] != found[1].decode().zfill(_PART_WIDTH):
-            return None
-        start = pa.py_buffer(raw).address - base + found.start(1) - len(value)
-        if start < tail - len(value):
-            return None
-        digits.append((at + _PART_WIDTH - len(found[1]), start, start + len(found[1])))
+    names = [getattr(event.source, name) for name in (*_NAMES, "collection")]
+    begins = [(pa.py_buffer(name).address - base - tail, len(name)) for name in names if len(name)]
+    digits = _digits_of(event.source, position, value, tail)
+    if digits is None or any(begin < 0 for begin, _ in begins):
+        return None
     return _Template(
-        head=_Text.of(value[:head], fixed),
+        head=_Text.of(value[:head], [schema_at]),
         between=value[places[0][0] + places[0][1] : places[-1][0]],
-        tail=_Text.of(value[tail:]),
+        tail=_Text.of(value[tail:], [slice(begin, begin + length) for begin, length in begins]),
         row=None if is_deletion else [is_after for _, _, is_after in places].index(True),
-        schema=value[fixed],
+        schema=value[schema_at],
         sequence=events.sequence[0],
-        digits=tuple(digits),
+        digits=digits,
     )
+
+
+def _digits_of(source: _Source, position: SourcePosition, value: bytes, tail: int) -> tuple[tuple[int, int, int], ...] | None:
+    """Return where the numbers of a position stand, as `_Template.digits`; None where they stand before the rows, or otherwise."""
+    order, identity = _NUMBERED.get(source.connector, ((), ())) if isinstance(source.connector, str) else ((), ())
+    if len(source.commit_lsn) or not order:
+        return None
+    if order == ("sequence",) and _FIRST.fullmatch(bytes(source.sequence)) is None:
+        order = identity  # PostgreSQL's rows of a snapshot, and events of old versions
+    base, found = pa.py_buffer(value).address, list[tuple[int, int, int]]()
+    begin = position.text.index("/") + 1
+    for fields, text in ((order, position.order), (identity, position.identity)):
+        for number, name in enumerate(fields):
+            raw, at = getattr(source, name), number * (DIGITS + 1)
+            digits = _FORMS.get(name, _WHOLE).fullmatch(bytes(raw))
+            if digits is None or text[at : at + DIGITS] != digits[1].decode().zfill(DIGITS):
+                return None
+            start = pa.py_buffer(raw).address - base + digits.start(1) - len(value)
+            if start < tail - len(value):
+                return None
+            found.append((begin + at + DIGITS - len(digits[1]), start, start + len(digits[1])))
+        begin += len(text) + 1
+    return tuple(found)
 
 
 def _matrix(texts: pa.Array, width: int) -> Bytes:

@@ -12,8 +12,8 @@
 The flat form (ExtractNewRecordState) has the row itself as its value, with fields of metadata under a prefix, and says deletions by null,
 by the text `null`, or by `__deleted`. Connect's schemas, if an event carries them, are taken off.
 
-An event whose position in its source is not known gets the empty text as its sequence: it counts in the order of arrival. A tombstone of
-the flat form has no position of its own; it gets that of the event before it in its Kafka partition, or else of the one behind it.
+An event whose position in its source is not known, as a tombstone of the flat form, has a sequence without an order: the append gives it
+the highest order of its own key (`lastword.compaction.rows.sequence_checks`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lastword.compaction.rows.envelopes import (
     signs_of,
 )
 from lastword.compaction.rows.event_keys import KeyReader, shorten
-from lastword.compaction.rows.event_positions import Source, complete_sequences, named_sequence, source_sequence
+from lastword.compaction.rows.event_positions import Source, named_sequence, source_sequence
 from lastword.compaction.rows.input_columns import ALERT
 from lastword.compaction.rows.json_rows import (
     NESTED,
@@ -58,6 +58,7 @@ from lastword.compaction.rows.json_rows import (
     unwrapped,
 )
 from lastword.compaction.rows.row_converter import RowConverter
+from lastword.compaction.rows.source_positions import SourcePosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,19 +96,14 @@ def read_events(
     envelope: Envelope,
     schemas: Mapping[int, bytes] | None = None,
     *,
-    partitions: Sequence[int | None] | None = None,
     key_schemas: Mapping[int, bytes] | None = None,
 ) -> Events:
     """Return the events of a batch as rows of a log; values are JSON, as Connect's JsonConverter writes them.
 
-    `schemas` and `key_schemas` are Connect's schemas of values and keys that do not carry them, by row number, as JSON. `partitions` are
-    those of Kafka, in each of which the events are in their order; without them the batch is one.
+    `schemas` and `key_schemas` are Connect's schemas of values and keys that do not carry them, by row number, as JSON.
     """
     reader = _Raw if envelope.kind == "debezium" else _Flat
-    events = reader(envelope, schemas or {}, key_schemas).read(key, value)
-    if envelope.kind == "debezium-flat":
-        complete_sequences(events, partitions)
-    return events
+    return reader(envelope, schemas or {}, key_schemas).read(key, value)
 
 
 def typed_rows(envelope: Envelope) -> Callable[[bytes, bytes], bytes]:
@@ -169,9 +165,9 @@ class _Reader(ABC):
 
     def truncate(self, row: int, sequence: str) -> None:
         """Take a TRUNCATE, as the envelope's policy says."""
-        policy = self.envelope.truncate
-        named = f"TRUNCATE of the source's table at {sequence or 'an unknown position'}"
-        if policy == "delete-all" and sequence:
+        policy, position = self.envelope.truncate, SourcePosition.of(sequence)
+        named = f"TRUNCATE of the source's table at {position.commit or 'an unknown position'}"
+        if policy == "delete-all" and (position.order or position.floor):
             self.events.others[row], self.events.positions[row] = TRUNCATED, sequence
         elif policy == "ignore":
             self.events.others[row] = f"{TRUNCATED} ignored"
@@ -378,8 +374,8 @@ class _Raw(_Reader):
 
     def sequence_of(self, event: _Event, value: bytes) -> str:
         if self.envelope.sequence:
-            return named_sequence(unwrapped(value)[0], self.envelope.sequence)
-        return "" if event.source is None else source_sequence(event.source, event.op)
+            return named_sequence(unwrapped(value)[0], self.envelope)
+        return source_sequence(event.source or Source(), event.op, self.envelope)
 
 
 class _Flat(_Reader):
@@ -395,7 +391,8 @@ class _Flat(_Reader):
             if self.envelope.key:
                 message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
                 raise NoEvent(message)
-            self.events.add(row, self.key_of(row, key, NULL, is_before=True), None, "")
+            self.events.add(row, self.key_of(row, key, NULL, is_before=True), None, source_sequence(Source(), "d", self.envelope))
+            self.events.guessed.add(len(self.events.row) - 1)
             return
         fields = fields_of(text, "the value")
         if set(fields) == {"ts_ms"} and _is_of_heartbeat(key):
@@ -447,10 +444,11 @@ class _Flat(_Reader):
 
     def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:
         if self.envelope.sequence:
-            return named_sequence(text, self.envelope.sequence)
+            return named_sequence(text, self.envelope)
         of_source = {name.removeprefix("source_"): value for name, value in metadata.items() if name.startswith("source_")}
         source = {**metadata, "ts_ms": None, **of_source}  # a bare ts_ms is the connector's clock
-        return source_sequence(Source(**{name: source.get(name) for name in Source.__struct_fields__}), metadata.get("op"))
+        named = Source(**{name: source.get(name) for name in Source.__struct_fields__})
+        return source_sequence(named, metadata.get("op"), self.envelope)
 
 
 def _is_deletion(metadata: Mapping[str, Any]) -> bool:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["debezium", "debezium-flat"]
 Truncate = Literal["delete-all", "alert", "ignore"]
+#: The connectors whose events say where they stand in their source.
+Connector = Literal["", "postgresql", "mysql", "mariadb", "sqlserver", "db2", "oracle", "mongodb"]
 TimePrecision = Literal["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
 
 #: What an event is that becomes no row of the log.
@@ -64,11 +66,14 @@ class Envelope:
     """How the events of a source are to be read.
 
     `key` names the columns of the row that are its key; none: the event's own key, whose serializer is `key_format`. `sequence` names
-    fields of the event by path (`source.lsn`, `after.version`; of a flat event `version`) that order the events of a key; none: the
-    position that Debezium gives for the connector. `add_fields` are the fields that the connector adds to a flat event (`add.fields`:
-    `op`, `source.lsn`, `source.lsn:name`); none: the usual ones. `prefix` is theirs (`add.fields.prefix`), `placeholder` the connector's
-    `unavailable.value.placeholder`. A column whose value the source left out, and that no earlier event of the key has, makes the event
-    a dead letter, or is null (`unresolved`).
+    fields of the event by path (`after.version`; of a flat event `version`) that order the events of a key, and a text among them is
+    compared as `sequence_as` says: as text, number or time; none: the position of the commit that Debezium gives for the connector.
+    `connector` is the connector of events that do not say it, as flat ones (`source.connector`). `scope` is the name of the source, in
+    place of `source.name`: positions are compared with those of the same connector and name alone.
+
+    `add_fields` are the fields that the connector adds to a flat event (`add.fields`: `op`, `source.lsn`, `source.lsn:name`); none: the
+    usual ones. `prefix` is theirs (`add.fields.prefix`), `placeholder` the connector's `unavailable.value.placeholder`. A column whose
+    value the source left out, and that no earlier event of the key has, makes the event a dead letter, or is null (`unresolved`).
 
     `schema` gives the columns as SQL DDL (`id bigint, price decimal(20,10), at timestamp`), and the three modes are the connector's
     settings of these names, by which it encodes them. Without it the columns of an event that carries Connect's schema are known from
@@ -82,6 +87,9 @@ class Envelope:
     key: tuple[str, ...] = ()
     key_format: KeyFormat = ""
     sequence: tuple[str, ...] = ()
+    sequence_as: Literal["", "text", "number", "time"] = ""
+    connector: Connector = ""
+    scope: str = ""
     truncate: Truncate = "delete-all"
     prefix: str = "__"
     add_fields: tuple[str, ...] = ()
@@ -104,7 +112,7 @@ class Envelope:
         wrong += _wrong_names(self) + _unused_settings(self)
         wrong += [
             Violation(key=name, value=repr(getattr(self, name)), allowed="a text")
-            for name in ("schema", "prefix")
+            for name in ("schema", "prefix", "scope")
             if not isinstance(getattr(self, name), str)
         ]
         if not wrong:
@@ -151,6 +159,15 @@ def _unused_settings(envelope: Envelope) -> list[Violation]:
     if envelope.kind != "debezium-flat" and (envelope.add_fields or envelope.prefix != "__"):
         given = str(envelope.add_fields or envelope.prefix)
         wrong.append(Violation(key="add_fields, prefix", value=given, allowed="only with kind='debezium-flat'; leave it out"))
+    if envelope.sequence and (envelope.connector or envelope.scope):
+        given = envelope.connector or envelope.scope
+        wrong.append(Violation(key="connector, scope", value=given, allowed="only without sequence, which orders the events by itself"))
+    if envelope.sequence_as and not envelope.sequence:
+        wrong.append(Violation(key="sequence_as", value=envelope.sequence_as, allowed="only with sequence; leave it out"))
+    added = set(added_names(envelope).values()) if all(isinstance(name, str) for name in envelope.add_fields) else set()
+    if "source_commit_lsn" in added and not ("source_connector" in added or envelope.connector or envelope.sequence):
+        allowed = "with source.connector beside source.commit_lsn, or with connector: several connectors have a commit_lsn"
+        wrong.append(Violation(key="add_fields", value=", ".join(envelope.add_fields), allowed=allowed))
     if envelope.key and envelope.key_format:
         wrong.append(Violation(key="key_format", value=envelope.key_format, allowed="only without key: columns are the key then"))
     return wrong
@@ -189,7 +206,7 @@ class Events:
     positions: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     refused_keys: dict[int, bytes] = field(default_factory=dict)
-    #: The places, in the lists above, of flat tombstones, whose sequence is that of another event.
+    #: The places, in the lists above, of flat tombstones, which have no position of their own.
     guessed: set[int] = field(default_factory=set)
     #: The columns that the schema of the event with the highest sequence names, that sequence, and the row of the event.
     learnt: Learnt | None = None

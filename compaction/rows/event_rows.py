@@ -24,6 +24,7 @@ from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.event_keys import canonical_key
 from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, RECORD_KEY, REFUSAL, SOURCE_PARTITION, UNCHANGED, cast_column
 from lastword.compaction.rows.json_rows import NULL, NoEvent, fields_of
+from lastword.compaction.rows.source_positions import with_partitions
 from lastword.compaction.rows.table_columns import ddl_text
 
 if TYPE_CHECKING:
@@ -87,17 +88,20 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     made = {"row": pa.array(alike.row), "key": alike.key, "value": alike.value, "source_sequence": alike.sequence, **said}
     if len(alike.row) < len(batch):
         texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
-        partitions = _partitions(batch, is_left)
         if decoder is None:
-            events = read_events(texts["key"].to_pylist(), texts["value"].to_pylist(), envelope, partitions=partitions)
+            events = read_events(texts["key"].to_pylist(), texts["value"].to_pylist(), envelope)
         else:
-            events = _framed_events(texts, envelope, decoder, partitions)
+            events = _framed_events(texts, envelope, decoder)
         others = _rows_of(events, texts, np.flatnonzero(is_left), moves)
         made = {name: pa.concat_arrays([column, others[name]]) for name, column in made.items()}
     kept = {name: batch.column(name) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
     kept = {"headers": _headers(batch), **kept}
     if REFUSAL in kept:  # a source says of its own what is wrong
         made[REFUSAL] = pc.coalesce(kept.pop(REFUSAL).take(made["row"]), made[REFUSAL])
+    places = [name for name in ("partition", SOURCE_PARTITION) if name in batch.schema.names]
+    if places:
+        partitions = batch.column(places[0]).cast(pa.string()).take(made["row"])
+        made["source_sequence"] = with_partitions(made["source_sequence"], partitions)
     numbers = made.pop("row").to_numpy()
     if not np.array_equal(numbers, np.arange(len(batch))):
         order = np.argsort(numbers, kind="stable")
@@ -123,15 +127,7 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
     return {name: pa.concat_arrays(list(parts)) for name, parts in columns.items()}
 
 
-def _partitions(batch: pa.RecordBatch, which: NDArray[np.bool_]) -> list[int | None] | None:
-    """Return the source's partition of some events, if the batch says it."""
-    names = [name for name in ("partition", SOURCE_PARTITION) if name in batch.schema.names]
-    return batch.column(names[0]).filter(pa.array(which)).to_pylist() if names else None
-
-
-def _framed_events(
-    columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder, partitions: Sequence[int | None] | None
-) -> Events:
+def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder) -> Events:
     """Return the events of framed keys and values; a frame that cannot be decoded is refused with its reason."""
     values = decoder.decode_column(columns["value"])
     reasons, schemas = dict(values.reasons), dict[int, bytes]()
@@ -143,7 +139,7 @@ def _framed_events(
     if not envelope.schema:
         schemas = _connect_schemas(values, decoder, reasons)
     texts = [b"" if row in reasons else value for row, value in enumerate(values.values.to_pylist())]
-    events = read_events(keys, texts, envelope, schemas, partitions=partitions, key_schemas=key_schemas)
+    events = read_events(keys, texts, envelope, schemas, key_schemas=key_schemas)
     events.refused |= reasons
     return events
 

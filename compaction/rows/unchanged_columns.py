@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -33,9 +32,10 @@ import pyarrow as pa
 from lastword.compaction.rows.envelopes import placeholders_of
 from lastword.compaction.rows.input_columns import HEADERS, UNCHANGED
 from lastword.compaction.rows.json_rows import resolved, without
+from lastword.compaction.rows.source_positions import SourcePosition, is_before, is_same_event
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from lastword.compaction.rows.envelopes import Envelope
 
@@ -192,7 +192,9 @@ class UnchangedColumns:
             moved = Moved(before.value.decode(), said.new_key, dict(before.pending), said.is_guessed)
             done.moves.append(Move(key, record.sequence, moved))
             return LastRecord(None, record.sequence, {}, moved), ()
-        if said.old_key is not None and before.sequence != record.sequence:  # another row had the key before, unless it is this event again
+        if said.old_key is not None and not is_same_event(
+            before.sequence, record.sequence
+        ):  # another row had the key before, unless it is this event again
             before = LastRecord()
         found, still = _filled(record, said.columns, before, self._placeholders)
         if still and said.old_key is not None:
@@ -206,7 +208,7 @@ class UnchangedColumns:
         moved = MovedRows() if self._moved is None else self._moved
         in_log, exact = self._elsewhere.get(old, LastRecord()), moved.row_of(old, key.decode(), record.sequence)
         for one in (in_log, self._elsewhere.get(kept_key(old, key), LastRecord())):
-            is_same = one.moved is not None and (one.moved.is_guessed or one.sequence == record.sequence)
+            is_same = one.moved is not None and (one.moved.is_guessed or is_same_event(one.sequence, record.sequence))
             if exact is None and one.moved is not None and is_same and one.moved.to.encode() == key:
                 exact = one.moved
         if exact is not None:
@@ -216,7 +218,7 @@ class UnchangedColumns:
         if self._moved is None:
             done.needed.add(old)
         last = moved.last.get(old, in_log)
-        found, missing = _filled(record, still, last if last.sequence <= record.sequence else LastRecord(), self._placeholders)
+        found, missing = _filled(record, still, LastRecord() if is_before(record.sequence, last.sequence) else last, self._placeholders)
         origin = old.decode(), record.sequence
         return replace(_without(found, missing), pending={**found.pending, **dict.fromkeys(still, origin)})
 
@@ -237,13 +239,14 @@ def moved_rows(
     """Return what the log and the events of an append (key, value, sequence, `UNCHANGED`) say of rows whose keys have changed."""
     placeholders, last = placeholders_of(envelope), dict[bytes, LastRecord]()
     exact = dict[tuple[bytes, str], Moved]()
-    said_of = [(event, Unchanged() if event[3] is None else _UNCHANGED.decode(event[3])) for event in events]
-    # A guessed position is that of the event before the deletion, whatever its key; any other that of the row under the new key, too.
-    for (key, value, sequence, _), said in sorted(said_of, key=lambda one: (one[0][2], one[0][1] is not None or one[1].is_guessed)):
-        known = in_log.get(key, LastRecord())
+    said_of = [(event, Unchanged() if event[3] is None else _UNCHANGED.decode(event[3])) for event in _ordered(events, in_log)]
+    # A guessed position is that of the event before the deletion, of its key; any other that of the row under the new key, too.
+    for (key, value, sequence, _), said in sorted(
+        said_of, key=lambda one: (SourcePosition.of(one[0][2]).exact, one[0][1] is not None or one[1].is_guessed)
+    ):
+        known, before = in_log.get(key, LastRecord()), last.get(key, LastRecord())
         # What the log has from after the event says nothing of the row before it.
-        before = last.get(key, LastRecord())
-        if before.sequence <= known.sequence <= sequence:
+        if (key not in last or is_before(before.sequence, known.sequence)) and not is_before(sequence, known.sequence):
             before = known
         own = before if said.old_key is None else LastRecord()
         record, still = _filled(LastRecord(value, sequence), said.columns, own, placeholders)
@@ -258,18 +261,30 @@ def moved_rows(
             exact[key, sequence] = moved = Moved(before.value.decode(), said.new_key, dict(before.pending), said.is_guessed)
             record = LastRecord(None, sequence, {}, moved)
         last[key] = record
-    newer = {key: one for key, one in in_log.items() if key not in last or last[key].sequence < one.sequence}
+    newer = {key: one for key, one in in_log.items() if key not in last or is_before(last[key].sequence, one.sequence)}
     return MovedRows(exact, {**last, **newer})
+
+
+def _ordered(
+    events: Iterable[tuple[bytes, bytes | None, str, str | None]], in_log: Mapping[bytes, LastRecord]
+) -> Iterator[tuple[bytes, bytes | None, str, str | None]]:
+    """Yield events of which each whose order is not known has the newest position of its key before it."""
+    newest = {key: record.sequence for key, record in in_log.items()}
+    for key, value, sequence, said in events:
+        known = newest.get(key, "")
+        position = sequence if SourcePosition.of(sequence).order else known or sequence
+        newest[key] = known if is_before(position, known) else position
+        yield key, value, position, said
 
 
 def _moved(rows: Mapping[tuple[bytes, str], Moved], old_key: bytes, new_key: str, position: str) -> Moved | None:
     """Return the row that moved to a key at a position; of guessed ones, at the last one before it, or else the first one behind it."""
-    if (old_key, position) in rows:
-        return rows[old_key, position]
-    found = sorted(
-        ((at, one) for (key, at), one in rows.items() if key == old_key and one.to == new_key and one.is_guessed), key=itemgetter(0)
-    )
-    before = [one for at, one in found if at <= position]
+    same = (one for (key, at), one in rows.items() if key == old_key and is_same_event(at, position))
+    if (one := next(same, None)) is not None:
+        return one
+    guessed = ((at, one) for (key, at), one in rows.items() if key == old_key and one.to == new_key and one.is_guessed)
+    found = sorted(guessed, key=lambda one: SourcePosition.of(one[0]).exact)
+    before = [one for at, one in found if not is_before(position, at)]
     return before[-1] if before else found[0][1] if found else None
 
 
@@ -289,9 +304,9 @@ def settled_moves(
     for move, key in targets:
         old, left_at = move.old_key.decode(), kept_key(move.old_key, key)
         new, kept = (settled.get(one, in_log.get(one)) for one in (key, left_at))
-        if new is None or (new.sequence < move.position and not (move.moved.is_guessed and _waits_for(new, old))):
-            is_kept = kept is not None and kept.sequence >= move.position
-            if not is_kept and not any(one == key and sequence >= move.position for one, sequence in in_append):
+        if new is None or (is_before(new.sequence, move.position) and not (move.moved.is_guessed and _waits_for(new, old))):
+            is_kept = kept is not None and not is_before(kept.sequence, move.position)
+            if not is_kept and not any(one == key and not is_before(sequence, move.position) for one, sequence in in_append):
                 settled[left_at] = LastRecord(None, move.position, {}, move.moved)
             continue
         row = LastRecord(move.moved.row.encode(), move.position, move.moved.pending)
@@ -301,7 +316,7 @@ def settled_moves(
             wait = tuple(
                 name
                 for name, (one, position) in record.pending.items()
-                if one == old and (move.moved.is_guessed or position == move.position)
+                if one == old and (move.moved.is_guessed or is_same_event(position, move.position))
             )
             if wait and record.value is not None:
                 rest = {name: origin for name, origin in record.pending.items() if name not in wait}

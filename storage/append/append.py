@@ -23,6 +23,7 @@ from lastword.compaction.log.segments import ActiveSegment, next_append
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
+from lastword.compaction.rows.source_positions import SourcePosition, place_name, scope_name
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
@@ -36,7 +37,7 @@ from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID
-from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.ledger.decisions import Decision, Kind, Truncation
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.log.producer_states import states_of
 
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from lastword.compaction.producers import ProducerStamp
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.input_columns import Column, Shape
+    from lastword.compaction.rows.source_epochs import NewSnapshot
     from lastword.storage.append.plan import Written
     from lastword.storage.files.data_files import DataFile
+    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 
@@ -148,6 +151,8 @@ class AppendStats:
     is_first: bool = True
     #: The micro-batch that the last attempt wrote dead letters of.
     put_aside: tuple[str, int] | None = None
+    #: The snapshots of sources that begin in the rows which are tried now.
+    begun: tuple[NewSnapshot, ...] = ()
     #: Whether the last DataFrame was too large to come to this process.
     is_large: bool = False
 
@@ -176,6 +181,7 @@ def append_rows(
         append = Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, idempotency_key=idempotency_key, letters_id=letters_id)
         return append.run(rows)
 
+    stats.begun = ()
     return log.attempts(once)
 
 
@@ -236,6 +242,8 @@ class Append:
             written = rows.write(replace(plan, moved=moved_rows(events, in_log, rows.envelope)))
         if written.moves and rows.envelope is not None:
             self._settle_moves(rows, written, plan, rows.envelope)
+        if written.snapshots:
+            self._begin_snapshots(written, plan)
         if written.truncated:
             self._truncate(written)
         self._keep_columns(written, rows.envelope)
@@ -294,6 +302,7 @@ class Append:
             if shape.has_sequences
             else (),
             envelope=envelope,
+            epochs=self.decisions.epochs.with_rows(self.stats.begun),
         )
 
     def _source_offsets(self) -> dict[int, int] | None:
@@ -321,14 +330,39 @@ class Append:
         message = f"topic {self.log.name}: {len(settled)} keys have changed; the append is planned again"
         raise CommitConflict(message)
 
+    def _begin_snapshots(self, written: Written, plan: AppendPlan) -> None:
+        """Write into the ledger which snapshots of sources begin, and plan again: their rows and what comes behind them have an epoch."""
+        self.log.discard(written.files)
+        highest = {(one.scope, one.partition): self._highest_before(one, plan) for one in written.snapshots}
+
+        def begun(today: Decisions) -> list[Decision]:
+            return [snapshot_decision(one, epoch, now_ms=self.now_ms) for one, epoch in today.epochs.begun(written.snapshots, highest)]
+
+        self.log.ledger.decide(begun)
+        self.stats.begun = (*self.stats.begun, *written.snapshots)
+        message = f"topic {self.log.name}: a snapshot of {scope_name(written.snapshots[0].scope)} has begun; the append is planned again"
+        raise CommitConflict(message)
+
+    def _highest_before(self, new: NewSnapshot, plan: AppendPlan) -> str:
+        """Return the highest order that the log has of a place in which a snapshot begins; empty where all is below the snapshot."""
+        epoch = self.decisions.epochs.epoch((new.scope, new.partition))
+        begin = SourcePosition(scope=new.scope, epoch=epoch, order=new.position).commit
+        removed = [one.removed.get((new.scope, new.partition), "") for one in plan.sequences]
+        if not any(one.highest > begin for one in plan.sequences):
+            return max(removed, default="")
+        return max([*removed, *(lookup.highest_in(new.scope, new.partition) for lookup in plan.lookups)])
+
     def _truncate(self, written: Written) -> None:
-        """Delete what stood in the source's table before a TRUNCATE, and plan again: events from before it are late then."""
-        position, is_applied = self.decisions.truncation
-        if written.truncated > position or (written.truncated == position and not is_applied):
-            self.log.discard(written.files)
-            truncate(self.log, written.truncated, now_ms=self.now_ms)
-            message = f"topic {self.log.name}: the source's table was truncated at {written.truncated}; the append is planned again"
-            raise CommitConflict(message)
+        """Delete what stood in a source's table before a TRUNCATE, and plan again: events from before it are late then."""
+        for position in written.truncated:
+            end = SourcePosition.of(position)
+            known, is_applied = self.decisions.truncations.get((end.scope, end.table), Truncation())
+            before = SourcePosition.of(known).in_table
+            if end.in_table > before or (end.in_table == before and not is_applied):
+                self.log.discard(written.files)
+                truncate(self.log, position, now_ms=self.now_ms)
+                message = f"topic {self.log.name}: the source's table was truncated at {end.commit}; the append is planned again"
+                raise CommitConflict(message)
 
     def commit(self, files: Sequence[DataFile], *, keeps_files: bool = False) -> AppendResult:
         """Commit files that this attempt wrote; with `keeps_files` they stay if the commit is refused, for the next attempt."""
@@ -471,11 +505,7 @@ def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
     The position is in the ledger first, so that events from before it are late from then on, and once more when the tombstones are in the
     log: a crash in between lets the next attempt append them.
     """
-
-    def decided(*, is_applied: bool) -> Decision:
-        return Decision(kind=Kind.TRUNCATE, time_ms=now_ms, details={"position": position, "applied": is_applied})
-
-    log.ledger.append([decided(is_applied=False)])
+    log.ledger.append([truncate_decision(position, is_applied=False, now_ms=now_ms)])
     snapshot, decisions = log.snapshot(), log.decisions()
     for partition in range(decisions.partitions):
         keys = KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).live(position)
@@ -489,4 +519,21 @@ def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
                 }
             )
             append_rows(log, ArrowRows(rows), now_ms=now_ms, stats=AppendStats())
-    log.ledger.append([decided(is_applied=True)])
+    log.ledger.append([truncate_decision(position, is_applied=True, now_ms=now_ms)])
+
+
+def snapshot_decision(new: NewSnapshot, epoch: int, *, now_ms: int) -> Decision:
+    """Return the row of the ledger that says which snapshot of a source has begun in one of Kafka's partitions, and its epoch."""
+    return Decision(
+        kind=Kind.SNAPSHOT,
+        time_ms=now_ms,
+        name=f"{place_name(new.scope, new.partition)}/{new.position}",
+        details={"scope": new.scope, "partition": new.partition, "position": new.position, "epoch": epoch, "offset": new.offset},
+    )
+
+
+def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decision:
+    """Return the row of the ledger that says where a table of a source was truncated, by its scope and its table."""
+    end = SourcePosition.of(position)
+    details = {"position": position, "applied": is_applied}
+    return Decision(kind=Kind.TRUNCATE, time_ms=now_ms, name=f"{end.scope}{end.table}" or None, details=details)

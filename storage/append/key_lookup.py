@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.rows.sequence_checks import SequenceBounds
+from lastword.compaction.rows.source_positions import SourcePosition, highest_by_place, is_of_truncated, place_name
 from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
@@ -40,15 +41,16 @@ _SCHEMA: Final = {"key": pl.Binary, "newest": pl.String}
 def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[SequenceBounds]:
     """Return what is known of the source sequences of each partition."""
     highest = snapshot.highest_sequences(decisions.partitions)
+    truncated = {table: one.position for table, one in decisions.truncations.items()}
     return [
-        SequenceBounds(highest=highest[partition], removed=decisions.removed_sequence(partition), truncated=decisions.truncation.position)
+        SequenceBounds(highest=highest[partition], removed=decisions.removed_positions(partition), truncated=truncated)
         for partition in range(len(highest))
     ]
 
 
 def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
     """Tell whether a topic orders its records by the sequences of their source, so that it takes no rows without."""
-    return any(bounds.highest or bounds.removed for bounds in sequence_bounds(snapshot, decisions))
+    return any(SourcePosition.of(bounds.highest).order or bounds.removed for bounds in sequence_bounds(snapshot, decisions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ class KeyLookup:
             highest=tuple(files.max_sequence[at].tolist()),
         )
 
-    def newest(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
+    def newest(self, keys: pa.Array, at_least: str, below: str = "") -> pl.DataFrame:
         """Return the highest sequence of each key; see `lastword.compaction.rows.sequence_checks.NewestSequences`.
 
         Raises `CorruptLog` naming a file that cannot be read.
@@ -81,10 +83,10 @@ class KeyLookup:
         folder = local_path(self.location)
         if folder is not None and paths:
             with suppress(pl.exceptions.PolarsError, OSError):
-                return _scanned([folder / path for path in paths], keys, at_least)
+                return _scanned([folder / path for path in paths], keys, at_least, below)
 
         def read(path: str) -> list[pl.DataFrame]:
-            return self._read(path, keys, at_least)
+            return self._read(path, keys, at_least, below)
 
         if len(paths) <= 1:
             found = [frame for path in paths for frame in read(path)]
@@ -129,8 +131,20 @@ class KeyLookup:
                     keys |= {key for key, is_waiting in zip(rows.column("key").to_pylist(), waits, strict=True) if is_waiting}
         return {key: record for key, record in self.records(keys).items() if record.pending} if keys else {}
 
-    def live(self, below: str) -> pa.Array:
-        """Return the keys whose last record is no tombstone and has a source sequence below one, or none. Errors as `newest`."""
+    def highest_in(self, scope: str, partition: str) -> str:
+        """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`."""
+        found, place = "", place_name(scope, partition)
+        for path, highest in zip(self.paths, self.highest, strict=True):
+            if highest >= scope:
+                for group in row_groups(self.location, self.storage_options, path, ("source_sequence",)):
+                    found = max(found, highest_by_place(group.read().column("source_sequence").combine_chunks()).get(place, ""))
+        return found
+
+    def live(self, truncated: str) -> pa.Array:
+        """Return the keys whose last record is no tombstone, and from before a TRUNCATE of its table, or has no sequence.
+
+        Errors as `newest`.
+        """
         last: dict[bytes, tuple[bool, str]] = {}
         for path in self.paths:
             for group in row_groups(self.location, self.storage_options, path, ("key", "value", "control", "source_sequence")):
@@ -139,9 +153,10 @@ class KeyLookup:
                 is_live = pc.is_valid(rows.column("value")).to_pylist()
                 sequences = pc.fill_null(rows.column("source_sequence"), "").to_pylist()
                 last |= dict(zip(rows.column("key").to_pylist(), zip(is_live, sequences, strict=True), strict=True))
-        return pa.array([key for key, (is_live, sequence) in last.items() if is_live and sequence < below], pa.binary())
+        gone = [key for key, (is_live, sequence) in last.items() if is_live and (not sequence or is_of_truncated(sequence, truncated))]
+        return pa.array(gone, pa.binary())
 
-    def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:
+    def _read(self, path: str, keys: pa.Array, at_least: str, below: str) -> list[pl.DataFrame]:
         frames = []
         for group in row_groups(self.location, self.storage_options, path, _COLUMNS):
             highest = group.greatest("source_sequence")
@@ -152,12 +167,13 @@ class KeyLookup:
             if len(rows):
                 frame = pl.from_arrow(rows.select(["key", "source_sequence"]))
                 assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
-                frames.append(frame.rename({"source_sequence": "newest"}))
+                found = frame.rename({"source_sequence": "newest"})
+                frames.append(found.filter(pl.col("newest") < below) if below else found)
         return frames
 
 
-def _scanned(files: list[Path], keys: pa.Array, at_least: str) -> pl.DataFrame:
-    """Return the highest sequence of each key, from at least one on, in local files: Polars decodes sequences of these keys alone.
+def _scanned(files: list[Path], keys: pa.Array, at_least: str, below: str) -> pl.DataFrame:
+    """Return the highest sequence of each key, from one on and below another, in local files: Polars decodes those of these keys alone.
 
     It may raise for a file that is damaged, or that another writer left in other types; read by row groups, either is told apart.
     """
@@ -165,6 +181,7 @@ def _scanned(files: list[Path], keys: pa.Array, at_least: str) -> pl.DataFrame:
     rows = pl.scan_parquet(files, glob=False, hive_partitioning=False).filter(
         pl.col("key").is_in(wanted) & (pl.col("source_sequence") >= at_least)
     )
+    rows = rows.filter(pl.col("source_sequence") < below) if below else rows
     return rows.group_by("key").agg(pl.col("source_sequence").max().alias("newest")).collect()
 
 

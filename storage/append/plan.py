@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lastword.compaction.producers import Verdict
+from lastword.compaction.rows.source_epochs import NewSnapshot, SourceEpochs, together
+from lastword.compaction.rows.source_positions import last_truncates
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ class AppendPlan:
     #: By partition, for rows with source sequences.
     sequences: Sequence[SequenceBounds] = ()
     lookups: Sequence[KeyLookup] = ()
+    #: The snapshots of sources that the log has seen.
+    epochs: SourceEpochs = field(default_factory=SourceEpochs)
     envelope: Envelope | None = None
     #: Rows under keys that have changed since, which the append brings itself; None before anybody has looked for them.
     moved: MovedRows | None = None
@@ -102,8 +106,10 @@ class Written:
     late: int = 0
     #: Events that were no rows, by what they were.
     skipped: Mapping[str, int] = field(default_factory=dict)
-    #: The highest position of a TRUNCATE that was among the events; the empty text for none.
-    truncated: str = ""
+    #: The positions of TRUNCATEs that were among the events, the highest of each table.
+    truncated: tuple[str, ...] = ()
+    #: Snapshots of sources that the log has not seen.
+    snapshots: tuple[NewSnapshot, ...] = ()
     #: Keys from before a change of which the append may bring the rows, in another partition.
     needed: frozenset[bytes] = frozenset()
     #: The last offset of each partition of the source that is among the events.
@@ -129,7 +135,8 @@ class Written:
             duplicates=sum(part.duplicates for part in listed),
             late=sum(part.late for part in listed),
             skipped=dict(sum((Counter(part.skipped) for part in listed), Counter())),
-            truncated=max((part.truncated for part in listed), default=""),
+            truncated=last_truncates(position for part in listed for position in part.truncated),
+            snapshots=together(one for part in listed for one in part.snapshots),
             needed=frozenset(key for part in listed for key in part.needed),
             source_offsets=_highest(part.source_offsets for part in listed),
             moves=tuple(move for part in listed for move in part.moves),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -40,11 +40,14 @@ from lastword.compaction.rows.input_columns import (
     check_event_columns,
     columns_of,
     plain_batch,
+    shape_of,
 )
 from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
 from lastword.compaction.rows.sequences import highest
+from lastword.compaction.rows.source_epochs import new_snapshots, together
+from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scope, last_truncates
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.compaction.rows.input_columns import Column
     from lastword.compaction.rows.numbering import SlicePart
+    from lastword.compaction.rows.source_epochs import NewSnapshot
     from lastword.compaction.rows.unchanged_columns import Move
     from lastword.compaction.rows.validation import Validated
     from lastword.storage.files.data_files import DataFile
@@ -80,7 +84,10 @@ class Refusals:
         self.examples: dict[str, str] = {}
         self.duplicates = self.late = 0
         self.skipped: Counter[str] = Counter()
-        self.truncated = ""
+        self.truncated: tuple[str, ...] = ()
+        self.snapshots: tuple[NewSnapshot, ...] = ()
+        #: The highest source sequence of the rows that were seen, and their number.
+        self._highest, self._seen = "", 0
         self.needed: set[bytes] = set()
         self.source_offsets: dict[int, int] = {}
         #: The columns that the newest schema of the events names, as DDL, after its source sequence.
@@ -92,6 +99,13 @@ class Refusals:
         """Take note of where validated rows, refused or not, stand in their source, and of the columns that their schemas name."""
         if self._plan.rules.shape.has_events:
             self._learn(rows.column(COLUMNS), rows)
+        if self._plan.rules.shape.has_events and self._plan.rules.shape.has_sequences:
+            texts = rows.column("source_sequence")
+            offsets = rows.column(SOURCE_OFFSET) if self._plan.rules.source_offsets is not None else None
+            before = SourcePosition.of(self._highest).commit
+            found = new_snapshots(texts, offsets, self._plan.epochs, seen=self._seen, highest=before)
+            self.snapshots = together([*self.snapshots, *found])
+            self._highest, self._seen = max(self._highest, highest(texts)), self._seen + len(rows)
         if self._plan.rules.source_offsets is None or not len(rows):
             return
         partitions, offsets = (rows.column(name).to_numpy(zero_copy_only=False) for name in (SOURCE_PARTITION, SOURCE_OFFSET))
@@ -115,7 +129,8 @@ class Refusals:
         self.skipped.update(details[at] for at in skipped)
         truncates = [int(numbers[at]) for at in skipped if details[at] == TRUNCATED]
         if truncates:
-            self.truncated = max(self.truncated, highest(rows.column("source_sequence").take(pa.array(truncates))))
+            positions = rows.column("source_sequence").take(pa.array(truncates)).drop_null().to_pylist()
+            self.truncated = last_truncates([*self.truncated, *map(self._plan.epochs.truncate, positions)])
         kept = [at for at, reason in enumerate(reasons) if reason not in known and reason != Reason.SKIPPED.value]
         self.duplicates += len(reasons) - len(kept) - len(skipped)
         for at in kept:
@@ -144,6 +159,7 @@ class Refusals:
             late=self.late,
             skipped=dict(self.skipped),
             truncated=self.truncated,
+            snapshots=self.snapshots,
             needed=frozenset(self.needed),
             source_offsets=dict(self.source_offsets),
             moves=tuple(self.moves),
@@ -212,8 +228,8 @@ class PartitionAppend:
             removed = self._plan.sequences[self._active.partition].removed
             texts = rows.column("source_sequence").take(pa.array(refused)).to_pylist()
             details = [
-                f"source_sequence {text}: the log does not know the key, and cleaning has removed deletions up to {removed}, so a later "
-                "deletion of the key may be among them (delete.retention.ms)"
+                f"source_sequence {text}: the log does not know the key, and cleaning has removed deletions up to "
+                f"{highest_of_scope(removed, text)}, so a later deletion of the key may be among them (delete.retention.ms)"
                 for text in texts
             ]
             self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details, is_late=True)
@@ -358,7 +374,9 @@ class ArrowRows:
         appends: dict[int, PartitionAppend] = {}
         parts: dict[int, list[SliceRows]] = {}
         held: dict[int, list[pa.RecordBatch]] = {}
-        for validated, divided in _in_threads(lambda batch: _divided(batch, plan), self._batches(plan)):
+        batches = self._batches(plan)
+        first_rows = np.cumsum([0, *map(len, batches[:-1])]).tolist()
+        for validated, divided in _in_threads(lambda one: _divided(*one, plan), list(zip(batches, first_rows, strict=False))):
             refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
             if len(refused):
@@ -381,6 +399,8 @@ class ArrowRows:
     def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
         """Return the events of some keys: key, value, source sequence, and what they say beside the row."""
         rows = self._table.filter(pc.is_in(self._table.column("key"), value_set=pa.array(sorted(keys), pa.binary())))
+        order = shape_of(self.columns, topic="").order
+        rows = rows.take(_ascending(rows, order)) if order else rows
         events = [row for row in rows.to_pylist() if row[REFUSAL] is None and row[EVENT] is None]
         return [(row["key"], row["value"], row["source_sequence"], row[UNCHANGED]) for row in events]
 
@@ -422,9 +442,20 @@ def _no_events(schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch([pa.nulls(0, one.type) for one in schema], schema=schema)
 
 
-def _divided(batch: pa.RecordBatch, plan: AppendPlan) -> tuple[Validated, list[tuple[int, pa.RecordBatch]]]:
-    """Return a batch as validated rows, and those that are not refused by partition."""
+def validated_events(batch: pa.RecordBatch, plan: AppendPlan, first_row: int = 0) -> Validated:
+    """Return a batch as validated rows, whose source sequences say in which epoch of their source they are."""
     validated = validate(batch, plan.rules)
+    if not (plan.rules.shape.has_events and plan.rules.shape.has_sequences):
+        return validated
+    rows = validated.rows
+    offsets = rows.column(SOURCE_OFFSET) if plan.rules.source_offsets is not None else None
+    texts = plan.epochs.placed(rows.column("source_sequence"), offsets, first_row)
+    return replace(validated, rows=rows.set_column(rows.schema.get_field_index("source_sequence"), "source_sequence", texts))
+
+
+def _divided(batch: pa.RecordBatch, first_row: int, plan: AppendPlan) -> tuple[Validated, list[tuple[int, pa.RecordBatch]]]:
+    """Return a batch as validated rows, and those that are not refused by partition."""
+    validated = validated_events(batch, plan, first_row)
     return validated, by_partition(validated.rows, validated.code == 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastword.storage.cleaning.retention import removed_sequence
+from lastword.storage.cleaning.retention import removed_positions
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def raise_log_starts(log: TopicLog, wanted: Mapping[int, int], *, why: str, now_
                 partition=partition,
                 offset=offset,
                 table_version=snapshot.version,
-                details={"why": why, "removed_sequence": removed_sequence(snapshot, today, partition, offset)},
+                details={"why": why, "removed_positions": removed_positions(log, snapshot, today, partition, offset)},
             )
             for partition, offset in higher.items()
         ]

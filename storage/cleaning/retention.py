@@ -20,13 +20,14 @@ import pyarrow.compute as pc
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.producers import Control
+from lastword.compaction.rows.source_positions import FIRST_SCOPE, by_place, higher, highest_by_place
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID, files_in
 from lastword.storage.files.data_files import SliceWriter, complete
-from lastword.storage.files.data_reader import read_columns
+from lastword.storage.files.data_reader import read_columns, row_groups
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
                         "why": "retention",
                         "segments": len(one.segments),
                         "bytes": sum(gone.size_bytes for gone, _ in one.segments),
-                        "removed_sequence": removed_sequence(snapshot, today, partition, one.log_start_offset),
+                        "removed_positions": removed_positions(log, snapshot, today, partition, one.log_start_offset),
                     },
                 )
                 for partition, one in raised.items()
@@ -92,14 +93,22 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
     return found
 
 
-def removed_sequence(snapshot: LogSnapshot, today: Decisions, partition: int, log_start_offset: int) -> str:
-    """Return the highest source sequence that is gone once a partition's log starts at an offset; the empty text for none.
+def removed_positions(log: TopicLog, snapshot: LogSnapshot, today: Decisions, partition: int, log_start_offset: int) -> dict[str, str]:
+    """Return the highest orders that are gone once a partition's log starts at an offset, by source and partition.
 
-    From the statistics of the files: those of one that the offset falls into count whole.
+    Those of a file that the offset falls into count whole. Raises `CorruptLog` naming a file that cannot be read.
     """
     files = snapshot.files
-    gone = (files.partition == partition) & (files.first_offset < log_start_offset)
-    return max(str(one) for one in (today.removed_sequence(partition), *files.max_sequence[gone].tolist()))
+    gone = np.flatnonzero((files.partition == partition) & (files.first_offset < log_start_offset) & (files.max_sequence != ""))
+    removed = by_place(today.removed_positions(partition))
+    for at in gone.tolist():
+        if files.max_sequence[at] < FIRST_SCOPE:  # sequences of no scope alone
+            removed = higher(removed, {"": str(files.max_sequence[at])})
+        else:
+            groups = row_groups(log.paths.log, log.storage_options, files.path[at], ("source_sequence",))
+            columns = (group.read().column("source_sequence").combine_chunks() for group in groups)
+            removed = higher(removed, *map(highest_by_place, columns))
+    return removed
 
 
 def _empty_rows(log: TopicLog, snapshot: LogSnapshot, last_rows: Mapping[int, tuple[int, int]]) -> list[DataFile]:

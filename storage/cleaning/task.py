@@ -26,7 +26,7 @@ from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, fates, survivors
 from lastword.compaction.rows.removal import Removal
-from lastword.compaction.rows.sequences import highest as highest_sequence
+from lastword.compaction.rows.source_positions import higher, highest_by_place
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
@@ -114,7 +114,8 @@ class Cleaned:
     removed: dict[str, Counter[int]] = field(default_factory=dict)
     emptied: int = 0
     highest_tombstones: dict[str, int] = field(default_factory=dict)
-    removed_sequence: str = ""
+    #: The highest orders of removed tombstones, by source and partition.
+    removed_positions: dict[str, str] = field(default_factory=dict)
     written: list[DataFile] = field(default_factory=list)
 
     def count(self, reason: str, label: int, rows: int) -> None:
@@ -308,8 +309,8 @@ class _Cleaning:
             if gone.any():
                 highest = int(rows.column("offset").to_numpy()[gone].max())
                 self.done.highest_tombstones[reason.value] = max(highest, self.done.highest_tombstones.get(reason.value, 0))
-                sequence = highest_sequence(rows.column("source_sequence").filter(pa.array(gone)))
-                self.done.removed_sequence = max(self.done.removed_sequence, sequence)
+                removed = highest_by_place(rows.column("source_sequence").filter(pa.array(gone)).combine_chunks())
+                self.done.removed_positions = higher(self.done.removed_positions, removed)
 
 
 def _is(rows: pa.Table, control: Control) -> pa.ChunkedArray:

@@ -14,9 +14,10 @@ sequence  kind    partition  name             offset  table_version  time  detai
 10        target  -          /tables/prices   -       -              …     {"history":false}        a table that follows the topic
 11        looked  -          -                -       60             …     {}                       history is known up to there
 12        failure 0          -                -       61             …     {"failures":1,…}         its cleaning failed; 0 after a success
-13        truncate -         -                -       -              …     {"position":"…",…}       the source's table was truncated there
+13        truncate -         @postgresql.s:6f -       -              …     {"position":"…",…}       a table of a source was truncated there
 14        columns -          -                -       -              …     {"value":"id int",…}     the columns of the rows
 15        upkeep  -          orphans          -       -              …     {}                       when it was done last
+16        snapshot -         @mysql.s:0/…     -       -              …     {"epoch":1,…}            a snapshot of a source, and its place
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
@@ -31,7 +32,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
 from lastword.compaction.planning.backoff import CleaningFailure
+from lastword.compaction.planning.receipt import removed_of
 from lastword.compaction.readers import Reader, renewal_ms
+from lastword.compaction.rows.source_epochs import Snapshot, SourceEpochs
+from lastword.compaction.rows.source_positions import SourcePosition, higher, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -62,6 +66,7 @@ class Kind(str, Enum):
     TRUNCATE = "truncate"
     COLUMNS = "columns"
     UPKEEP = "upkeep"
+    SNAPSHOT = "snapshot"
 
 
 #: What a RESTORE of the log makes void.
@@ -102,7 +107,7 @@ class Claim:
 
 
 class Truncation(NamedTuple):
-    """Where the source's table was truncated last, the empty text for nowhere, and whether the rows before it are deleted."""
+    """Where a table of a source was truncated last, the empty text for nowhere, and whether the rows before it are deleted."""
 
     position: str = ""
     is_applied: bool = True
@@ -137,7 +142,10 @@ class Decisions:
     targets: Mapping[str, Mapping[str, Any]]
     failures: Mapping[int, Decision]
     claim: Claim | None
-    truncation: Truncation
+    #: By scope and table (`lastword.compaction.rows.source_positions`).
+    truncations: Mapping[tuple[str, str], Truncation]
+    #: The snapshots of sources that the log has seen.
+    epochs: SourceEpochs
     #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
     columns: Mapping[str, Any] | None
     #: When each kind of upkeep that a restart must not repeat was done last.
@@ -189,14 +197,15 @@ class Decisions:
         """Return the log start offset of every partition."""
         return [self.log_start_offset(partition) for partition in range(self.partitions)]
 
-    def removed_sequence(self, partition: int) -> str:
-        """Return the highest source sequence of the deletions that left a partition, the empty text where none had one.
+    def removed_positions(self, partition: int) -> dict[tuple[str, str], str]:
+        """Return the highest order of the deletions that left a partition, by scope and Kafka's partition.
 
         Those are tombstones that cleaning removed, and whatever retention removed.
         """
         cleaning = self.newest_cleaning(partition)
-        starts = [one.details.get("removed_sequence", "") for one in self.starts.get(partition, ()) if self.holds(one)]
-        return max([*starts, "" if cleaning is None else cleaning.details.get("removed_sequence", "")], default="")
+        told = [one.details for one in self.starts.get(partition, ()) if self.holds(one)]
+        removed = higher(*map(removed_of, [*told, {} if cleaning is None else cleaning.details]))
+        return {place_of(place): commit for place, commit in removed.items()}
 
     def released_offsets(self, partition: int) -> list[int]:
         """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
@@ -292,7 +301,8 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
         failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
         claim=claim,
-        truncation=max((_truncation(row) for row in ordered if row.kind is Kind.TRUNCATE), default=Truncation()),
+        truncations=_truncations(row for row in ordered if row.kind is Kind.TRUNCATE),
+        epochs=_epochs(row for row in ordered if row.kind is Kind.SNAPSHOT),
         upkeep_ms={row.name: row.time_ms for row in ordered if row.kind is Kind.UPKEEP and row.name is not None},
         columns=next((row.details for row in reversed(ordered) if row.kind is Kind.COLUMNS), None),
         cleanings=_receipts(ordered),
@@ -308,8 +318,24 @@ def fold(rows: Iterable[Decision]) -> Decisions:
     )
 
 
-def _truncation(row: Decision) -> Truncation:
-    return Truncation(row.details["position"], row.details["applied"])
+def _truncations(rows: Iterable[Decision]) -> dict[tuple[str, str], Truncation]:
+    """Return the newest TRUNCATE of each table."""
+    found: dict[tuple[str, str], Truncation] = {}
+    for row in rows:
+        position = SourcePosition.of(row.details["position"])
+        place, one = (position.scope, position.table), Truncation(row.details["position"], row.details["applied"])
+        found[place] = max(one, found.get(place, Truncation()))
+    return found
+
+
+def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
+    """Return the snapshots of sources by scope and Kafka's partition, oldest first."""
+    found: dict[tuple[str, str], tuple[Snapshot, ...]] = {}
+    for row in rows:
+        place = row.details["scope"], row.details["partition"]
+        snapshot = Snapshot(position=row.details["position"], epoch=row.details["epoch"], offset=row.details["offset"])
+        found[place] = (*found.get(place, ()), snapshot)
+    return SourceEpochs(found)
 
 
 def _restore(row: Decision) -> Restore:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import CorruptLog
+from lastword.compaction.rows.source_positions import SourcePosition, is_after, is_of_truncated
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
 from lastword.storage.files.paths import filesystem_of
@@ -28,7 +29,7 @@ from lastword.storage.reading.arrow_view import arrow_view
 from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from lastword.storage.log.topic_log import TopicLog
@@ -57,9 +58,14 @@ class StaleKey:
     def is_older_than(self, record: Mapping[str, Any]) -> bool:
         """Tell whether a record of the key (source_sequence, appended_at) is newer than the row that was refused."""
         sequence = record["source_sequence"] or ""
-        if sequence and self.source_sequence and sequence != self.source_sequence:
-            return bool(sequence > self.source_sequence)
+        if is_after(sequence, self.source_sequence) or is_after(self.source_sequence, sequence):
+            return is_after(sequence, self.source_sequence)
         return bool(record["appended_at"] > self.refused_at)
+
+    def is_truncated(self, truncated: Iterable[str]) -> bool:
+        """Tell whether the row was in its source's table before one of some TRUNCATEs."""
+        has_order = bool(SourcePosition.of(self.source_sequence).order)
+        return has_order and any(is_of_truncated(self.source_sequence, position) for position in truncated)
 
 
 class StaleKeys:
@@ -74,7 +80,7 @@ class StaleKeys:
         #: The newest dead letter of a key among those with a sequence (True), and among those without.
         self._letters: dict[bytes, dict[bool, StaleKey]] = {}
         self._letter_files, self._log_files = set[str](), set[str]()
-        self._version, self._truncated = -1, ""
+        self._version, self._truncated = -1, tuple[str, ...]()
 
     def collect(self) -> tuple[StaleKey, ...]:
         """Return the keys that are stale now, the oldest first; none of a topic that is not compacted.
@@ -108,7 +114,7 @@ class StaleKeys:
             self._reset()
         if not files and not self._letters:
             return
-        truncated = self._log.decisions_seen(snapshot).truncation.position
+        truncated = tuple(one.position for one in self._log.decisions_seen(snapshot).truncations.values())
         if (files, snapshot.version, truncated) == (self._letter_files, self._version, self._truncated):
             return
         self._remove_truncated(truncated)
@@ -122,29 +128,31 @@ class StaleKeys:
         self._remove_known(view, fresh)
         self._letter_files, self._version, self._truncated = files, snapshot.version, truncated
 
-    def _remove_truncated(self, truncated: str) -> None:
+    def _remove_truncated(self, truncated: tuple[str, ...]) -> None:
         """Remove the dead letters that came before a TRUNCATE of the source."""
         for key, letters in list(self._letters.items()):
-            if True in letters and letters[True].source_sequence < truncated:
+            if True in letters and letters[True].is_truncated(truncated):
                 del letters[True]
             if not letters:
                 del self._letters[key]
 
-    def _read_letters(self, path: str, truncated: str) -> set[bytes]:
+    def _read_letters(self, path: str, truncated: tuple[str, ...]) -> set[bytes]:
         """Take the dead letters of one file, and return their keys; what came before a TRUNCATE is gone."""
         fresh = set[bytes]()
         letters = read_letters(self._log.paths.dead_letters, self._log.storage_options, path).select(_LETTER_COLUMNS)
         for letter in letters.filter(pc.is_valid(letters.column("record_key"))).to_pylist():
             sequence = letter["source_sequence"] or ""
             stale = StaleKey(key=letter.pop("record_key"), **{**letter, "source_sequence": sequence})
-            if sequence and sequence < truncated:
+            if stale.is_truncated(truncated):
                 continue
             if stale.key not in self._letters and len(self._letters) >= self._max_keys:
                 continue
             known = self._letters.setdefault(stale.key, {})
-            newest = known.setdefault(bool(sequence), stale)
-            if (stale.source_sequence, stale.refused_at) > (newest.source_sequence, newest.refused_at):
-                known[bool(sequence)] = stale
+            has_order = bool(SourcePosition.of(sequence).order)
+            newest = known.setdefault(has_order, stale)
+            is_newer = is_after(sequence, newest.source_sequence)
+            if is_newer or (not is_after(newest.source_sequence, sequence) and stale.refused_at > newest.refused_at):
+                known[has_order] = stale
             fresh.add(stale.key)
         return fresh
 

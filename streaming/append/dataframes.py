@@ -39,10 +39,10 @@ from lastword.compaction.rows.input_columns import (
     ColumnKind,
     check_event_columns,
     check_names,
+    shape_of,
 )
-from lastword.compaction.rows.validation import validate
 from lastword.storage.append.plan import Written
-from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, joined
+from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, joined, validated_events
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
 
@@ -162,7 +162,8 @@ class DataFrameRows:
         """Return the events of some keys; see `lastword.storage.append.append.Rows`."""
         if self._collected is not None:
             return self._collected.events_of(keys)
-        wanted = self._rows.where(F.col("key").isin([bytearray(key) for key in keys]) & F.col(EVENT).isNull() & F.col(REFUSAL).isNull())
+        is_wanted = F.col("key").isin([bytearray(key) for key in keys]) & F.col(EVENT).isNull() & F.col(REFUSAL).isNull()
+        wanted = self._positioned().where(is_wanted).orderBy(*[f"`{name}`" for name in shape_of(self.columns, topic="").order])
         found = wanted.select("key", "value", "source_sequence", UNCHANGED).toArrow().to_pylist()
         return [(row["key"], row["value"], row["source_sequence"], row[UNCHANGED]) for row in found]
 
@@ -265,7 +266,7 @@ def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str]) -
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = validate(batch, plan.rules)
+            found = validated_events(batch, plan)
             refused = np.flatnonzero(found.code).tolist()
             reasons, details = [None] * len(batch), [None] * len(batch)
             for row in refused:

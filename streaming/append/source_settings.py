@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from lastword.compaction.rows.envelopes import PLACEHOLDER, TimePrecision
+from lastword.compaction.rows.envelopes import PLACEHOLDER, Connector, TimePrecision
 from lastword.compaction.rows.event_keys import KeyFormat
 
 #: What a TRUNCATE of an envelope does.
@@ -64,6 +64,9 @@ _OF_ENVELOPES: Final = (
     "unavailable_value_placeholder",
     "on_unresolved",
     "on_misfit",
+    "sequence_as",
+    "connector",
+    "scope",
 )
 #: Settings of rows whose columns are the key and the value; an envelope says these things itself.
 _OF_ROWS: Final = ("value", "columns", "drop", "tombstone", "timestamp")
@@ -124,6 +127,17 @@ class _Rows(_Source):
             description="SQL expressions (of an envelope: fields) by which the rows of a key are ordered; of an envelope else its position"
         ),
     ] = []
+    sequence_as: Annotated[
+        Literal["", "text", "number", "time"],
+        Field(description="What a text of sequence is compared as, of an envelope: text, number or time; empty: a text is refused"),
+    ] = ""
+    connector: Annotated[
+        Connector, Field(description="The connector whose events say it not themselves, as flat ones without source.connector")
+    ] = ""
+    scope: Annotated[
+        str,
+        Field(description="The source's name in place of source.name: positions are compared with those of one connector and name alone"),
+    ] = ""
     truncate: Annotated[
         str,
         Field(

@@ -96,20 +96,19 @@ def test_events_that_are_alike_are_read_together() -> None:
     assert _taken(batch.slice(3, 30)) == list(range(30))
     found = event_rows(batch, Envelope()).to_pylist()[5]
     assert (found["key"], found["value"]) == (b'{"id":5}', b'{"id": 5, "v": "xxxxx"}')
-    assert found["source_sequence"] == f"{1005:020} {1:020}"
+    assert found["source_sequence"] == f"@postgresql:0001/{275:020}.1/{1005:020}//"
 
 
 @pytest.mark.parametrize(
     "events",
     [
         [_event(number, source=_MYSQL % (number, number + 100), op="r") for number in range(20)],
-        [_event(number, source=_MONGODB % (number, number % 10)) for number in range(20)],
         [_event(number, before=f'{{"id":{number}}}') for number in range(20)],
         [_event(number, "null", before=f'{{"id":{number}}}', op="d") for number in range(20)],
         [b'{"after":{"id":%d},"before":{},"op":"c","source":{"connector":"postgresql","lsn":"%02d"}}' % (n, n) for n in range(20)],
         [b'{"schema":null,"payload":%s}' % _event(number) for number in range(20)],
     ],
-    ids=["binlog", "oplog", "the row before", "deletions", "the row before behind", "payload"],
+    ids=["binlog", "the row before", "deletions", "the row before behind", "payload"],
 )
 def test_forms_that_are_read_together(events: list[bytes | None]) -> None:
     """Other connectors, deletions, REPLICA IDENTITY FULL."""
@@ -124,6 +123,9 @@ def test_forms_that_are_read_together(events: list[bytes | None]) -> None:
         [b'{"op":"d","before":{},"source":{"connector":["postgresql"],"lsn":%d}}' % number for number in range(20)],
         [b'{"op":"c","after":[],"source":{"connector":"postgresql","lsn":%d}}' % (number + 10) for number in range(20)],
         [b'{"op":"d","before":null,"source":{"connector":"postgresql","lsn":%d}}' % (number + 10) for number in range(20)],
+        [_event(number, source=_MONGODB % (number, number % 10)) for number in range(20)],
+        [_event(number, source='{"connector":"postgresql","sequence":"[null,\\"5\\"]","lsn":5}') for number in range(20)],
+        [_event(number, source='{"connector":"postgresql","commit_lsn":7,"sequence":"[\\"3\\",\\"5\\"]","lsn":5}') for number in range(20)],
         [b'{"op":"d","before":{},"source":{"connector":"postgresql","lsn":1%d.0}}' % number for number in range(20)],
         [b'{"op":"d","before":{},"source":{"connector":"postgresql","lsn":"3_%d"}}' % number for number in range(20)],
         [b'{"source":{"connector":"postgresql","lsn":%d},"op":"c","after":{}}' % (number + 10) for number in range(20)],

@@ -14,6 +14,7 @@ from lastword.compaction.rows.envelopes import Envelope, Events
 from lastword.compaction.rows.event_keys import canonical_key
 from lastword.compaction.rows.event_rows import event_rows, line_events
 from lastword.compaction.rows.input_columns import check_event_columns, columns_of
+from lastword.compaction.rows.source_positions import SourcePosition, scope_of, table_code
 
 _FLAT = Envelope(kind="debezium-flat")
 _OP = {"type": "string", "field": "op"}
@@ -31,6 +32,10 @@ def _read(*events: tuple[Any, Any], envelope: Envelope | None = None) -> Events:
 
 def _source(lsn: int | None, **fields: Any) -> dict[str, Any]:
     return {"connector": "postgresql", "lsn": lsn, **fields}
+
+
+def _orders(events: Events) -> list[str]:
+    return [SourcePosition.of(text).order for text in events.sequence]
 
 
 def _drawn(events: Events) -> list[str]:
@@ -51,12 +56,12 @@ def test_upserts_and_deletes_are_rows_and_the_tombstone_behind_a_delete_is_none(
         ({"id": 1}, None),
     )
     assert _drawn(events) == ['{"id":1} = {"id": 1, "v": "a"}'] * 3 + ['{"id":1} = ∅']
-    assert events.sequence == [f"{7:020} {0:020}", f"{7:020} {1:020}", f"{7:020} {1:020}", f"{8:020} {1:020}"]
+    assert _orders(events) == [f"{7:020}.0", f"{7:020}.1", f"{7:020}.1", f"{8:020}.1"]
     assert events.others == {4: "tombstone"}
 
 
 def test_a_flat_event_is_the_row_itself_without_its_metadata() -> None:
-    """Deletions come as null, as the text null, or as rows that say so; one without a position stands where the event before it does."""
+    """Deletions come as null, as the text null, or as rows that say so; null has no position."""
     events = _read(
         ({"id": 1}, {"id": 1, "v": "a", "__op": "c", "__source_lsn": 7}),
         ({"id": 2}, None),
@@ -66,33 +71,15 @@ def test_a_flat_event_is_the_row_itself_without_its_metadata() -> None:
         envelope=_FLAT,
     )
     assert _drawn(events) == ['{"id":1} = {"id":1,"v":"a"}', '{"id":2} = ∅', '{"id":3} = ∅', '{"id":4} = ∅', '{"id":5} = {"id":5}']
-    assert [int(sequence[:20]) for sequence in events.sequence] == [7, 7, 7, 9, 10]
-
-
-def test_a_flat_tombstone_takes_the_position_of_its_own_kafka_partition() -> None:
-    """That of another partition may be far ahead; one that is alone in its partition has none."""
-    keys = [b'{"id":1}', b'{"id":2}', b'{"id":3}', b'{"id":4}', b'{"id":5}']
-    rows = [{"id": 1, "__source_lsn": 90}, None, {"id": 3, "__source_lsn": 20}, None, None]
-    values = [None if row is None else json.dumps(row).encode() for row in rows]
-    found = read_events(keys, values, _FLAT, partitions=[0, 1, 1, 1, None])
-    assert [sequence.split(" ")[0].lstrip("0") for sequence in found.sequence] == ["90", "20", "20", "20", ""]
-    together = read_events(keys, values, _FLAT)
-    assert [sequence.split(" ")[0].lstrip("0") for sequence in together.sequence] == ["90", "90", "20", "20", "20"]
-
-
-def test_a_flat_tombstone_that_comes_first_stands_where_the_next_event_does() -> None:
-    """Where nothing is known, the order of arrival counts."""
-    assert [text[:20] for text in _read(({"id": 1}, None), ({"id": 2}, {"id": 2, "__source_lsn": 5}), envelope=_FLAT).sequence] == [
-        f"{5:020}"
-    ] * 2
-    assert _read(({"id": 1}, None), envelope=_FLAT).sequence == [""]
+    assert _orders(events) == [f"{7:020}.1", "", "", f"{9:020}.1", f"{10:020}.1"]
+    assert events.guessed == {1, 2}
 
 
 def test_another_prefix_of_the_metadata() -> None:
     """As add.fields.prefix of the connector; without one nothing is taken for metadata."""
     event = ({"id": 1}, {"id": 1, "__op": "x", "meta.source_lsn": 3})
     assert _drawn(_read(event, envelope=Envelope(kind="debezium-flat", prefix="meta."))) == ['{"id":1} = {"id":1,"__op":"x"}']
-    assert _read(event, envelope=Envelope(kind="debezium-flat", prefix="")).sequence == [""]
+    assert _read(event, envelope=Envelope(kind="debezium-flat", prefix="")).sequence == ["@:0001////"]
 
 
 @pytest.mark.parametrize(
@@ -143,49 +130,144 @@ def test_a_key_from_the_columns_of_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "sequence"),
+    ("source", "order", "identity"),
     [
-        ({"connector": "postgresql", "lsn": 27330312}, (27330312,)),
-        ({"connector": "mysql", "file": "mysql-bin.000003", "pos": 154, "row": 2}, (3, 154, 2)),
-        ({"connector": "mariadb", "file": "binlog.1000000", "pos": 4}, (1_000_000, 4, 0)),
-        ({"connector": "oracle", "scn": "2122184", "commit_scn": "2122200"}, (2122200, 2122184)),
-        ({"connector": "oracle", "scn": "2122184", "commit_scn": None}, (2122184, 2122184)),
-        ({"connector": "mongodb", "ts_ms": 1700000000000, "ord": 31}, (1700000000000, 31)),
+        ({"connector": "postgresql", "sequence": '["24023119","24023128"]', "lsn": 24023128}, (24023119,), f"{24023128:020}"),
+        ({"connector": "postgresql", "sequence": ["7", "9"], "lsn": "9"}, (7,), f"{9:020}"),
+        ({"connector": "postgresql", "sequence": '["7","9"]', "commit_lsn": 12, "lsn": 9}, (12,), f"{9:020}"),
+        ({"connector": "postgresql", "lsn": 27330312}, (27330312,), f"{27330312:020}"),
+        ({"connector": "mysql", "file": "mysql-bin.000003", "pos": 154, "row": 2}, (3, 154), f"{2:020}"),
+        ({"connector": "mariadb", "file": "binlog.1000000", "pos": 4}, (1_000_000, 4), f"{0:020}"),
+        ({"connector": "oracle", "scn": "2122184", "commit_scn": "2122200"}, (2122200,), f"{2122184:020}"),
+        ({"connector": "oracle", "scn": "2122184", "commit_scn": None}, (2122184,), f"{2122184:020}"),
+        ({"connector": "mongodb", "ts_ms": 1700000000000, "ord": 31}, (1700000000000, 31), ""),
+        ({"connector": "mongodb", "ts_ms": 1700000000000, "ord": 31, "wallTime": 1700000000123}, (1700000000000, 31), ""),
     ],
 )
-def test_each_connector_has_its_position(source: dict[str, Any], sequence: tuple[int, ...]) -> None:
-    """Of several parts, from left to right, and a snapshot's row before a change at the same position."""
-    events = _read(
-        ({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source}), ({"id": 1}, {"after": {"id": 1}, "op": "r", "source": source})
-    )
-    assert events.sequence == [" ".join(f"{part:020}" for part in (*sequence, rank)) for rank in (1, 0)]
+def test_each_connector_has_its_position(source: dict[str, Any], order: tuple[int, ...], identity: str) -> None:
+    """That of the commit is the order; the identity tells the events of a commit apart."""
+    (text,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": {**source, "name": "shop/1"}})).sequence
+    found = SourcePosition.of(text)
+    assert (found.scope, found.order) == (f"@{source['connector']}.shop%2F1:", ".".join(f"{part:020}" for part in order) + ".1")
+    assert (found.identity, found.partition, found.table) == (identity, "", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "order"),
+    [
+        ({"connector": "postgresql", "sequence": '[null,"24023128"]', "lsn": 24023128}, f"{24023128:020}.0"),
+        ({"connector": "postgresql", "sequence": '["7","9"]', "lsn": 9}, f"{7:020}.1"),
+        ({"connector": "postgresql", "sequence": None, "lsn": None}, ""),
+        ({"connector": "mysql", "file": "a.000003", "pos": 154}, f"{3:020}.{154:020}.0"),
+        ({"connector": "sqlserver", "commit_lsn": "00000027:00000AC0:0002", "change_lsn": None}, "00000027:00000ac0:0002.0"),
+        ({"connector": "sqlserver", "commit_lsn": None, "change_lsn": None}, ""),
+        ({"connector": "mongodb", "ts_ms": 1700000000000, "ord": 31}, ""),
+    ],
+)
+def test_the_row_of_a_snapshot_is_before_a_change_at_its_position(source: dict[str, Any], order: str) -> None:
+    """One of an incremental snapshot is a change; where nothing is known, or a clock of the connector, arrival counts."""
+    assert _orders(_read(({"id": 1}, {"after": {"id": 1}, "op": "r", "source": source}))) == [order]
 
 
 def test_sql_server_has_texts_for_positions() -> None:
-    """Of fixed width, so they order as they are."""
-    source = {
-        "connector": "sqlserver",
-        "commit_lsn": "00000027:00000ac0:0002",
-        "change_lsn": "00000027:00000ac0:0001",
-        "event_serial_no": 1,
-    }
+    """Of fixed width, so they order as they are; each database is a scope of its own."""
+    source: dict[str, Any] = {"connector": "sqlserver", "name": "s", "db": "d", "schema": "dbo", "table": "t"}
+    source |= {"commit_lsn": "00000027:00000ac0:0002", "change_lsn": "00000027:00000AC0:0001", "event_serial_no": 1}
     (found,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence
-    assert found == f"00000027:00000ac0:0002 00000027:00000ac0:0001 {1:020} {1:020}"
+    assert found == f"@sqlserver.s.d:0001/00000027:00000ac0:0002.1/00000027:00000AC0:0001.1/{table_code('d', 'dbo', 't')}/"
 
 
-@pytest.mark.parametrize("source", [None, {}, {"connector": "vitess", "vgtid": "x"}, _source(None), _source(10**20)])
+@pytest.mark.parametrize(
+    "source",
+    [
+        None,
+        {},
+        {"connector": "vitess", "vgtid": "x"},
+        {"connector": "informix", "commit_lsn": "9999999000"},
+        {"connector": "postgresql", "sequence": '[null,"5"]', "lsn": 5},
+        {"connector": "mongodb", "ts_ms": 1700000000123, "ord": 1},
+        {"connector": "mongodb", "ts_ms": 1700000000000, "ord": 1, "wallTime": 1700000000000},
+        {"connector": "sqlserver", "commit_lsn": "12"},
+        _source(None),
+        _source(10**20),
+    ],
+)
 def test_an_unknown_position_is_the_order_of_arrival(source: Any) -> None:
-    """Such an event is no error."""
-    assert _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence == [""]
+    """Such an event is no error; its scope is known if its connector is."""
+    (text,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence
+    assert SourcePosition.of(text).order == ""
+    assert scope_of(text) == f"@{(source or {}).get('connector', '')}:"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ({"connector": "cassandra", "file": "1", "pos": 1}, "source.connector cassandra: its events come in no order"),
+        ({"commit_lsn": "00000027:00000ac0:0002", "row": 0}, "commit_lsn without source.connector: say which connector it is"),
+    ],
+)
+def test_what_cannot_be_ordered_is_refused(source: Any, reason: str) -> None:
+    """By the name of the connector or of the field."""
+    refused = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).refused
+    assert refused[0].startswith(reason)
+    named = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source}), envelope=Envelope(connector="db2"))
+    assert bool(named.refused) is ("connector" in source)
+
+
+def test_an_envelope_names_the_source() -> None:
+    """In place of what the event says, or does not say."""
+    event = {"after": {"id": 1}, "op": "u", "source": {"connector": "mysql", "name": "a", "file": "x.1", "pos": 4}}
+    (text,) = _read(({"id": 1}, event), envelope=Envelope(scope="blue")).sequence
+    assert scope_of(text) == "@mysql.blue:"
+    (text,) = _read(({"id": 1}, None), envelope=Envelope(kind="debezium-flat", scope="blue", connector="mysql")).sequence
+    assert scope_of(text) == "@mysql.blue:"
 
 
 def test_a_sequence_that_is_given() -> None:
     """Fields of the event by path; of a flat event its columns, and one that lacks it is refused."""
     event = ({"id": 1}, {"after": {"id": 1, "version": 4}, "op": "u", "source": {"ts_ms": 99}})
     assert _read(event, envelope=Envelope(sequence=("source.ts_ms", "after.version"))).sequence == [f"{99:020} {4:020}"]
-    flat = Envelope(kind="debezium-flat", sequence=("version",))
+    flat = Envelope(kind="debezium-flat", sequence=("version",), sequence_as="text")
     assert _read(({"id": 1}, {"id": 1, "version": "b"}), envelope=flat).sequence == ["b"]
     assert _read(({"id": 1}, {"id": 1}), envelope=flat).refused == {0: "sequence version: the event has none"}
+
+
+def test_a_deletion_has_the_sequence_of_the_row_before_it() -> None:
+    """Where that was left out, as under REPLICA IDENTITY DEFAULT, it is not known."""
+    envelope = Envelope(sequence=("after.version",))
+    events = [({"id": 1}, {"before": before, "after": None, "op": "d"}) for before in ({"id": 1, "version": 4}, {"id": 1}, None)]
+    assert _read(*events, envelope=envelope).sequence == [f"{4:020}", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "older", "newer"),
+    [
+        ("number", "9999999", "10000000"),
+        ("number", "-5", "-4.5"),
+        ("number", "5", "50000000000000000000"),
+        ("time", "2026-03-01T06:30:00Z", "2026-03-01T06:30:00.5Z"),
+        ("time", "2026-03-01T06:30:00.500Z", "2026-03-01T06:30:00.500000001Z"),
+        ("time", "2026-03-01 09:30:00+02:00", "2026-03-01 08:30:00+00:00"),
+        ("time", "2026-03-01 06:30:00", "2026-03-01 06:30:00.25"),
+        ("text", "a9", "b1"),
+    ],
+)
+def test_a_text_is_compared_as_it_is_said(kind: Any, older: str, newer: str) -> None:
+    """As a text, a number or a time; without a word it is refused."""
+    events = [({"id": 1}, {"after": {"id": 1, "v": text}, "op": "u"}) for text in (older, newer)]
+    first, second = _read(*events, envelope=Envelope(sequence=("after.v",), sequence_as=kind)).sequence
+    assert first < second
+    refused = _read(*events, envelope=Envelope(sequence=("after.v",))).refused
+    assert [reason.partition(": a text; ")[2] for reason in refused.values()] == [
+        "say what it is compared as: sequence.as = number, time or text"
+    ] * 2
+
+
+@pytest.mark.parametrize(("kind", "text"), [("number", "x"), ("number", "NaN"), ("time", "yesterday"), ("time", "2026-02-30T00:00:00Z")])
+def test_a_text_that_is_not_what_is_said_is_refused(kind: Any, text: str) -> None:
+    """With the field and the value."""
+    event = ({"id": 1}, {"after": {"id": 1, "v": text}, "op": "u"})
+    assert "sequence after.v = " in _read(event, envelope=Envelope(sequence=("after.v",), sequence_as=kind)).refused[0]
 
 
 @pytest.mark.parametrize(
@@ -376,9 +458,8 @@ def test_flat_events_that_are_no_rows() -> None:
     [
         ({"lsn": 5}, True),
         ({"file": "bin.000001", "pos": 4}, True),
-        ({"event_serial_no": 1}, True),
         ({"scn": "7"}, True),
-        ({"ord": 2, "ts_ms": 1}, True),
+        ({"ord": 2, "ts_ms": 1000}, True),
         ({"connector": "mysql", "file": "no number", "pos": 4}, False),
         ({"connector": ["postgresql"], "lsn": 4}, False),
         ({"connector": "postgresql", "lsn": "x"}, False),
@@ -387,14 +468,14 @@ def test_flat_events_that_are_no_rows() -> None:
 def test_a_source_that_does_not_name_its_connector(source: dict[str, Any], *, known: bool) -> None:
     """Its fields tell it; what cannot be read is the order of arrival."""
     (sequence,) = _read(({"id": 1}, {"after": {"id": 1}, "op": "u", "source": source})).sequence
-    assert bool(sequence) is known
+    assert bool(SourcePosition.of(sequence).order) is known
 
 
 def test_a_sequence_that_has_no_order_is_refused() -> None:
     """A number that is too long."""
     event = ({"id": 1}, {"after": {"id": 1, "v": 10**20, "w": {"a": 1}}, "op": "u"})
     assert "allowed are numbers of up to 20 digits" in _read(event, envelope=Envelope(sequence=("after.v",))).refused[0]
-    assert _read(event, envelope=Envelope(sequence=("after.w",))).sequence == ["{'a': 1}"]
+    assert "allowed is a number" in _read(event, envelope=Envelope(sequence=("after.w",))).refused[0]
 
 
 def test_keys_that_are_no_json() -> None:

@@ -384,6 +384,12 @@ def test_a_number_that_nothing_can_compute_with_is_one_dead_letter(envelope: Env
         ({"placeholder": 5}, "placeholder = 5: text, or hex:"),
         ({"schema": 5}, "schema = 5: a text"),
         ({"sequence": ("..",)}, "a tuple of names"),
+        ({"sequence": ("a",), "scope": "blue"}, "connector, scope = blue: only without sequence"),
+        ({"sequence_as": "time"}, "sequence_as = time: only with sequence"),
+        ({"sequence": ("a",), "sequence_as": "date"}, "sequence_as = date: one of text, number, time"),
+        ({"connector": "vitess"}, "connector = vitess: one of postgresql, mysql"),
+        ({"scope": 5}, "scope = 5: a text"),
+        ({"kind": "debezium-flat", "add_fields": ("op", "source.commit_lsn")}, "several connectors have a commit_lsn"),
     ],
 )
 def test_settings_of_an_envelope_that_would_do_nothing_are_refused(settings: dict[str, Any], message: str) -> None:

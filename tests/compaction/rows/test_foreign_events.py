@@ -16,6 +16,7 @@ import pytest
 from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.envelopes import Envelope, Events
 from lastword.compaction.rows.event_rows import event_rows, line_events
+from lastword.compaction.rows.source_positions import SourcePosition
 
 _DEEP: Final = b"[" * 100_000 + b"]" * 100_000
 _KEY: Final = b'{"id":1}'
@@ -77,7 +78,8 @@ def test_a_flat_event_of_many_brackets_and_a_key_of_many_are_refused_alone() -> 
 )
 def test_a_position_that_has_no_order_is_the_order_of_arrival(source: dict[str, Any]) -> None:
     """As one that is missing."""
-    assert _read({**_GOOD, "source": source}).sequence == [""]
+    (sequence,) = _read({**_GOOD, "source": source}).sequence
+    assert SourcePosition.of(sequence).order == ""
 
 
 @pytest.mark.parametrize("old_key", [b"\xff\xfe", _DEEP])
@@ -117,10 +119,10 @@ def test_a_document_that_is_sent_as_text_is_a_row() -> None:
 
 
 def test_a_flat_event_with_the_positions_of_sql_server() -> None:
-    """`add.fields=source.commit_lsn,source.change_lsn` order it, without the name of the connector; Db2 has no more than these."""
+    """`add.fields=source.commit_lsn,source.change_lsn` order it, if the envelope names the connector; Db2 has no more than these."""
     lsn = {"__source_commit_lsn": "00000027:00000ac0:0002", "__source_change_lsn": "00000027:00000ac0:0001"}
-    (sequence,) = _read({"id": 1, **lsn}, envelope=Envelope(kind="debezium-flat")).sequence
-    assert sequence.startswith("00000027:00000ac0:0002 00000027:00000ac0:0001 ")
+    (sequence,) = _read({"id": 1, **lsn}, envelope=Envelope(kind="debezium-flat", connector="db2")).sequence
+    assert sequence == "@db2:0001/00000027:00000ac0:0002.1/00000027:00000ac0:0001//"
 
 
 def test_the_schema_of_an_older_event_teaches_nothing() -> None:

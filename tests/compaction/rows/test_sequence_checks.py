@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
 from lastword.compaction.rows.sequence_checks import SequenceBounds, SequenceChecks
+from lastword.compaction.rows.source_positions import SourcePosition
 
 
 class _Log:
@@ -22,11 +24,11 @@ class _Log:
     def highest(self) -> str:
         return max((sequence for _, sequence in self.events), default="")
 
-    def __call__(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
+    def __call__(self, keys: pa.Array, at_least: str, below: str) -> pl.DataFrame:
         self.asked.append((sorted(keys.to_pylist()), at_least))
         newest: dict[bytes, str] = {}
         for key, sequence in self.events:
-            if key in keys.to_pylist() and sequence >= at_least:
+            if key in keys.to_pylist() and sequence >= at_least and (not below or sequence < below):
                 newest[key] = max(sequence, newest.get(key, ""))
         return pl.DataFrame({"key": list(newest), "newest": list(newest.values())}, schema={"key": pl.Binary, "newest": pl.String})
 
@@ -34,8 +36,8 @@ class _Log:
 def _verdicts(log: _Log, *batches: str, removed: int | None = None, truncated: int | None = None) -> list[str]:
     bounds = SequenceBounds(
         highest=log.highest,
-        removed="" if removed is None else f"{removed:04}",
-        truncated="" if truncated is None else f"{truncated:04}",
+        removed={} if removed is None else {("", ""): f"{removed:04}"},
+        truncated={} if truncated is None else {("", ""): f"{truncated:04}"},
     )
     checks, drawn = SequenceChecks(bounds, log), []
     for batch in batches:
@@ -143,3 +145,65 @@ def test_any_batching_keeps_the_newest_of_each_key(seed: int) -> None:
         expected.append("late" if sequence < newest.get(key, -1) else "ok")
         newest[key] = max(sequence, newest.get(key, -1))
     assert " ".join(drawn).split() == expected
+
+
+class _Sources(_Log):
+    """A log of the events of sources, by their texts: `k@` and a text."""
+
+    def __init__(self, *events: tuple[str, str]) -> None:
+        super().__init__("")
+        self.events = [(key.encode(), text) for key, text in events]
+
+
+def _at(order: int | None, scope: str = "a", *, partition: str = "", table: str = "", floor: str = "") -> str:
+    text = "" if order is None else f"{order:04}.1"
+    return SourcePosition(scope=f"@{scope}:", order=text, floor=floor, partition=partition, table=table).text
+
+
+def _checked(log: _Log, *events: tuple[str, str], **bounds: Any) -> str:
+    checks = SequenceChecks(SequenceBounds(highest=log.highest, **bounds), log)
+    keys, texts = (pa.array(column) for column in zip(*events, strict=True))
+    rows = pa.record_batch({"key": keys.cast(pa.binary()), "source_sequence": texts})
+    late, unknown = checks.check(checks.in_arrival_order(rows))
+    return " ".join("late" if a else "unknown" if b else "ok" for a, b in zip(late, unknown, strict=True))
+
+
+def test_positions_of_two_sources_are_not_compared() -> None:
+    """Whichever sorts first; between them arrival counts."""
+    log = _Sources(("k", _at(50)), ("k", _at(9, "b")))
+    assert _checked(log, ("k", _at(10)), ("k", _at(8, "b")), ("k", _at(51)), ("k", _at(9, "b")), ("k", "0001")) == "late late ok ok ok"
+    assert _checked(_Sources(("k", "0050")), ("k", _at(10)), ("k", _at(11)), ("j", "0040")) == "ok ok ok"
+
+
+def test_an_event_without_an_order_is_behind_its_key_in_its_source() -> None:
+    """One that names no source behind the highest of all; one of a new key is taken, whatever was truncated or removed."""
+    log = _Sources(("k", _at(50)), ("k", _at(9, "b")))
+    checks = SequenceChecks(SequenceBounds(highest=log.highest), log)
+    events = [("k", _at(None)), ("k", _at(None, "b")), ("k", "@:0001////"), ("x", _at(None)), ("k", _at(None, floor="0060.1"))]
+    rows = pa.record_batch({"key": pa.array([key.encode() for key, _ in events]), "source_sequence": [text for _, text in events]})
+    found = checks.in_arrival_order(rows).column("source_sequence").to_pylist()
+    assert [SourcePosition.of(text).commit for text in found] == [
+        "@a:0001/0050.1",
+        "@b:0001/0009.1",
+        "@b:0001/0009.1",
+        "",
+        "@a:0001/0060.1",
+    ]
+    bounds = {"removed": {("@a:", "0"): "@a:0001/0040.1"}, "truncated": {("@a:", ""): _at(40)}}
+    assert _checked(log, ("x", _at(None)), ("x", _at(None, partition="0")), **bounds) == "ok ok"
+    again = checks.in_arrival_order(pa.record_batch({"key": [b"k"], "source_sequence": [_at(None)]}))
+    assert SourcePosition.of(again.column("source_sequence")[0].as_py()).commit == "@a:0001/0050.1"
+
+
+def test_an_event_that_comes_again_after_its_deletion_was_removed_is_late() -> None:
+    """If the deletion came from its partition of Kafka; of another one it cannot be told."""
+    removed = {("@a:", "0"): "@a:0001/0040.1"}
+    events = [("x", _at(30, partition="0")), ("x", _at(30, partition="1")), ("x", _at(30)), ("x", _at(40, partition="0"))]
+    assert _checked(_Sources(("k", _at(50))), *events, removed=removed) == "late unknown unknown ok"
+
+
+def test_a_truncate_is_of_its_table() -> None:
+    """A row that does not say its table may be of each."""
+    truncated = {("@a:", "t"): _at(40, table="t")}
+    events = [("x", _at(30, table="t")), ("y", _at(30, table="u")), ("z", _at(30)), ("x", _at(41, table="t"))]
+    assert _checked(_Sources(), *events, truncated=truncated) == "late ok late ok"

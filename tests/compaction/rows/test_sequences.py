@@ -89,3 +89,8 @@ def test_types_without_an_order_are_known() -> None:
     assert not is_orderable(pa.struct([("a", pa.struct([("b", pa.int64())]))]))
     assert not is_orderable(pa.struct([]))
     assert is_orderable(pa.struct([("a", pa.int64()), ("b", pa.string())]))
+
+
+def test_parts_of_a_sequence_may_be_numbers_of_two_kinds() -> None:
+    """Each is compared by its value."""
+    assert sequence_text([Decimal("1.5"), 3]) == f"{1:020}.5 {3:020}"

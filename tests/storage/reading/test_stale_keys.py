@@ -204,7 +204,8 @@ def test_a_record_without_a_sequence_that_came_later_is_newer(tmp_path: Path) ->
     topic = topic_in(tmp_path)
     _append(at(1_000, topic), _upsert(1, 5))
     _append(at(2_000, topic), _upsert(1, 7, _MISFIT), _upsert(2, 7, _MISFIT))
-    _append(at(3_000, topic), _upsert(1, _UNORDERED), _upsert(2, _UNORDERED))
+    unknown = {"connector": "postgresql"}
+    _append(at(3_000, topic), _upsert(1, unknown), _upsert(2, unknown))
     assert _stale(topic) == ['{"id":1}']
 
 

@@ -1,0 +1,308 @@
+"""Positions of change events in their source, as source sequences: one text each, of which the order and the identity are parts.
+
+```
+ @postgresql.shop:0001/00000000000024023128.1/00000000000024023400/6f1d22ab/3
+  scope           epoch order               . identity             table and partition
+                        of the commit       1 a change, 0 a row of a snapshot
+```
+
+* The **order** is compared, and only with that of another event of the same **scope** (the connector and its `source.name`): it is the
+  position of the commit, nothing finer. Of events with one order the later arrival counts. Without an order arrival counts.
+  `>` before it says that the order is not known, but not below that.
+* The **epoch** stands before the order: a snapshot that lies below what was read begins a new one, as after a failover.
+* The **identity** tells the events of one commit apart. It is compared with that of a TRUNCATE, which may be in the middle of a commit.
+* The **table** stands for database, schema and table of the row; the **partition** is that of Kafka, empty if there is none.
+
+Any other text is the sequence of a row that a user gave, or of an event before there were scopes: of no scope, and compared whole.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_MARK: Final = "@"
+#: No sequence of a scope is below this text; sequences of no scope may be.
+FIRST_SCOPE: Final = _MARK
+_FORM: Final = re.compile(r"(@[^:/]*:)(\d{4})/([^/]*)/([^/]*)/([^/]*)/([^/]*)")
+_POLARS_FORM: Final = r"^(?<scope>@[^:/]*:)(?<epoch>\d{4})/(?<order>[^/]*)/(?<identity>[^/]*)/(?<table>[^/]*)/(?<partition>[^/]*)$"
+_EPOCH_DIGITS: Final = 4
+#: The scope of an event that does not say from where it is, as a flat tombstone.
+NO_SCOPE: Final = "@:"
+#: What the scopes of PostgreSQL begin with.
+POSTGRESQL: Final = ("@postgresql.", "@postgresql:")
+#: What follows the order of a row of a snapshot, and of a change.
+SNAPSHOT, CHANGE = ".0", ".1"
+_AT_LEAST: Final = ">"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePosition:
+    """A position, by its parts; the order is empty if it is not known."""
+
+    scope: str
+    epoch: int = 1
+    order: str = ""
+    #: What the order is not below, of an event whose order is not known.
+    floor: str = ""
+    identity: str = ""
+    partition: str = ""
+    table: str = ""
+
+    @staticmethod
+    def of(text: str) -> SourcePosition:
+        """Return the parts of a source sequence; one of no scope is an order as it is."""
+        found = _FORM.fullmatch(text)
+        if found is None:
+            return SourcePosition(scope="", order=text)
+        scope, epoch, order, identity, table, partition = found.groups()
+        known, floor = ("", order[1:]) if order.startswith(_AT_LEAST) else (order, "")
+        return SourcePosition(scope=scope, epoch=int(epoch), order=known, floor=floor, identity=identity, partition=partition, table=table)
+
+    @property
+    def text(self) -> str:
+        """The source sequence."""
+        if not self.scope:
+            return self.order
+        order = self.order or (f"{_AT_LEAST}{self.floor}" if self.floor else "")
+        return f"{self.scope}{self.epoch:0{_EPOCH_DIGITS}}/{order}/{self.identity}/{self.table}/{self.partition}"
+
+    @property
+    def commit(self) -> str:
+        """The text that is compared with those of other events of the scope; empty if the order is not known."""
+        if not self.scope or not self.order:
+            return self.order
+        return f"{self.scope}{self.epoch:0{_EPOCH_DIGITS}}/{self.order}"
+
+    @property
+    def exact(self) -> str:
+        """The text that is compared with those of other events where the place in a commit counts."""
+        return f"{self.commit}/{self.identity}" if self.scope and self.order else self.order
+
+    @property
+    def in_table(self) -> str:
+        """The text that is compared with that of a TRUNCATE of the table, or of a row.
+
+        PostgreSQL locks the table for it, so what was written before it has a lower LSN, and what comes after it a higher one.
+        """
+        if self.identity and self.scope.startswith(POSTGRESQL):
+            return f"{self.scope}{self.epoch:0{_EPOCH_DIGITS}}/{self.identity}"
+        return self.exact
+
+    def at(self, commit: str) -> SourcePosition:
+        """Return this position with the order of another one, by its text to compare; one without a scope gets that of the other, too."""
+        other = SourcePosition.of(f"{commit}///")
+        if not other.scope:
+            return SourcePosition(scope="", order=commit)
+        place = other if self.scope in {"", NO_SCOPE} else self
+        return replace(self, scope=place.scope, epoch=other.epoch, order=other.order, floor="")
+
+
+def scope_text(connector: str, *names: str) -> str:
+    """Return the scope of a connector, its `source.name` and, of some, its database: `@postgresql.shop:`."""
+    return f"{_MARK}{'.'.join(quote(name, safe='') for name in (connector, *names) if name)}:"
+
+
+def scope_name(scope: str) -> str:
+    """Return the name under which people know a scope: `postgresql.shop`; the empty text for none."""
+    return scope.removeprefix(_MARK).removesuffix(":")
+
+
+@lru_cache(maxsize=1024)
+def table_code(*names: str) -> str:
+    """Return what stands for a table in a position: eight hexadecimal digits, of database, schema and table; empty if none is known."""
+    return f"{zlib.crc32(chr(0).join(names).encode()):08x}" if any(names) else ""
+
+
+def identity_text(*parts: object) -> str:
+    """Return an identity of some parts; one that is not known is empty."""
+    return ".".join("" if part is None else quote(str(part), safe=":") for part in parts).rstrip(".")
+
+
+def scope_of(text: str) -> str:
+    """Return the scope of a source sequence; the empty text for none."""
+    return SourcePosition.of(text).scope
+
+
+def is_after(one: str, other: str) -> bool:
+    """Tell whether a source sequence is above another one of its scope; where that is not known it is not."""
+    first, second = SourcePosition.of(one), SourcePosition.of(other)
+    return first.scope == second.scope and first.commit > second.commit and bool(second.order)
+
+
+def is_before(one: str, other: str) -> bool:
+    """Tell whether an event at a source sequence is before that at another one of its scope, in an earlier commit or in the same one."""
+    first, second = SourcePosition.of(one), SourcePosition.of(other)
+    return first.scope == second.scope and first.exact < second.exact
+
+
+def is_same_event(one: str, other: str) -> bool:
+    """Tell whether two source sequences are of one event, which may have come again.
+
+    An LSN tells an event of PostgreSQL by itself; the commit before it may not be known when it comes first.
+    """
+    first, second = SourcePosition.of(one), SourcePosition.of(other)
+    if first.scope != second.scope or first.identity != second.identity:
+        return False
+    return first.order == second.order or (bool(first.identity) and first.scope.startswith(POSTGRESQL))
+
+
+def is_of_truncated(text: str, truncated: str) -> bool:
+    """Tell whether a record of this source sequence is from before a TRUNCATE at another one, and of its table.
+
+    A record that does not say from where it is has been there before.
+    """
+    row, end = SourcePosition.of(text), SourcePosition.of(truncated)
+    if end.scope and row.scope in {"", NO_SCOPE}:
+        return True
+    is_same_table = row.table == end.table or not (row.table and end.table)
+    return row.scope == end.scope and is_same_table and row.in_table < end.in_table
+
+
+def last_truncates(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return of some positions of TRUNCATEs the highest of each table."""
+    found: dict[tuple[str, str], SourcePosition] = {}
+    for position in map(SourcePosition.of, texts):
+        place = position.scope, position.table
+        if place not in found or position.in_table > found[place].in_table:
+            found[place] = position
+    return tuple(sorted(one.text for one in found.values()))
+
+
+def highest_of_scope(orders: Mapping[tuple[str, str], str], text: str) -> str:
+    """Return the highest of some orders, by scope and partition, that is of the scope of a source sequence; empty for none."""
+    scope = scope_of(text)
+    return max((commit for (name, _), commit in orders.items() if name == scope), default="")
+
+
+def place_name(scope: str, partition: str) -> str:
+    """Return a scope and one of Kafka's partitions as one text, for the ledger."""
+    return f"{scope}{partition}"
+
+
+def place_of(name: str) -> tuple[str, str]:
+    """Return the scope and the partition that `place_name` names."""
+    scope, colon, partition = name.rpartition(":")
+    return f"{scope}{colon}", partition
+
+
+def by_place(orders: Mapping[tuple[str, str], str]) -> dict[str, str]:
+    """Return some orders by `place_name`."""
+    return {place_name(*place): commit for place, commit in orders.items()}
+
+
+def highest_by_place(texts: pa.Array) -> dict[str, str]:
+    """Return the highest order of some source sequences (null is left out), by `place_name`; without those whose order is not known."""
+    positions = Positions.of(texts.drop_null())
+    columns = {name: pl.Series(getattr(positions, name), dtype=pl.String) for name in ("scope", "partition", "commit")}
+    rows = pl.DataFrame(columns).filter(pl.col("commit") != "").group_by("scope", "partition").agg(pl.col("commit").max())
+    return {place_name(scope, partition): commit for scope, partition, commit in rows.iter_rows()}
+
+
+def higher(*places: Mapping[str, str]) -> dict[str, str]:
+    """Return the highest order of each place in any of some mappings."""
+    found: dict[str, str] = {}
+    for one in places:
+        for place, commit in one.items():
+            found[place] = max(commit, found.get(place, ""))
+    return dict(sorted(found.items()))
+
+
+def parts_of(texts: pa.Array) -> pl.DataFrame:
+    """Return the parts of source sequences, a column each, and `text`; without a scope the parts but `order`, the text, are empty."""
+    parts = _parts(pl.Series("text", texts, pl.String))
+    empty = [pl.col(name).fill_null("") for name in ("scope", "epoch", "identity", "table", "partition")]
+    return parts.with_columns(*empty, pl.col("order").fill_null(pl.col("text")))
+
+
+def _parts(texts: pl.Series) -> pl.DataFrame:
+    return texts.str.extract_groups(_POLARS_FORM).struct.unnest().with_columns(texts.alias("text"))
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Source sequences by their parts, a column each: `commit` is compared, empty where the order is not known."""
+
+    scope: pa.Array
+    commit: pa.Array
+    in_table: pa.Array
+    partition: pa.Array
+    table: pa.Array
+
+    @staticmethod
+    def of(texts: pa.Array) -> Positions:
+        """Return the parts of source sequences (string, not null)."""
+        given = pl.Series("text", texts if len(texts) else pa.array([], pa.string()), pl.String)
+        if not given.str.starts_with(_MARK).any():
+            nothing = pa.array(np.repeat("", len(given)).tolist(), pa.string())
+            return Positions(nothing, texts, texts, nothing, nothing)
+        parts = _parts(given)
+        is_scoped, order = pl.col("scope").is_not_null(), pl.col("order")
+        has_order = (order != "") & ~order.str.starts_with(_AT_LEAST)
+        commit = pl.concat_str("scope", "epoch", pl.lit("/"), "order")
+        is_of_postgresql = pl.any_horizontal(*(pl.col("scope").str.starts_with(begin) for begin in POSTGRESQL))
+        made = parts.select(
+            pl.col("scope").fill_null(""),
+            pl.when(~is_scoped).then("text").when(has_order).then(commit).otherwise(pl.lit("")).alias("commit"),
+            pl.when(~is_scoped)
+            .then("text")
+            .when(is_of_postgresql & has_order & (pl.col("identity") != ""))
+            .then(pl.concat_str("scope", "epoch", pl.lit("/"), "identity"))
+            .when(has_order)
+            .then(pl.concat_str(commit, pl.lit("/"), "identity"))
+            .otherwise(pl.lit(""))
+            .alias("in_table"),
+            pl.col("partition").fill_null(""),
+            pl.col("table").fill_null(""),
+        )
+        return Positions(*(made[name].to_arrow().cast(pa.string()) for name in ("scope", "commit", "in_table", "partition", "table")))
+
+
+def commits_of_one_scope(texts: pa.Array) -> tuple[str, pa.Array] | None:
+    """Return the scope of source sequences of one form, and their orders to compare; None if they are not all alike.
+
+    All have an order of the same length then, or none has a scope: no other look at them is needed to compare them.
+    """
+    first = texts[0].as_py()
+    position = SourcePosition.of(first)
+    if not position.scope:
+        return None if pc.any(pc.starts_with(texts, _MARK)).as_py() else ("", texts)
+    end = len(position.commit.encode())
+    if not end or not pc.all(pc.starts_with(texts, position.scope)).as_py():
+        return None
+    cut = pc.binary_slice(texts.cast(pa.binary()), 0, end + 1).cast(pa.string())
+    is_alike = pc.and_(pc.ends_with(cut, "/"), pc.equal(pc.count_substring(cut, "/"), 2))
+    if not pc.all(is_alike).as_py():
+        return None
+    return position.scope, pc.binary_slice(texts.cast(pa.binary()), 0, end).cast(pa.string())
+
+
+def with_partitions(texts: pa.Array, partitions: pa.Array) -> pa.Array:
+    """Return source sequences that end with Kafka's partitions (string), where they have a scope."""
+    is_scoped = pc.starts_with(texts, _MARK)
+    if not pc.any(is_scoped).as_py():
+        return texts
+    made = pc.binary_join_element_wise(texts, pc.fill_null(partitions, ""), "")
+    return made if pc.all(is_scoped).as_py() else pc.if_else(is_scoped, made, texts)
+
+
+def with_commits(texts: pa.Array, at: NDArray[np.intp], commits: Sequence[str]) -> pa.Array:
+    """Return source sequences with the orders of others, of their scopes, in some places."""
+    given = texts.to_pylist()
+    for row, commit in zip(at.tolist(), commits, strict=True):
+        given[row] = SourcePosition.of(given[row]).at(commit).text
+    return pa.array(given, pa.string())
