@@ -298,7 +298,7 @@ def test_sigterm_while_the_session_starts_stops_the_service_once_it_has_started(
 
     def is_ignored_by_a_child() -> bool:
         program = "import signal; print(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)"
-        command = [sys.executable, "-c", program]
+        command = [sys.executable, "-S", "-c", program]  # without site-packages: what starts there when it is measured has a handler
         return subprocess.check_output(command, preexec_fn=lambda: None, text=True) == "True\n"  # noqa: S603  as PySpark does
 
     ignored = []
