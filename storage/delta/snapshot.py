@@ -98,7 +98,7 @@ class Files:
         }
         paths = np.array(column["path"].to_pylist(), dtype=object)
         sequences = np.array([""] * len(paths), dtype=object)
-        if "max.source_sequence" in column:  # not in a topic of an older version, nor where no file has one
+        if "max.source_sequence" in column:  # not in a topic of an older version
             sequences = np.array(column["max.source_sequence"].cast(pa.string()).fill_null("").to_pylist(), dtype=object)
         return Files(path=paths[order], max_sequence=sequences[order], **{name: values[order] for name, values in arrays.items()})
 
@@ -136,6 +136,11 @@ def _check_whole_files(table: DeltaTable) -> None:
         raise CorruptLog(message)
 
 
+def has_sequences(table: DeltaTable) -> bool:
+    """Tell whether a log table has the column source_sequence; that of a topic of an older version has none."""
+    return any(field.name == "source_sequence" for field in table.schema().fields)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSnapshot:
     """The log at `version`: its files, and the compare-and-set counters of the two families of commits."""
@@ -160,7 +165,7 @@ class LogSnapshot:
             append_txn=txn_version(table, APPEND_APP_ID),
             maintenance_txn=txn_version(table, MAINTENANCE_APP_ID),
             files=Files.of(table),
-            has_sequences=any(field.name == "source_sequence" for field in table.schema().fields),
+            has_sequences=has_sequences(table),
             location=table.table_uri,
             is_plain=_is_plain(table),
         )

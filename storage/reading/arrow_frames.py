@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.storage.files.paths import filesystem_of
-from lastword.storage.files.schema import OFFSET_BITS, RECORD_COLUMNS
+from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA, OFFSET_BITS, RECORD_COLUMNS
 from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, range_batches, schema_of, together
 from lastword.storage.reading.arrow_view import NOTHING
 from lastword.storage.reading.view import LATEST_COLUMNS
@@ -182,10 +182,21 @@ def _polars_options(options: Mapping[str, str]) -> dict[str, Any] | None:
 
 def _scanned(view: ArrowView, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
     """Return the rows of files of one partition, which is not read from their paths: a log.dir may lie below a folder `name=value`."""
-    rows = pl.scan_parquet(
+    rows = _of_files(view, paths) if view.has_sequences else pl.concat([_of_older_file(view, path) for path in paths])
+    return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))
+
+
+def _of_files(view: ArrowView, paths: Sequence[str]) -> pl.LazyFrame:
+    return pl.scan_parquet(
         [f"{view.location}/{path}" for path in paths],
         hive_partitioning=False,
         glob=False,
         storage_options=_polars_options(view.storage_options),
     )
-    return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))
+
+
+def _of_older_file(view: ArrowView, path: str) -> pl.LazyFrame:
+    """Return the rows of a file with null for the columns that it lacks: an older version wrote it, and a newer one the file beside it."""
+    rows = _of_files(view, [path])
+    there = rows.collect_schema().names()
+    return rows.with_columns(pl.lit(None, pl.String).alias(name) for name in ADDED_COLUMNS if name not in there).select(DATA_SCHEMA.names)

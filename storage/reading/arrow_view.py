@@ -32,7 +32,7 @@ from lastword.compaction.log.restores import Restore
 from lastword.compaction.producers import Control
 from lastword.compaction.read_positions import Extent, Position
 from lastword.storage.delta.history import check_commits, commits_since
-from lastword.storage.delta.snapshot import Files
+from lastword.storage.delta.snapshot import Files, has_sequences
 from lastword.storage.delta.tables import open_table, refresh_table
 from lastword.storage.files.data_reader import named_errors
 from lastword.storage.files.locations import location_of
@@ -93,6 +93,8 @@ class ArrowView:
     stable: tuple[int, ...]
     log_end: tuple[int, ...]
     aborted: tuple[Longs, ...]
+    #: Whether every data file has the column source_sequence; in a topic of an older version some may have none.
+    has_sequences: bool = True
 
     @property
     def partitions(self) -> int:
@@ -155,6 +157,7 @@ def arrow_view(log: TopicLog, view: View) -> ArrowView:
         stable=view.end,
         log_end=tuple(view.extent.log_end_offsets),
         aborted=tuple(aborted),
+        has_sequences=view.snapshot.has_sequences,
     )
 
 
@@ -226,6 +229,7 @@ class ArrowLog:
             stable=tuple(stable.tolist()),
             log_end=tuple(ends.tolist()),
             aborted=tuple(aborted),
+            has_sequences=has_sequences(table),
         )
 
     def _read(self, table: DeltaTable) -> Files:
