@@ -90,7 +90,7 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
     """
     uri = location_of(path, is_pattern=True)
     folder, _, name = uri.rpartition("/")
-    if name:
+    if name and not folder.endswith("/"):  # a bucket is no file
         lone = filesystem_of(folder or "/", storage_options).get_file_info(name)
         if lone.type is fs.FileType.File:
             return [_found(folder, lone)]

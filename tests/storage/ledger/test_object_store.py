@@ -17,7 +17,10 @@ from lastword.cli.app import app
 from lastword.compaction.errors import CommitConflict, TopicExists, UnknownTopic, UserError
 from lastword.spark.object_store import storage_options
 from lastword.status.standing import Looker
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.file_listing import FileListing
+from lastword.storage.files.json_files import read_json_file, write_json_file
+from lastword.storage.files.paths import LogDirFiles, filesystem_of
+from lastword.storage.files.source_files import FileFormat, find_files, is_away, read_texts
 from tests.compaction.logs import rows
 from tests.s3_server import running_store
 from tests.storage.logs import DiskLog
@@ -110,6 +113,50 @@ def test_small_files_are_written_and_read_on_an_object_store(options: dict[str, 
     files.move("producers/state.json.new", "producers/state.json")
     with files.open_input_file("producers/state.json") as stream:
         assert stream.read() == b"{}"
+
+
+def test_files_of_a_source_are_found_and_listed_on_an_object_store(options: dict[str, str]) -> None:
+    """By a folder, a pattern, a name and the whole bucket; a listing is there again for the next start, with old entries gone."""
+    folder = f"s3a://bucket/{uuid.uuid4().hex}"
+    files = filesystem_of(folder, options)
+    for name in ("a.json", "b.csv", "deep/c.json", "_unfinished/d.json"):
+        with files.open_output_stream(name) as stream:
+            stream.write(b'{"k":1}\n')
+    for path, names in (
+        ("", ["a.json", "b.csv", "deep/c.json"]),
+        ("/*.json", ["a.json"]),
+        ("/**/c.json", ["deep/c.json"]),
+        ("/b.csv", ["b.csv"]),
+    ):
+        found = find_files(f"{folder}{path}", options)
+        assert sorted(file.path for file in found) == [f"{folder}/{name}" for name in names]
+    assert [row.text for rows in read_texts(f"{folder}/a.json", FileFormat(name="json"), options) for row in rows] == [b'{"k":1}']
+    for whole in ("s3a://bucket", "s3a://bucket/*"):
+        assert {file.path for file in find_files(whole, options)} >= {f"{folder}/a.json"}
+    for path in (f"{folder}/plums.json", f"{folder}/plums/*.json"):
+        with pytest.raises(FileNotFoundError, match="there is no f"):
+            find_files(path, options)
+    assert not is_away(folder, f"{folder}/a.json"), "each object is there or gone by itself"
+    listing, many = FileListing(f"{folder}/query", options), find_files(f"{folder}/*", options)
+    assert [listing.add(many[:1]) for _ in range(73)][-1] == 73
+    again = FileListing(f"{folder}/query", options)
+    assert (again.last, again.known, again.files(73)) == (73, {many[0].path: many[0]}, many[:1])
+    assert not files.get_file_info("query/files/0000000055.json").is_file
+
+
+def test_a_small_file_is_replaced_in_one_step_on_an_object_store(options: dict[str, str]) -> None:
+    """What the next one reads is whole: settings of the service, and what caches keep."""
+    folder = f"s3a://bucket/{uuid.uuid4().hex}"
+    places = LogDirFiles(folder, options)
+    assert places.read_settings() == {}
+    for settings in ({"log.dir": folder}, {"log.dir": folder, "segment.bytes": 5}):
+        places.write_settings(settings)
+        assert LogDirFiles(folder, options).read_settings() == settings
+    places.check_reachable()
+    files = filesystem_of(folder, options)
+    for number in (1, 2):
+        write_json_file(files, "cache/a.json", {"number": number}, unfinished="cache/a.json")
+        assert read_json_file(files, "cache/a.json")["number"] == number
 
 
 @pytest.mark.long
