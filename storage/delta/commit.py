@@ -66,15 +66,13 @@ _HARMLESS: Final = frozenset({"commitInfo", "txn"})
 
 def retry_on_conflict(once: Callable[[], T], *, attempts: int = 10) -> T:
     """Do something that plans and commits, again from a fresh plan while commits of others come first."""
-    for attempt in Retrying(
+    retrying = Retrying(
         retry=retry_if_exception_type(CommitConflict),
         stop=stop_after_attempt(attempts),
         wait=wait_random_exponential(multiplier=0.05, max=2),
         reraise=True,
-    ):
-        with attempt:
-            return once()
-    raise AssertionError  # Retrying reraises
+    )
+    return retrying(once)
 
 
 def action_time_ms() -> int:

@@ -24,6 +24,7 @@ import http.client
 import ssl
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -243,12 +244,8 @@ class RegistryClient:
             wait=wait_random_exponential(multiplier=config.backoff_s, max=max(config.backoff_s, _MAX_WAIT_S)),
             retry_error_callback=_give_up,
         )
-        for attempt in rounds:
-            with attempt:
-                return self._round(
-                    path, what, last_of_unknown=attempt.retry_state.attempt_number >= min(_ROUNDS_UNTIL_UNKNOWN, config.attempts)
-                )
-        raise AssertionError  # the last attempt returned or raised
+        numbers = count(1)
+        return rounds(lambda: self._round(path, what, last_of_unknown=next(numbers) >= min(_ROUNDS_UNTIL_UNKNOWN, config.attempts)))
 
     def _round(self, path: str, what: str, *, last_of_unknown: bool) -> _Answer:
         """Ask every URL once."""
