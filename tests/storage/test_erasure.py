@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from lastword import LogDir
+from lastword.compaction.rows.input_columns import HEADERS
 from lastword.storage.erasure import sweep
-from lastword.storage.key_search import KeySearch, WantedKey
+from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -35,3 +39,31 @@ def test_a_key_is_counted_whatever_is_decoded_at_a_time(batch_rows: int, batch_b
     wanted = (WantedKey(key=b"a"), WantedKey(key=b"a", kept=frozenset({(0, 4)})), WantedKey(key=b"x"))
     found = [KeySearch(topic.log.paths.log, {}, key, batch_rows=batch_rows, batch_bytes=batch_bytes).look() for key in wanted]
     assert [[file.rows for file in files] for files in found] == [[4], [3], []]
+
+
+def test_a_file_without_a_column_of_keys_is_one_that_cannot_be_decoded(tmp_path: Path) -> None:
+    """Whether it holds the key nobody can tell."""
+    pq.write_table(pa.table({"colour": ["a"]}), tmp_path / "foreign.parquet")
+    [found] = KeySearch(str(tmp_path), {}, WantedKey(key=b"a")).look()
+    assert (found.rows, found.why) == (None, "has no column of keys that the table knows")
+
+
+def test_a_dead_letter_names_a_key_in_the_columns_that_it_has(tmp_path: Path) -> None:
+    """An older version wrote fewer of them; the empty key stands in no text, only in a column of keys."""
+    letters = pa.table({"key": ["a", "", None, None], "detail": ["x", "y", "says a", None]})
+    found = [KeySearch(str(tmp_path), {}, WantedKey(key=key), texts=True).letters_naming(letters).tolist() for key in (b"a", b"", b"z")]
+    assert found == [[True, False, True, False], [False, True, False, False], [False] * 4]
+    headers = pa.array([[("h", b"a")], [("h", None)], None, [("a", b"1")]], HEADERS)
+    letters = letters.append_column("headers", headers).append_column("record_key", pa.array([None, b"a", None, None]))
+    assert KeySearch(str(tmp_path), {}, WantedKey(key=b"a"), texts=True).letters_naming(letters).tolist() == [True] * 4
+
+
+def test_statistics_that_name_a_key_are_found_in_commits_and_in_their_checkpoint(tmp_path: Path) -> None:
+    """A table with keys as text has the least and the greatest of them in its Delta log; a file that holds no adds names nothing."""
+    write_deltalake(tmp_path, pa.table({"key": ["kiwi", "lime"], "value": ["1", "2"]}))
+    DeltaTable(tmp_path).create_checkpoint()
+    pq.write_table(pa.table({"version": [0]}), tmp_path / "_delta_log/other.parquet")
+    (tmp_path / "_delta_log/half.json").write_text("{", encoding="utf-8")
+    both = ["_delta_log/00000000000000000000.checkpoint.parquet", "_delta_log/00000000000000000000.json"]
+    for key, paths in ((b"kiwi", both), (b"lime", both), (b"kiw", []), (b"1", both), (b"plum", [])):
+        assert [path for path, _ in statistics_naming(str(tmp_path), {}, WantedKey(key=key))] == paths

@@ -72,3 +72,19 @@ def test_other_clouds_have_their_keys_from_spark_too() -> None:
     assert azure == {"AZURE_STORAGE_ACCOUNT_NAME": "ann", "AZURE_STORAGE_ACCOUNT_KEY": "k"}
     google = storage_options({"spark.hadoop.google.cloud.auth.service.account.json.keyfile": "/k.json"}, "gs://logs/d")
     assert google == {"GOOGLE_SERVICE_ACCOUNT": "/k.json"}
+
+
+@pytest.mark.parametrize(
+    ("location", "key"),
+    [
+        ("abfss://logs@ann.dfs.core.windows.net/d", "spark.hadoop.fs.azure.read.request.size"),
+        ("abfss://logs@ann.dfs.core.windows.net/d", "spark.hadoop.fs.azure.io.threads"),
+        ("abfss://logs@ann.dfs.core.windows.net/d", "spark.sql.shuffle.partitions"),
+        ("gs://logs/d", "spark.hadoop.fs.gs.http.connect.timeout"),
+        ("gs://logs/d", "spark.hadoop.fs.AbstractFileSystem.gs.impl"),
+        ("gs://logs/d", "spark.sql.shuffle.partitions"),
+    ],
+)
+def test_what_only_tunes_the_client_of_another_cloud_is_let_through(location: str, key: str) -> None:
+    """And what is about no store at all."""
+    assert storage_options({key: "1"}, location) == {}

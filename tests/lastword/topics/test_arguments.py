@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,16 +13,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from lastword import ArrowTopic, Envelope, LogDir, RegistryDecoder, UserError
+from lastword import ArrowTopic, Envelope, LogDir, RegistryDecoder, UserError, latest_sql
 from lastword.compaction.errors import InvalidConfiguration
 from lastword.storage.append.schema_registry.client import RegistryConfig
+from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.reading.tail import TailOptions
 from lastword.topics.arguments import read_columns, read_key, read_keys, read_offsets_by_partition, read_partitions
 from lastword.topics.positions import starting_position
 from tests.pictures import rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -77,6 +78,8 @@ def test_a_purge_refuses_what_is_no_key(topic: ArrowTopic, key: Any) -> None:
     with pytest.raises(UserError, match=r"key = .*: allowed is"):
         topic.purge(key)
     assert read_key("lime") == b"lime"
+    with pytest.raises(UserError, match=r"key = '\\ud800': a lone surrogate is no character of UTF-8; allowed is"):
+        topic.purge("\ud800")
 
 
 def test_one_key_one_partition_and_one_column_need_no_list(topic: ArrowTopic) -> None:
@@ -122,9 +125,48 @@ def test_arguments_that_would_do_nothing_are_refused(topic: ArrowTopic) -> None:
     decoder = RegistryDecoder(RegistryConfig(urls=("http://localhost:1",)), topic.log.paths.root)
     with pytest.raises(UserError, match="a decoder decodes change events; give their envelope"):
         topic.append([{"key": "a", "value": "1"}], decoder=decoder)
+    with pytest.raises(UserError, match="decoder = 'registry': allowed is a RegistryDecoder"):
+        topic.append([{"key": "a", "value": "1"}], envelope=Envelope(), decoder="registry")  # type: ignore[arg-type]
     with pytest.raises(InvalidConfiguration, match="reader_expiration_ms = 5: only with the name of a reader"):
         TailOptions(reader_expiration_ms=5)
     with pytest.raises(UserError, match="starting_offsets = latest and starting_timestamp = 5: give one of them"):
         starting_position(topic.log, "latest", 5, "read_committed")
     assert starting_position(topic.log, "earliest", 0, "read_committed").offsets == (0, 0)
     assert Envelope().kind == "debezium"
+
+
+def test_a_reader_begins_at_a_moment_or_at_a_position_of_as_many_partitions(topic: ArrowTopic) -> None:
+    """A moment without a time zone is in UTC."""
+    [first] = {row["timestamp"] for row in topic.records(partitions=0, columns="timestamp").to_pylist()}
+    later = first + timedelta(milliseconds=1)
+    for moment, offsets in ((first, (0, 0)), (later, (2, 1)), (later.replace(tzinfo=None), (2, 1)), (first.replace(year=1999), (0, 0))):
+        assert starting_position(topic.log, "earliest", moment, "read_committed").offsets[0] == offsets[0]
+    position = topic.bootstrap().position
+    assert starting_position(topic.log, position, None, "read_committed") == position
+    with pytest.raises(UserError, match="topic fruit: a position of 1 partitions; the topic has 2"):
+        starting_position(topic.log, replace(position, offsets=(0,)), None, "read_committed")
+
+
+def test_a_schema_is_ddl_as_a_text_and_an_isolation_is_one_of_two(topic: ArrowTopic) -> None:
+    """Of a table, and of the SQL query that reads it elsewhere."""
+    with pytest.raises(UserError, match="topic fruit: schema = 5: allowed is SQL DDL as a text"):
+        topic.table(schema=5)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="isolation 'committed': allowed is read_committed or read_uncommitted"):
+        latest_sql("fruit", isolation="committed")
+
+
+def test_a_log_dir_and_a_topic_say_where_they_are(topic: ArrowTopic) -> None:
+    """In a shell of Python."""
+    root = topic.log.paths.root
+    assert repr(topic) == f"ArrowTopic('fruit', '{root}')"
+    assert repr(LogDir(Path(root).parent)) == f"LogDir('{Path(root).parent}')"
+
+
+def test_what_needs_spark_says_how_to_open_the_log_dir_with_it(topic: ArrowTopic, tmp_path: Path) -> None:
+    """A purge deletes from the tables of a topic, which Spark writes; nothing is deleted without it."""
+    topic.log.ledger.append([Decision(kind=Kind.TARGET, time_ms=0, name=str(tmp_path / "words"), details={"history": False})])
+    with pytest.raises(
+        UserError, match=r'erasing a key also from the registered table .*words needs Spark: .*LogDir\(spark_session\(\), "'
+    ):
+        topic.purge("lime")
+    assert topic.latest(keys="lime").num_rows == 1

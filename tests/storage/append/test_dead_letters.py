@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
 
 from lastword.storage.append.dead_letters import DeadLetters, _micro_batch_name, expire_dead_letters, replace_dead_letters
 from lastword.storage.erasure import erase_dead_letters
@@ -14,9 +17,6 @@ from lastword.storage.files import schema
 from lastword.storage.files.data_files import complete
 from lastword.storage.files.row_files import RowFile, write_row_file
 from lastword.storage.key_search import WantedKey
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(name="location")
@@ -77,3 +77,20 @@ def test_old_ones_and_those_of_a_key_leave_and_the_others_stay(location: str) ->
     assert (letters_of.look().count, letters_of.look().newest[0]["refused_at"].timestamp()) == (2, 3.0)
     assert expire_dead_letters(location, {}, before_ms=9_000) == 2
     assert (_raw(location), letters_of.look().count) == ([], 0)
+
+
+def test_files_that_say_nothing_of_their_time_are_read(location: str) -> None:
+    """Another writer keeps no statistics, or leaves a file without rows; of the others only as many are looked at as people see."""
+    files = [file for batch in range(3) for file in written_letters(location, "q", batch, {"raw": f"{batch}", "refused_ms": batch * 1000})]
+    empty = schema.dead_letter_arrow_schema().empty_table()
+    pq.write_table(empty, f"{location}/empty.parquet")
+    paths = [*(file.path for file in files), "empty.parquet"]
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(path, Path(location, path).stat().st_size, {}, number, True, "")  # noqa: FBT003  deltalake's own
+        for number, path in enumerate(paths)
+    ]
+    table = DeltaTable(location)
+    table.create_write_transaction(actions, "append", table.schema())
+    assert [row["refused_at"].second for row in DeadLetters(location, {}, most=1).look().newest] == [2]
+    assert expire_dead_letters(location, {}, before_ms=1_000) == 1
+    assert _raw(location) == ["1", "2"]

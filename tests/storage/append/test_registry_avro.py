@@ -166,6 +166,7 @@ def test_floats_are_the_numbers_that_java_writes() -> None:
     assert through(schema, {"f": 3.4028234663852886e38, "d": 5e-324}) == {"f": 3.4028235e38, "d": 5e-324}
     assert through(schema, {"f": math.nan, "d": -math.inf}) == {"f": "NaN", "d": "-Infinity"}
     assert through(schema, {"f": math.inf, "d": math.nan}) == {"f": "Infinity", "d": "NaN"}
+    assert through(schema, {"f": 1.1604766463905062e-36, "d": 0.0})["f"] == 1.16047665e-36, "some need nine digits"
 
 
 LOGICAL: list[tuple[dict[str, Any], Any, Any, dict[str, Any]]] = [
@@ -194,6 +195,12 @@ LOGICAL: list[tuple[dict[str, Any], Any, Any, dict[str, Any]]] = [
         b"\xcf\xc7",
         "z8c=",
         {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "3", "connect.decimal.precision": "38"}},
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2},
+        b"\x01",
+        "AQ==",
+        {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}},
     ),
     (
         {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 8},
@@ -239,6 +246,8 @@ def test_what_connect_noted_counts_before_the_logical_type() -> None:
         "fields": [
             {"name": "b", "type": "bytes", "default": "\u00ff", "connect.parameters": {"k": 1}},
             {"name": "n", "type": ["null", "int"], "default": None},
+            {"name": "e", "type": "bytes", "default": "€"},
+            {"name": "z", "type": "null"},
             {"name": "l", "type": {"type": "array", "items": "bytes"}, "default": ["a"]},
             {"name": "m", "type": {"type": "map", "values": "int"}, "default": {"a": 1}},
             {
@@ -251,6 +260,8 @@ def test_what_connect_noted_counts_before_the_logical_type() -> None:
     fields = {field["field"]: field for field in converted(schema)["fields"]}
     assert fields["b"] == {"type": "bytes", "optional": False, "parameters": {"k": "1"}, "default": "/w==", "field": "b"}
     assert "default" not in fields["n"]
+    assert "default" not in fields["e"], "which has no character for each byte"
+    assert fields["z"] == {"type": "string", "optional": True, "field": "z"}
     assert fields["l"]["default"] == ["YQ=="]
     assert fields["m"]["default"] == {"a": 1}
     assert fields["r"]["default"] == {"u": "YQ=="}

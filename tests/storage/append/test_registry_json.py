@@ -117,7 +117,9 @@ def test_references_within_and_between_schemas() -> None:
             "b": {"$ref": "state.json"},
             "c": {"$ref": "other.json#/$defs/a~1b"},
             "d": {"$ref": "#tree"},
+            "e": {"$ref": "#flag"},
         },
+        "allOf": [{"properties": {}}, {"properties": {"f": {"$id": "#flag", "type": "boolean"}}}],
         "definitions": {
             "Money": {"type": "integer", "title": "Money"},
             "Tree": {
@@ -133,6 +135,7 @@ def test_references_within_and_between_schemas() -> None:
     )
     assert fields["a"]["name"] == "Money"
     assert (fields["b"]["type"], fields["c"]["type"]) == ("string", "boolean")
+    assert fields["e"]["type"] == "boolean", "an id may stand in a list"
     inner = {field["field"]: field for field in fields["d"]["fields"]}
     assert (inner["next"]["name"], inner["value"]["type"]) == ("lastword.AnyValue", "string")
 

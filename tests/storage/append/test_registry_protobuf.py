@@ -350,13 +350,13 @@ def test_files_are_imported_by_reference_or_known(tmp_path: Path) -> None:
     add(money.message_type.add(name="Money"), "units", 1, "int64")
     base.dependency.append("base/money.proto")
     add(base.message_type.add(name="Base"), "money", 1, "base.Money")
-    file = file_of(imports=("base/base.proto",))
+    file = file_of(imports=("base/base.proto", "base/money.proto"))  # which is there by then
     add(file.message_type.add(name="Row"), "base", 1, "base.Base")
     registry = Registry()
     registry.add("syntax …", kind="PROTOBUF", subject="money", serialized=text_of(money))
     money_reference = [{"name": "base/money.proto", "subject": "money", "version": 1}]
     registry.add("syntax …", kind="PROTOBUF", subject="base", serialized=text_of(base), references=money_reference)
-    references = [{"name": "base/base.proto", "subject": "base", "version": 1}]
+    references = [{"name": "base/base.proto", "subject": "base", "version": 1}, *money_reference]
     schema_id = registry.add("syntax …", kind="PROTOBUF", serialized=text_of(file), references=references)
     schema = schema_of(file, ("base/money.proto", money), ("base/base.proto", base))
     frame = header(schema_id) + FIRST + message_class(schema)(base={"money": {"units": 5}}).SerializeToString()
@@ -399,3 +399,13 @@ def test_googles_common_types_are_known(path: str) -> None:
     name = {"latlng": "LatLng"}.get(path, path.capitalize())
     add(file.message_type.add(name="Row"), "x", 1, f"google.type.{name}")
     assert read(format_of(schema_of(file)), FIRST) == {"x": None}
+
+
+def test_an_extension_is_no_field_of_the_message() -> None:
+    """Whoever wrote it knew more of the message than its own fields."""
+    file = file_of(syntax="proto2")
+    message = file.message_type.add(name="Row")
+    message.extension_range.add(start=100, end=200)
+    add(message, "x", 1, "int32")
+    file.extension.add(name="more", number=100, label=FIELD.LABEL_OPTIONAL, type=FIELD.TYPE_INT32, extendee=".shop.Row")
+    assert read(format_of(schema_of(file)), FIRST + b"\x08\x05" + b"\xa0\x06\x07") == {"x": 5}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, CorruptLog
 from lastword.storage.delta import commit
@@ -230,6 +231,33 @@ def test_after_an_error_the_table_is_asked_whether_the_commit_is_there(log: Disk
         with pytest.raises(OSError, match="connection reset"):
             put()
     assert offsets(log) == ([0, 1, 2, 3, 4] if writes else [0, 1, 2, 3])
+
+
+def test_a_commit_that_came_meanwhile_and_is_gone_is_a_conflict(log: DiskLog) -> None:
+    """Nobody knows any more what it did: a checkpoint holds the table as it left it."""
+    snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
+    log.table().alter.set_table_properties({"delta.checkpointInterval": "7"})
+    log.table().create_checkpoint()
+    for version in range(4):
+        Path(log.location, "_delta_log", f"{version:020}.json").unlink()
+    with pytest.raises(CommitConflict, match="a commit that is gone came at table version 3; nothing of this one was written"):
+        log.append([file], snapshot)
+
+
+def test_a_store_that_does_not_list_its_commits_is_an_error_with_a_number(log: DiskLog) -> None:
+    """delta-rs takes it for a version that is none; the commit is not there."""
+
+    class Unlisted(Failing):
+        def create_write_transaction(self, *_: Any, **__: Any) -> None:
+            message = "Invalid table version: 3"
+            raise DeltaError(message)
+
+    table: Any = Unlisted(log.table(), writes=False)
+    snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
+    metadata = CommitMetadata(token=new_token(), kind="append")
+    with pytest.raises(OSError, match="Invalid table version: 3; nothing of this commit was written") as caught:
+        commit_files(lambda: table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file])
+    assert caught.value.errno == errno.EIO
 
 
 def test_the_commit_is_flushed_before_it_counts(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,24 @@ def test_an_action_that_is_not_known_is_left_to_the_full_read(log: DiskLog, acti
     assert _follow(log, snapshot) is None
 
 
+def test_a_file_that_leaves_twice_is_left_to_the_full_read(log: DiskLog) -> None:
+    """In one commit, or in two: what it means is for delta-rs to say."""
+    snapshot, add = log.snapshot(), _add(log)
+    remove = {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "partitionValues": add["partitionValues"]}}
+    _commit(log, remove)
+    assert _follow(log, snapshot) is not None
+    _commit(log, remove)
+    assert _follow(log, snapshot) is None
+
+
+def test_a_commit_that_names_a_file_twice_is_left_to_the_full_read(log: DiskLog) -> None:
+    """It comes and goes at once."""
+    snapshot, add = log.snapshot(), _add(log)
+    remove = {"path": add["path"], "dataChange": True, "deletionTimestamp": 1, "partitionValues": add["partitionValues"]}
+    _commit(log, {"remove": remove}, {"add": add})
+    assert _follow(log, snapshot) is None
+
+
 def test_the_full_read_names_a_file_without_statistics(log: DiskLog) -> None:
     """Following says nothing of its own about it."""
     snapshot = log.snapshot()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pytest
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta import tables
-from lastword.storage.delta.tables import open_table, refresh_table, txn_version
+from lastword.storage.delta.tables import create_table, open_table, refresh_table, txn_version, write_checkpoint
+from lastword.storage.files.schema import log_properties, log_schema
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -133,3 +134,48 @@ def test_the_version_of_an_application_id_is_looked_for_again(log: DiskLog, monk
     failing: Any = Failing()
     assert txn_version(failing, "lastword-append") == 1
     assert txn_version(table, "nobody") == -1
+
+
+def test_a_table_that_cannot_be_made_is_damage_or_a_storage_that_fails(
+    log: DiskLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there says which. Whoever made one at the same time was first, and is told from both."""
+    errors: list[Exception] = []
+
+    class Refusing(deltalake.DeltaTable):
+        @staticmethod
+        def create(*_: Any, **__: Any) -> Any:
+            raise errors[0]
+
+    monkeypatch.setattr(tables, "DeltaTable", Refusing)
+    errors[:] = [DeltaError("the schema of the table cannot be read")]
+    create_table(log.location, log_schema(), log_properties(), {})
+    with pytest.raises(OSError, match="cannot be read") as caught:
+        create_table(str(tmp_path / "none"), log_schema(), log_properties(), {})
+    assert caught.value.errno == errno.EIO
+    Path(log.location, "_delta_log", f"{1:020}.json").unlink()
+    with pytest.raises(CorruptLog, match="the Delta log cannot be read"):
+        create_table(log.location, log_schema(), log_properties(), {})
+    errors[:] = [CommitFailedError("a table exists already at this place")]
+    with pytest.raises(CommitFailedError) as raced:
+        create_table(log.location, log_schema(), log_properties(), {})
+    assert raced.value is errors[0]
+
+
+def test_a_checkpoint_that_cannot_be_written_says_so_unless_the_table_is_damaged(log: DiskLog) -> None:
+    """An error of delta-rs that is none of the storage may be either."""
+
+    class Failing:
+        table_uri = log.location
+
+        def create_checkpoint(self) -> None:
+            message = "Arrow error: the actions do not fit"
+            raise DeltaError(message)
+
+    failing: Any = Failing()
+    with pytest.raises(OSError, match=r"no checkpoint could be written: .*the actions do not fit") as caught:
+        write_checkpoint(failing, {})
+    assert caught.value.errno == errno.EIO
+    Path(log.location, "_delta_log", f"{1:020}.json").unlink()
+    with pytest.raises(CorruptLog, match="the Delta log cannot be read"):
+        write_checkpoint(failing, {})

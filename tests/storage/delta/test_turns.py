@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,7 +11,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from lastword.storage.delta.turns import turn_at
+import pytest
+
+from lastword.storage.delta.turns import _locked, turn_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,3 +82,14 @@ def test_without_a_folder_there_is_no_turn_and_none_is_made(tmp_path: Path) -> N
     """A topic that was deleted, and an object store."""
     with turn_at(tmp_path / "gone", patience_seconds=30), turn_at(None, patience_seconds=30):
         assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_locked_is_worked_at_without_a_turn(tmp_path: Path) -> None:
+    """Some network file systems have no locks: the compare-and-set of a commit is right without one."""
+    descriptor = os.open(tmp_path, os.O_PATH)  # Linux refuses to lock what was opened for its name alone
+    try:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert _locked(descriptor)
+    finally:
+        os.close(descriptor)

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.files import data_files, data_reader
-from lastword.storage.files.data_files import DataFile, RowGroupLimits, SliceWriter, complete
-from lastword.storage.files.data_reader import read_columns, row_groups
+from lastword.storage.files.data_files import DataFile, RowGroupLimits, SliceWriter, complete, output_file
+from lastword.storage.files.data_reader import check_order, named_errors, read_columns, row_groups
 from lastword.storage.files.paths import _NumbersErrors
 from lastword.storage.files.schema import DATA_SCHEMA
 from tests.compaction.logs import arrow_rows, rows
@@ -211,3 +212,36 @@ def test_what_another_writer_left_is_read_as_what_it_is_or_named(tmp_path: Path)
         pq.write_table(drawn.take(order), tmp_path / "turned.parquet", row_group_size=1)
         with pytest.raises(CorruptLog, match=r"turned\.parquet: offsets do not ascend after \d; no writer of lastword leaves such a file"):
             read_columns(str(tmp_path), {}, "turned.parquet", ["offset"])
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    """Nor deleted, as one is that could not be written whole."""
+    with output_file(str(tmp_path), {}, "a/b.txt") as file:
+        file.write(b"first")
+    with pytest.raises(FileExistsError), output_file(str(tmp_path), {}, "a/b.txt") as file:
+        file.write(b"second")
+    assert (tmp_path / "a/b.txt").read_bytes() == b"first"
+    with pytest.raises(ZeroDivisionError), output_file(str(tmp_path), {}, "a/c.txt") as file:
+        file.write(b"half" * (1 // 0))
+    assert not (tmp_path / "a/c.txt").exists()
+
+
+def test_what_polars_says_of_a_store_has_a_number(tmp_path: Path) -> None:
+    """It is no damage of the file; what it says of the bytes is."""
+    of_store = pl.exceptions.ComputeError("Generic S3 error: no answer")
+    with pytest.raises(OSError, match=r"a\.parquet: Generic S3 error") as caught, named_errors("a.parquet"):
+        raise of_store
+    assert caught.value.errno == errno.EIO
+    of_bytes = pl.exceptions.ComputeError("parquet: File out of specification")
+    with pytest.raises(CorruptLog, match=r"a\.parquet cannot be read: parquet: File out of specification"), named_errors("a.parquet"):
+        raise of_bytes
+
+
+def test_no_rows_are_in_order(tmp_path: Path) -> None:
+    """Another writer may leave a row group without any."""
+    pq.write_table(_offsets(), tmp_path / "empty.parquet")
+    assert check_order(_offsets().column("offset").to_numpy(), 7, "empty.parquet") == 7
+    with pq.ParquetWriter(tmp_path / "some.parquet", DATA_SCHEMA) as writer:
+        for batch in (_offsets(3), _offsets(), _offsets(4)):
+            writer.write_table(batch)
+    assert read_columns(str(tmp_path), {}, "some.parquet", ["offset"]).column("offset").to_pylist() == [3, 4]

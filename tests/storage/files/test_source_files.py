@@ -135,6 +135,7 @@ def test_a_source_on_a_store_does_not_read_the_log_that_it_fills() -> None:
             check_apart(path, "s3://b/logs", [])
     for path in ("s3://b/logs-in", "s3://other/logs", "s3://b/in/*", "/logs", "gs://b/logs"):
         check_apart(path, "s3://b/logs", [])
+    check_apart("s3://b/in", "s3://b/in/.logs", [])  # no source reads what lies in a hidden folder
 
 
 @pytest.mark.parametrize(
@@ -295,6 +296,16 @@ def test_a_large_file_is_read_twice_and_a_large_damaged_one_gives_no_row(tmp_pat
             next(read_texts(damaged, FileFormat(name="json"), {}, limits=limits))
         with pytest.raises(CorruptFile):
             next(read_lines(damaged, {}, limits=limits))
+
+
+def test_a_file_of_many_parts_that_is_damaged_at_its_end_gives_no_row(tmp_path: Path) -> None:
+    """It is read to its end before the first row is given."""
+    content = gzip.compress(b'{"k":1}\n' * 25_000)
+    path, damaged = _write(tmp_path, "a.json.gz", content), _write(tmp_path, "b.json.gz", content[:-4])
+    limits = FileReadLimits(held_bytes=0)
+    assert [len(rows) for rows in read_texts(path, FileFormat(name="json"), {}, limits=limits)] == [10_000, 10_000, 5_000]
+    with pytest.raises(CorruptFile):
+        next(read_texts(damaged, FileFormat(name="json"), {}, limits=limits))
 
 
 @pytest.mark.parametrize("held_bytes", [0, 79, 80, 2**26])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from lastword.compaction.config.keys import DAY_MS
 from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable, UnknownFormat
@@ -403,3 +404,29 @@ def test_commits_of_a_later_version_say_so() -> None:
     for text in (ours.to_json().replace(":1,", ":2,"), ours.to_json().replace(":1,", ':"2.0",')):
         with pytest.raises(UnknownFormat, match=r"metadata of format 2.*reads 1"):
             CommitMetadata.from_json(text)
+
+
+def test_a_ledger_whose_first_commits_are_gone_is_read_from_its_checkpoint(ledger: Ledger) -> None:
+    """Delta removes commits that are old; a ledger that was read before needs none of them."""
+    _decide(ledger, Kind.CONFIG, 1, **{"retention.ms": "1"})
+    ledger.read()
+    DeltaTable(ledger._uri).create_checkpoint()  # noqa: SLF001  the folder
+    commits = sorted(Path(ledger._uri, "_delta_log").glob("*.json"))  # noqa: SLF001
+    commits[0].unlink()
+    anew = Ledger(ledger._uri, "fruit")  # noqa: SLF001
+    assert anew.read().sequence == ledger.read().sequence == 2
+    _decide(anew, Kind.CONFIG, 2, **{"retention.ms": "2"})
+    assert ledger.read().overrides == anew.read().overrides == {"retention.ms": "2"}
+    DeltaTable(ledger._uri).create_checkpoint()  # noqa: SLF001
+    for commit in Path(ledger._uri, "_delta_log").glob("*.json"):  # noqa: SLF001
+        commit.unlink()
+    for one in (ledger, Ledger(ledger._uri, "fruit")):  # noqa: SLF001
+        assert one.read().overrides == {"retention.ms": "2"}
+
+
+def test_a_short_ledger_is_not_written_again(ledger: Ledger) -> None:
+    """It would cost more than it saves."""
+    _decide(ledger, Kind.CONFIG, 1, **{"retention.ms": "1"})
+    files = sorted(Path(ledger._uri).glob("*.parquet"))  # noqa: SLF001  the folder
+    assert ledger.compact(before_ms=9 * _DAY, least_files=3) == 0
+    assert (sorted(Path(ledger._uri).glob("*.parquet")), ledger.is_long(3), ledger.is_long(2)) == (files, False, True)  # noqa: SLF001
