@@ -354,3 +354,36 @@ def test_a_running_query_whose_source_cannot_be_read_is_reported_with_the_issue(
         set_source_issue("/logs/fruit", "away", "")
     assert [one.works for one in bench.sources.standings()] == [True, True]
     assert source_issue("/logs/fruit", "away") == ""
+
+
+def test_a_query_that_dies_because_its_topic_was_deleted_is_nobodys_trouble(bench: Bench) -> None:
+    """It meets the deletion before the supervisor does; the other one goes on."""
+    bench.step()
+    bench.log.is_there = False
+    bench.queries["made-up"][0].die(RuntimeError("topic fruit does not exist"))
+    bench.step()
+    assert (bench.state(), bench.state("other")) == (None, (True, 0, ""))
+    bench.step()
+    assert len(bench.queries["made-up"]) == 1, "the topic is still listed"
+
+
+def test_a_query_that_cannot_be_asked_is_reported_as_not_running(bench: Bench) -> None:
+    """The JVM is going down; the supervisor goes on, and knows of no progress."""
+
+    class Gone(Query):
+        @property
+        def lastProgress(self) -> SimpleNamespace | None:  # noqa: N802  PySpark's name
+            message = "Answer from Java side is empty"
+            raise ConnectionError(message)
+
+        @lastProgress.setter
+        def lastProgress(self, _: object) -> None:  # noqa: N802
+            """Report nothing."""
+
+    bench.step()
+    bench.queries["made-up"][0].__class__ = Gone
+    assert bench.state() == (False, 0, "ConnectionError: Answer from Java side is empty")
+    bench.queries["made-up"][0].die(RuntimeError("java.net.SocketException"))
+    bench.step()
+    assert (bench.state() or ())[:2] == (False, 1)
+    assert bench.state("other") == (True, 0, "")

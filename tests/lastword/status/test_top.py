@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import http.server
 import json
+import signal
+import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,13 +18,10 @@ from typer.testing import CliRunner
 from lastword import LogDir
 from lastword.cli.app import app
 from lastword.compaction.errors import UserError
-from lastword.status.server import StatusApp, StatusServer
+from lastword.status.server import StatusApp, StatusServer, status_json
 from lastword.status.standing import AppendCounts, QueryStanding
 from tests.lastword.status.standings import NOW_MS, partition, standing, topic, transaction
 from tests.lastword.status.test_pages import _Fixed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Many of these take half a second or more; `make quick` leaves them to `make test`.
 pytestmark = pytest.mark.long
@@ -157,3 +158,54 @@ def test_a_shell_is_offered_the_topics_that_are_there(tmp_path: Path) -> None:
     asked = {"_LASTWORD_COMPLETE": "complete_bash", "COMP_CWORD": "4", "COMP_WORDS": f"lastword plot --log-dir {tmp_path} fr"}
     done = CliRunner().invoke(app, [], prog_name="lastword", env=asked)
     assert done.output.split() == ["fruit", "fruit-prices"]
+
+
+def test_a_screen_that_goes_on_asks_again_until_it_is_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C ends it without an error, however critical things are."""
+    logs, asked, again = LogDir(str(tmp_path)), list[str](), threading.Event()
+    logs.create_topic("fruit")
+    held = topic(transactions=(transaction(NOW_MS - 20 * 60_000),))
+    status = status_json(standing(held, log_dir=logs.location), NOW_MS).encode()
+
+    class Counting(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(status)
+            asked.append(self.path)
+            if len(asked) == 3:
+                again.set()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Counting) as server:
+        threading.Thread(target=server.serve_forever).start()
+        words = ["top", "--every", "0.2", "--url", f"http://127.0.0.1:{server.server_port}", "--log-dir", str(tmp_path)]
+        command = [sys.executable, "-m", "lastword", *words]
+        try:
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603
+                assert again.wait(60)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+        finally:
+            server.shutdown()
+    assert (process.returncode, err) == (0, "")
+    assert "fruit" in out
+
+
+def test_without_a_configuration_file_the_service_is_looked_for_at_its_default_address(tmp_path: Path) -> None:
+    """Whether none answers there or that of another log.dir: the message names the address."""
+    LogDir(str(tmp_path)).create_topic("fruit")
+    done = _run("top", "--json", "--log-dir", str(tmp_path))
+    assert done.exit_code == 3
+    assert "http://127.0.0.1:9464" in json.loads(done.output)["troubles"][0]["text"]
+
+
+def test_a_topic_whose_log_cannot_be_read_is_not_drawn(tmp_path: Path) -> None:
+    """The error of the look is that of the command."""
+    made = LogDir(str(tmp_path)).create_topic("fruit")
+    Path(made.log.paths.log, "_delta_log", f"{1:020}.json").write_text("{", encoding="utf-8")
+    done = _run("plot", "fruit", "--log-dir", str(tmp_path))
+    assert isinstance(done.exception, UserError)
+    assert made.log.paths.log in str(done.exception)

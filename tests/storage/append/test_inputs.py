@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 from lastword import LogDir
-from lastword.compaction.errors import InvalidRecords, UserError
+from lastword.compaction.errors import InvalidRecords, ProducerFenced, UserError
+from lastword.compaction.producers import LAST_EPOCH
+from lastword.storage.ledger.decisions import Decision, Kind
 from tests.clocks import at
 from tests.pictures import by_arrow
 
@@ -116,8 +118,9 @@ def test_a_source_s_own_order_counts_before_that_of_the_rows(topic: Topic) -> No
 
 
 def test_a_transaction_needs_no_jvm(topic: Topic) -> None:
-    """Begun, appended to twice, committed; and aborted."""
+    """Begun, appended to twice, committed; and aborted. No rows are appended by no commit."""
     with topic.transaction("loader") as transaction:
+        assert transaction.append([]).table_version is None
         transaction.append(_TABLE)
         transaction.append(_TABLE[:1])
         assert len(by_arrow(topic).records(isolation="read_committed")) == 0
@@ -125,6 +128,31 @@ def test_a_transaction_needs_no_jvm(topic: Topic) -> None:
     topic.transaction("loader").abort()
     assert len(by_arrow(topic).records(isolation="read_committed")) == 4
     assert topic.open_transactions() == []
+
+
+def test_a_reader_whose_batches_do_not_fit_is_refused_and_nothing_is_written(topic: Topic) -> None:
+    """What its schema says is not what comes."""
+    wrong = pa.record_batch({"key": ["a"], "value": [1]})
+    with pytest.raises(InvalidRecords, match=r"topic fruit cannot take these rows: (?s:.*); each column needs one type"):
+        topic.append(pa.RecordBatchReader.from_batches(_TABLE.schema, iter([wrong])))
+    assert _log(topic) == []
+
+
+def test_an_id_whose_epochs_are_used_up_has_a_new_producer_and_the_old_one_is_aborted(topic: Topic) -> None:
+    """What the last instance left open is over: the new one is known by another number."""
+    first = topic.transaction("loader")
+    first.append(_TABLE)
+    log = topic.log
+    [known] = log.decisions().producers.values()
+    last = {"producer_id": known.producer_id, "epoch": LAST_EPOCH, "timeout_ms": None, "query": None}
+    log.ledger.append([Decision(kind=Kind.PRODUCER, time_ms=log.decisions().created_ms, name="loader", details=last)])
+    with topic.transaction("loader") as second:
+        second.append(_TABLE[:1])
+    assert [(one.producer_id, one.epoch) for one in log.decisions().producers.values()] == [(known.producer_id + 1, 0)]
+    assert topic.open_transactions() == []
+    assert [row["key"] for row in by_arrow(topic).records(isolation="read_committed").to_pylist()] == [b"a"]
+    with pytest.raises(ProducerFenced):
+        first.append(_TABLE)
 
 
 _UUID = uuid.UUID(int=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from deltalake import DeltaTable
 import lastword.streaming.cleaning.scheduler
 from lastword import LogDir
 from lastword.compaction.config.topic_config import parse_service_config
+from lastword.compaction.errors import CommitStateUnknown, UnknownTopic
+from lastword.compaction.planning.planner import LEAST_URGENT
 from lastword.storage.log.upkeep import CHECKPOINT_COMMITS
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler, _Due
@@ -265,3 +268,39 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure_and_tried_again_after_
     at(T0, topic).append(rows("a=1"))
     scheduler.tick()
     assert (_checkpoints(topic), scheduler.counts.failures) == ([4], 1)
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_no_failure_and_an_unknown_commit_ends_the_tick(tmp_path: Path) -> None:
+    """Whoever goes on after a commit of which nobody knows would do it twice; what else goes wrong holds up no other topic."""
+    log, scheduler = LogDir(str(tmp_path)).create_topic("fruit").log, _without_spark()
+
+    def raising(error: Exception) -> bool:
+        def work(_: TopicLog) -> bool:
+            raise error
+
+        return scheduler._guarded(log, work)  # noqa: SLF001
+
+    assert raising(UnknownTopic("topic fruit does not exist")) is False
+    assert scheduler.counts.failures == 0
+    assert raising(ValueError("made up")) is False
+    assert (scheduler.counts.failures, scheduler.counts.last_failure) == (1, "made up")
+    with pytest.raises(CommitStateUnknown, match="nobody knows"):
+        raising(CommitStateUnknown("nobody knows"))
+    assert (scheduler.counts.failures, scheduler.counts.last_failure) == (2, "nobody knows")
+
+
+def test_a_topic_that_cannot_be_planned_comes_last(tmp_path: Path) -> None:
+    """Its error is reported when its turn comes."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
+    shutil.rmtree(Path(topic.log.paths.log) / "_delta_log")
+    scheduler = _without_spark()
+    assert scheduler._urgency(LogDir(str(tmp_path)).topic("fruit").log) == LEAST_URGENT  # noqa: SLF001
+
+    class Unknown(Cleaner):
+        def plan(self, *_: Any, **__: Any) -> Any:
+            message = "nobody knows"
+            raise CommitStateUnknown(message)
+
+    scheduler.cleaner = Unknown(scheduler.config)
+    with pytest.raises(CommitStateUnknown):
+        scheduler._urgency(topic.log)  # noqa: SLF001
