@@ -102,16 +102,13 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
 
 
 def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: Sequence[Column]) -> DataFrame:
-    refusal = _refusal(rows, changes, subject)
+    refusal = _refusal(rows, changes)
     is_read = F.lit(True) if refusal is None else refusal.isNull()
-    sequence = _sequence([_expression(part, subject) for part in changes.sequence_by])
+    sequence = _sequence([_expression(part) for part in changes.sequence_by])
     deletes = is_read & _condition(rows, changes.apply_as_deletes, subject)
     truncates = is_read & _condition(rows, changes.apply_as_truncates, subject)
     if sequence is not None and refusal is not None:
         sequence = F.when(is_read, sequence)
-    if changes.apply_as_truncates is not None and sequence is None:
-        message = f"{subject}: a TRUNCATE deletes what came before it, so it needs a sequence (sequence_by)"
-        raise UserError(message)
     value = F.when(~deletes, _value(rows, changes)) if changes.apply_as_deletes is not None else _value(rows, changes)
     made = {"key": _key(rows, changes.keys) if changes.keys else F.col(changes.own_key), "value": value}
     if sequence is not None:
@@ -163,7 +160,7 @@ def _ansi(spark: SparkSession) -> Iterator[None]:
         spark.conf.set("spark.sql.ansi.enabled", str(before))
 
 
-def _refusal(rows: DataFrame, changes: ChangeColumns, subject: str) -> Column | None:
+def _refusal(rows: DataFrame, changes: ChangeColumns) -> Column | None:
     """Return why a row is refused: what its source says, or that an expression cannot be computed; None where no row can be.
 
     `try_to_binary` is null where anything in it fails.
@@ -174,7 +171,7 @@ def _refusal(rows: DataFrame, changes: ChangeColumns, subject: str) -> Column | 
     for name, one in given:
         if one is None or (isinstance(one, str) and one in rows.columns):
             continue
-        text = F.to_json(F.struct(_expression(one, subject).cast("string").alias("found")))
+        text = F.to_json(F.struct(_expression(one).cast("string").alias("found")))
         reason = f"{Reason.FAILED_EXPRESSION.value}: {name} {one} cannot be computed for this row"
         found.append(F.when(F.try_to_binary(text, F.lit("utf-8")).isNull(), F.lit(reason)))
     return F.coalesce(*found) if found else None
@@ -186,23 +183,19 @@ def _sequence(found: Sequence[Column]) -> Column | None:
     return found[0] if len(found) == 1 else F.struct(*[part.alias(f"part_{number}") for number, part in enumerate(found)])
 
 
-def _expression(given: Expression, subject: str) -> Column:
+def _expression(given: Expression) -> Column:
     """Return an expression of the user's, in a branch that is always taken, which Spark does not know.
 
     What an expression needs twice, Spark computes before all else, and fails there, where nothing catches it; but not out of a branch.
     """
-    try:
-        return F.when(F.spark_partition_id() >= 0, F.expr(given) if isinstance(given, str) else given)
-    except ParseException as error:
-        message = f"{subject}: {given} is not a SQL expression: {said_by_spark(error)}"
-        raise UserError(message) from error
+    return F.when(F.spark_partition_id() >= 0, F.expr(given) if isinstance(given, str) else given)
 
 
 def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Column:
     """Return a condition that is false where it is null, or where there is none."""
     if given is None:
         return F.lit(False)
-    condition = _expression(given, subject)
+    condition = _expression(given)
     try:
         found = rows.select(condition.alias("condition")).schema["condition"].dataType
     except (AnalysisException, ParseException) as error:

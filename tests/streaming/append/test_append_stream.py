@@ -16,6 +16,7 @@ from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopi
 from lastword.streaming.append.query import _RUNNING
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
+from lastword.streaming.append.upstream import Mirror, Upstream
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.pictures import latest, log
@@ -24,7 +25,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lastword import LogDir, SparkTopic
 
@@ -159,6 +160,27 @@ def test_a_stream_with_a_wrong_column_is_refused_before_it_starts(spark: SparkSe
         open_source(spark, _source(tmp_path / "incoming", schema=""), topic.log, now_ms=0)
     with pytest.raises(UserError, match="use append for a batch"):
         topic.append_stream(spark.range(1), name="batch")
+
+
+def test_arguments_of_a_stream_that_do_not_go_together_are_refused(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
+    """Before anything is started; a mirror begins when its source answers."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    rate = spark.readStream.format("rate").load()
+    plain = rate.select(F.lit("a").alias("key"), F.lit("x").alias("value"))
+    placed = rate.select(F.lit("a").alias("key"), F.lit("x").alias("value"), F.lit(0).alias("partition"), F.col("value").alias("offset"))
+    silent = Mirror(source="kafka:fruit", ask=lambda: None)
+    cases: list[tuple[DataFrame, dict[str, Any], str]] = [
+        (plain, {"micro_batches_per_transaction": 3}, "micro_batches_per_transaction = 3 needs a transactional_id"),
+        (placed, {"mirror": silent, "upstream": Upstream(source="kafka:fruit")}, "a mirror is the upstream of its topic; give mirror or"),
+        (placed, {"transactional_id": "loader"}, "get their producer and offsets from it; leave those columns out"),
+        (plain, {"mirror": silent}, "its rows need the columns partition and offset"),
+        (placed, {"mirror": silent}, "kafka:fruit does not answer now; the topic mirrors it once it does"),
+        (plain, {"name": ".files"}, "query name '.files': 1 to 249 of the characters"),
+    ]
+    for rows, arguments, said in cases:
+        with pytest.raises(UserError, match=said):
+            topic.append_stream(rows, **{"name": "made-up", **arguments})
+    assert (topic.log.decisions().queries, topic.log.decisions().mirror, spark.streams.active) == ({}, None, [])
 
 
 def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pyspark.sql import functions as F
 
 from lastword import LogDir, UserError
+from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
 from lastword.streaming.append.source_settings import FileSource, KafkaSource
 from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
@@ -189,11 +190,15 @@ def test_keys_and_sequences_of_several_columns_of_any_type(spark: SparkSession, 
         ({"keys": []}, "keys is empty; name at least one column"),
         ({"keys": ["nope"]}, "keys names 'nope'; columns are id, name, city, op, seq"),
         ({"keys": [F.upper]}, "keys names <function"),
+        ({"keys": ["id", "city", "id"]}, "keys names 'id' twice; name each column once"),
+        ({"column_list": ["name", "name"]}, "column_list names 'name' twice"),
+        ({"keys": "nope column"}, "keys = .*nope"),
         ({"apply_as_deletes": "seq"}, "seq is not a SQL condition: it is bigint, and allowed is boolean"),
         ({"apply_as_deletes": "op = = 'D'"}, "op = = 'D' is not a SQL condition over the columns id, name"),
         ({"apply_as_truncates": "nope"}, "nope is not a SQL condition over the columns id, name"),
         ({"sequence_by": 7}, "sequence_by = 7: allowed is a SQL expression or a column"),
         ({"sequence_by": "nope"}, "an expression cannot be read over the columns id, name"),
+        ({"sequence_by": "seq = = 1"}, "an expression cannot be read over the columns id, name"),
         ({"column_list": ["name"], "except_column_list": ["city"]}, "column_list and except_column_list exclude each other"),
         ({"stored_as_scd_type": 3, "table": "t"}, "stored_as_scd_type = 3: allowed are 1 .* and 2"),
         ({"stored_as_scd_type": 1}, "stored_as_scd_type = 1 is of a Delta table: give its path or URI as table"),
@@ -206,6 +211,8 @@ def test_an_argument_that_is_not_allowed_is_named(
     topic = logs.create_topic("users", config=_CONFIG)
     (tmp_path / "in").mkdir()
     given = {"keys": ["id"], "sequence_by": "seq", **arguments}
+    if given["keys"] == "nope column":  # a column of Spark, which is made in a session
+        given["keys"] = F.col("nope")
     with pytest.raises(UserError, match=said) as refused:
         topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), given.pop("keys"), given.pop("sequence_by"), **given)
     assert "\n" not in str(refused.value), "Spark's plan is nothing for a user"
@@ -359,3 +366,34 @@ def test_framed_values_of_kafka_by_their_columns(spark: SparkSession, logs: LogD
     (letter,) = by_arrow(topic).dead_letters().to_pylist()
     assert (letter["reason"], bytes(letter["value"])) == ("no_event", unknown)
     assert "99" in letter["detail"]
+
+
+def test_a_flow_with_a_table_runs_until_it_is_stopped_and_nothing_runs_when_the_table_is_none_of_ours(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
+) -> None:
+    """Both queries begin and end together: without the table the appends would run alone."""
+    topic = logs.create_topic("users", config=_CONFIG)
+    _arrive(tmp_path / "in", 0, _CHANGES)
+    how: dict[str, Any] = {"keys": ["id"], "sequence_by": "seq", "trigger": {"processingTime": "1 hour"}, "stored_as_scd_type": 1}
+    flow = topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), table=str(tmp_path / "users"), **how)
+    assert flow.table_query is not None
+    assert (flow.await_termination(1), flow.append_query.isActive, flow.table_query.isActive) == (False, True, True)
+    flow.stop()
+    assert (flow.append_query.isActive, flow.table_query.isActive, flow.await_termination(1)) == (False, False, True)
+    spark.range(3).write.format("delta").save(str(tmp_path / "theirs"))
+    with pytest.raises(UserError, match="this topic was not materialised into it"):
+        topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), table=str(tmp_path / "theirs"), **how)
+    assert [query.name for query in spark.streams.active] == []
+
+
+def test_keys_and_columns_of_types_that_json_has_not(spark: SparkSession) -> None:
+    """Bytes are the key as they are, a struct and a list are JSON; a column of a type that we have not is JSON in the table."""
+    rows = spark.sql("SELECT X'FF00' AS b, named_struct('x', 1, 'n', NULL) AS s, array(1, 2) AS a, INTERVAL 1 DAY AS d, NULL AS z")
+    for name, key in (("b", b"\xff\x00"), ("s", '{"x":1,"n":null}'), ("a", "[1,2]")):
+        changes = ChangeColumns(keys=[name], columns=["d", "z"])
+        found = change_rows(rows, changes, subject="made up").first()
+        assert found is not None
+        assert (bytes(found["key"]) if name == "b" else found["key"]) == key
+        assert found["value"] == """{"d":"INTERVAL '1' DAY","z":null}"""
+    columns = table_columns(rows, ChangeColumns(keys=["b"], columns=["d", "z"])).value
+    assert [str(column.data_type) for column in columns] == ["interval", "json"]
