@@ -448,7 +448,7 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
 
 
 @pytest.mark.parametrize(
-    ("defaults", "history"),
+    ("setting", "history"),
     [(("columnMapping.mode", "name"), False), (("enableDeletionVectors", "true"), True)],
     ids=["column mapping", "deletion vectors"],
 )
@@ -456,22 +456,19 @@ def test_a_key_goes_from_tables_whose_files_do_not_say_what_the_table_says(
     spark: SparkSession,
     logs: LogDir[SparkTopic],
     tmp_path: Path,
-    defaults: tuple[str, str],
+    setting: tuple[str, str],
     history: bool,  # noqa: FBT001  a table of cases
 ) -> None:
     """Files may call the columns by other names, and hold rows that the table has deleted: the receipt is about the files."""
     topic = logs.create_topic("fruit", config=_EAGER)
     topic.append(rows("kiwi=1 lime=1 fig=1 date=1 plum=1"))
     target = str(tmp_path / "target")
-    setting = f"spark.databricks.delta.properties.defaults.{defaults[0]}"
-    spark.conf.set(setting, defaults[1])
-    try:
-        topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
-        topic.append(rows("kiwi=2"))
-        topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
-        receipt = topic.purge("kiwi")
-    finally:
-        spark.conf.unset(setting)
+    topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
+    name, value = setting
+    spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('delta.{name}' = '{value}')")
+    topic.append(rows("kiwi=2"))
+    topic.materialize(target, trigger=_ONCE, history=history).awaitTermination()
+    receipt = topic.purge("kiwi")
     assert receipt.target_rows_removed == {target: 2 if history else 1}
     assert holders(target, key=b"kiwi") == []
     assert sorted(bytes(row["key"]) for row in spark.read.format("delta").load(target).collect()) == [b"date", b"fig", b"lime", b"plum"]
