@@ -202,6 +202,9 @@ def test_a_second_writer_cannot_take_the_same_step(topic: SparkTopic, spark: Spa
     late = topic.bootstrap()
     with pytest.raises(CommitConflict, match="another writer came before step 1"):
         mine.step(late.rows.withColumn("live", F.lit(True)), standing, late.position)
+    late = topic.bootstrap()
+    with pytest.raises(CommitConflict, match="another writer came before step 0"):
+        mine.create(late.rows, late.position)
     is_right(topic, spark, tmp_path / "target")
 
 
@@ -232,6 +235,15 @@ def test_what_is_no_target_of_the_topic_is_refused(
         logs.create_topic("other").materialize(str(tmp_path / "target"))
     with pytest.raises(UserError, match="a function as target needs checkpoint_location"):
         topic.materialize(lambda *_: None)
+    with pytest.raises(UserError, match=f"checkpoint_location = {tmp_path}/query: a table needs none, its position stands in it"):
+        topic.materialize(str(tmp_path / "target"), checkpoint_location=f"{tmp_path}/query")
+    with pytest.raises(UserError, match="key_format = 'utf16': allowed is utf8, or None for bytes"):
+        topic.materialize(str(tmp_path / "target"), key_format="utf16")
+    with pytest.raises(UserError, match="mode = 'PERMISSIVE' needs value_format: nothing is decoded without"):
+        topic.latest(mode="PERMISSIVE")
+    late = topic.bootstrap()
+    with pytest.raises(CommitConflict, match="theirs was made by somebody else meanwhile"):
+        Target(str(tmp_path / "theirs"), topic_id=topic.log.decisions().topic_id).create(late.rows, late.position)
     assert spark.read.format("delta").load(str(tmp_path / "theirs")).count() == 3
 
 

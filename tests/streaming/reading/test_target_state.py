@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyspark.sql import types as T
 
 from lastword import UserError
 from lastword.compaction.read_positions import Position
+from lastword.streaming.reading.target import Target
 from lastword.streaming.reading.target_state import APP_ID, Owner, Standing, TargetState, obstacles
 
 if TYPE_CHECKING:
@@ -148,6 +150,27 @@ def test_a_step_of_another_writer_is_no_step_of_ours(location: Path) -> None:
     for owner in (Owner(topic_id="t2", history=False), Owner(topic_id="t1", history=True)):
         assert state_of(location, owner).standing(opened(state)) is None
         assert state_of(location, owner).owner(opened(state)) == _OWNER
+
+
+def test_a_step_behind_which_somebody_else_committed_is_there(location: Path) -> None:
+    """It is looked for from the newest commit back; what came behind it is yet to be examined."""
+    state, second = state_of(location), Standing(position=Position(offsets=(3, 1)), steps=1, examined=0)
+    commit(location, second)
+    opened(state).alter.set_table_description("prices")
+    found = state.committed(opened(state), second)
+    assert found == replace(second, examined=found.examined if found else -1)
+    assert state.standing(opened(state)) is not None
+
+
+def test_a_target_that_is_gone_or_too_narrow_takes_no_step(location: Path, tmp_path: Path) -> None:
+    """The message says what to do about it; neither needs Spark to be found."""
+    gone, there = Target(str(tmp_path / "gone"), topic_id="t1"), Target(str(location), topic_id="t1")
+    with pytest.raises(UserError, match="gone: the table was deleted meanwhile; start again to bootstrap it anew"):
+        gone.check(_FIRST)
+    has, needs = (T.StructType([T.StructField("value", kind)]) for kind in (T.StringType(), T.LongType()))
+    with pytest.raises(UserError, match=r"does not fit the records: column value is string and not bigint\. "):
+        there.check(_FIRST, needs, there=has)
+    assert there.check(_FIRST, needs, there=needs) == _FIRST
 
 
 def test_an_erasure_of_ours_is_no_harm(location: Path) -> None:

@@ -6,9 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword import UserError
+from lastword.streaming.reading.misfits import first_misfit
 from lastword.streaming.reading.target_columns import check_value_type, missing_columns, needs_mapping
 from tests.clocks import at
 from tests.pictures import T0
@@ -96,6 +98,9 @@ def test_names_that_need_column_mapping() -> None:
 
 def test_a_column_takes_values_of_a_narrower_type_alone() -> None:
     """A table may be wider than the records, in columns and in types; not narrower."""
+    maps = [_struct(m=T.MapType(T.StringType(), kind)) for kind in (T.LongType(), T.IntegerType(), T.StringType())]
+    assert [missing_columns(maps[0], one) for one in maps[:2]] == [[], []]
+    assert missing_columns(maps[0], maps[2]) == ["column m is map<string,bigint> and not map<string,string>"]
     there = _struct(a=T.LongType(), b=T.StringType(), s=_struct(x=T.DoubleType()), more=T.LongType())
     assert missing_columns(there, _struct(A=T.IntegerType(), s=_struct(x=T.FloatType()))) == []
     assert missing_columns(there, _struct(b=T.LongType(), c=T.LongType(), s=_struct(y=T.FloatType()))) == [
@@ -108,7 +113,7 @@ def test_a_column_takes_values_of_a_narrower_type_alone() -> None:
 def test_nothing_is_kept_of_a_table_that_cannot_be(topic: SparkTopic, tmp_path: Path) -> None:
     """Neither a folder nor a row of the ledger, whatever is wrong with the schema."""
     put(topic, a={"x": 1})
-    for schema in ("id bigint, ID bigint", "d interval day", "c char(3)", "x bigint,", "x nosuchtype", "_key string"):
+    for schema in ("id bigint, ID bigint", "d interval day", "c char(3)", "x bigint,", "x nosuchtype", "_key string", "bigint"):
         with pytest.raises(UserError):
             catch_up(topic, tmp_path / "target", **_JSON, schema=schema)
     assert not (tmp_path / "target").exists()
@@ -176,3 +181,16 @@ def test_arguments_that_are_not_allowed_make_nothing(topic: SparkTopic, tmp_path
         topic.materialize(str(tmp_path / "target"), **options)
     assert not (tmp_path / "target").exists()
     assert topic.log.decisions().targets == {}
+
+
+def test_the_first_record_that_is_no_avro_of_the_schema_is_named(spark: SparkSession) -> None:
+    """By its place and key; None when all are."""
+    schema = json.dumps({"type": "record", "name": "price", "fields": [{"name": "price", "type": "int"}]})
+    written = F.call_function("to_avro", F.struct(F.col("offset").cast("int").alias("price")), F.lit(schema))
+    whole = spark.range(2).select(F.lit(0).alias("partition"), F.col("id").alias("offset"), F.lit(b"k").alias("key"))
+    rows = whole.withColumn("value", written)
+    assert first_misfit(rows, "fruit", "avro", schema) is None
+    spoilt = rows.withColumn("value", F.when(F.col("offset") == 1, F.lit(b"")).otherwise(F.col("value")))
+    found = first_misfit(spoilt, "fruit", "avro", schema)
+    assert found is not None
+    assert found.startswith("topic fruit, partition 0, offset 1, key k: the value ")
