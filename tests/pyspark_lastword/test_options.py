@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lastword import LogDir
 from lastword.compaction.errors import InvalidConfiguration
+from pyspark_lastword import DefaultSource
 from pyspark_lastword.options import SourceOptions
+from tests.pictures import T0
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -54,3 +63,24 @@ def test_names_are_taken_in_any_case_and_defaults_are_those_of_the_kafka_source(
     found = SourceOptions.parse(given, streaming=streaming)
     assert (found.isolation, found.fail_on_data_loss, found.fail_on_missed_tombstones) == ("read_uncommitted", False, True)
     assert (found.storage_options, found.starting_timestamp_ms) == ({"aws_region": "eu"}, 7)
+
+
+def test_a_batch_begins_at_a_moment_or_at_offsets(tmp_path: Path) -> None:
+    """As the planner of Spark asks for it: partitions, and the records of each."""
+    moment = [T0]
+    topic = LogDir(tmp_path, clock=lambda: moment[0]).create_topic("fruit")
+    for number in range(3):
+        topic.append([{"key": "a", "value": str(number)}])
+        moment[0] += 10
+    schema = StructType([StructField("offset", LongType()), StructField("topic", StringType())])
+
+    def read(**options: str) -> list[tuple[int, str]]:
+        reader = DefaultSource({"path": topic.log.paths.root, **options}).reader(schema)
+        batches = [batch for one in reader.partitions() for batch in reader.read(one)]
+        return [(row["offset"], row["topic"]) for batch in batches for row in batch.to_pylist()]
+
+    assert read() == [(offset, "fruit") for offset in range(3)]
+    assert read(startingTimestamp=str(T0 + 1)) == [(1, "fruit"), (2, "fruit")]
+    assert read(startingTimestamp=str(T0 + 10), startingOffsets="earliest") == [(1, "fruit"), (2, "fruit")]
+    assert read(startingTimestamp=str(T0 + 99)) == []
+    assert read(startingOffsets='{"0": 2}') == [(2, "fruit")]

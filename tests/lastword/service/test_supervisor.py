@@ -325,6 +325,7 @@ Caused by: py4j.Py4JException: An exception was raised by the Python Proxy. Retu
             "c.D: last",
         ),
         ("", ""),
+        ("Traceback (most recent call last):\n  File 1\nCaused by: c.D: last", "c.D: last"),
     ],
 )
 def test_what_a_query_died_of_is_one_line(text: str, said: str) -> None:

@@ -16,7 +16,9 @@ from typing import Final
 
 import pyspark
 import pytest
+import typer
 from packaging.specifiers import SpecifierSet
+from typer.testing import CliRunner
 
 from lastword.compaction.errors import UserError
 from lastword.spark import jars
@@ -220,3 +222,20 @@ def test_a_session_asks_for_its_jars_by_itself(folder: Path, monkeypatch: pytest
     assert failed.returncode == 1
     told = failed.stderr.splitlines()[-1]
     assert f"UserError: cannot download {len(jars.locked('spark')) + len(jars.locked('s3'))} jars" in told
+
+
+def test_the_command_downloads_the_groups_that_it_is_given(folder: Path) -> None:
+    """For an image, or to be copied; a group that is none is one line, and exit code 1."""
+    app = typer.Typer()
+    app.command()(jars.main)
+    done = CliRunner().invoke(app, [])
+    assert (done.exit_code, done.stdout) == (0, f"2 jars (spark) in {folder}\n")
+    done = CliRunner().invoke(app, ["--group", "spark", "--group", "hive"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "error: no jars are known as 'hive': the groups are spark\n"
+
+
+def test_a_jar_that_has_got_its_name_since_it_was_listed_counts_when_it_is_listed_again(tmp_path: Path) -> None:
+    """Ivy gives it when it is whole."""
+    (tmp_path / "a.jar").write_bytes(b"12345")
+    assert [jars._size(tmp_path / name) for name in ("a.jar", "a.jar.part")] == [5, 0]  # noqa: SLF001

@@ -18,9 +18,12 @@ from lastword import Envelope, LogDir, clock
 from lastword.compaction.errors import Aborted, CommitConflict, InvalidRecords, PurgeIncomplete, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.erasure import rows_of_key
+from lastword.storage.files.data_files import RowGroupLimits
 from lastword.storage.files.schema import HEADERS_TYPE
 from lastword.storage.key_search import KeySearch, WantedKey
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log.limits import LogLimits
 from lastword.streaming.reading.target import Target
 from lastword.topics.purging import PurgeReceipt, before_as_ms
 from tests.clocks import at
@@ -445,6 +448,49 @@ def test_the_command_line_erases_and_so_does_a_running_service(spark: SparkSessi
     [found] = lastword.json("purge", "fruit", "--key", "kiwi", "--yes")
     assert found["receipt"]["records_removed"] == 2, "with the tombstone that was there already"
     assert holders(logs.location, key=b"kiwi") == []
+
+
+def test_the_command_line_names_tables_readers_and_statistics(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """What was erased from, what was not searched, who may still hold the key, and what names it until its time comes."""
+    topic, (words, gone) = logs.create_topic("fruit", config=_EAGER), (tmp_path / "words", tmp_path / "gone")
+    topic.append(rows(f"{_KEY}=1 lime=1"))
+    topic.materialize(str(words), trigger=_ONCE, key_format="utf8", value_format="utf8").awaitTermination()
+    now_ms, position = clock.now_ms(), {"offsets": [1], "table_version": 1, "since_version": 1, "expiration_ms": DAY_MS}
+    topic.log.ledger.append([Decision(kind=Kind.TARGET, time_ms=now_ms, name=str(gone), details={"history": False})])
+    topic.log.ledger.append([Decision(kind=Kind.READER, time_ms=now_ms, name="slow", details=position)])
+    shown = Shell(logs)("purge", "fruit", "--key", _KEY, "--yes").splitlines()
+    assert f"  removed from {words}: 1 rows" in shown
+    assert f"  not searched, no longer a target of this topic: {gone}" in shown
+    assert "  reader slow had not read the tombstone and may still hold the key; it is notified when it resumes" in shown
+    [at] = [number for number, line in enumerate(shown) if "statistics in Delta logs do until" in line]
+    assert shown[at + 1].startswith(f"    {words}/_delta_log/")
+    assert "no older table version contains it" not in [line.strip() for line in shown]
+
+
+def test_a_purge_that_is_held_back_names_the_partitions_of_the_key_alone(tmp_path: Path) -> None:
+    """The others have nothing to do with it; no Spark is needed to say so."""
+    topic = at(T0, LogDir(tmp_path)).create_topic("fruit", partitions=3, config=_EAGER)
+    for partition in range(3):
+        topic.append(rows(f"{_KEY}=1" if partition == 1 else "lime=1", partition=partition))
+        topic.pause(partition)
+    with pytest.raises(PurgeIncomplete) as incomplete:
+        topic.purge(_KEY)
+    [remains] = incomplete.value.remains
+    assert remains.startswith("partition 1: the cleaner is held back")
+    assert "paused; lastword resume" in remains
+    topic.resume(1)
+    assert topic.purge(_KEY).records_removed == 2, "with the tombstone of the purge before"
+
+
+def test_a_key_is_found_in_whichever_part_of_a_file_it_is(tmp_path: Path) -> None:
+    """The newest record of the key, a tombstone or not, may stand in any row group."""
+    topic = at(T0, LogDir(tmp_path)).create_topic("fruit", config=_EAGER)
+    topic.log.limits = LogLimits(row_groups=RowGroupLimits(max_rows=2))
+    topic.append(rows(f"a=1 b=1 {_KEY}=1 d=1 e=1 {_KEY}=∅ f=1"))
+    [found] = rows_of_key(topic.log, topic.log.snapshot(), _KEY.encode())
+    assert (found.rows, found.newest_offset, found.newest_is_tombstone) == (2, 5, True)
+    assert topic.purge(_KEY).records_removed == 2
+    assert sorted(latest(topic)) == ["a", "b", "d", "e", "f"]
 
 
 @pytest.mark.parametrize(

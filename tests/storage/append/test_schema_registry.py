@@ -8,6 +8,8 @@ import ipaddress
 import json
 import pickle
 import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -430,3 +432,26 @@ def test_json_of_a_registry_is_taken_as_it_is(registry: Registry, tmp_path: Path
     for bad in (b"", b"{", b'{"a": "\xff"}', b'{"a": 1} {}'):
         with pytest.raises(UndecodableFrame, match="schema 1: the payload is no JSON"):
             decoder.decode(header(schema_id) + bad)
+
+
+def test_an_answer_that_breaks_off_is_still_an_answer_by_its_status() -> None:
+    """What it says besides is only for people."""
+
+    class Cut(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"half")
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Cut) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("no_proxy", "*")
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            with pytest.raises(SchemaRegistryUnreachable, match="status 503"):
+                RegistryClient(config_of(f"http://127.0.0.1:{server.server_port}", attempts=1)).fetch(1)
+        finally:
+            server.shutdown()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from lastword import ArrowTopic, LogDir
-from lastword.compaction.errors import CorruptLog
+from lastword.compaction.errors import CorruptLog, UnknownTopic
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_view import ArrowLog
 
@@ -57,3 +58,19 @@ def test_rows_that_are_not_in_order_are_damage_also_from_one_batch_to_the_next(t
     pq.write_table(pq.ParquetFile(path).read().take([0, 2, 1]), path)
     with pytest.raises(CorruptLog, match="offsets do not ascend after 2"):
         _records(topic, batch_rows=batch_rows, split_bytes=1)
+
+
+def test_a_split_whose_file_is_gone_from_the_newest_version_is_an_error(topic: ArrowTopic) -> None:
+    """No newer version could have it under another name."""
+    root = topic.log.paths.root
+    [split] = split_range(ArrowLog(root).view("read_committed"), root, [7], [9])
+    Path(topic.log.paths.log, split.files[0].path).unlink()
+    with pytest.raises(FileNotFoundError):
+        list(read_split(split, ["offset"]))
+
+
+def test_a_topic_without_its_log_says_which_folder_is_asked_for(topic: ArrowTopic) -> None:
+    """Whoever names another folder than that of a topic is told so."""
+    shutil.rmtree(topic.log.paths.log)
+    with pytest.raises(UnknownTopic, match=r"topic fruit does not exist \(no log at .*\): give the folder <log.dir>/<topic>"):
+        ArrowLog(topic.log.paths.root).view("read_committed")

@@ -11,12 +11,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from lastword import clock
+from lastword import LogDir, clock
 from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
+from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.query import _RUNNING
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
-from lastword.streaming.append.upstream import Mirror, Upstream
+from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_mirror
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from tests.pictures import latest, log
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, SparkTopic
+    from lastword import SparkTopic
 
 _COMPACT = {"cleanup.policy": "compact"}
 _SCHEMA = "fruit string, price double, op string"
@@ -181,6 +182,16 @@ def test_arguments_of_a_stream_that_do_not_go_together_are_refused(spark: SparkS
         with pytest.raises(UserError, match=said):
             topic.append_stream(rows, **{"name": "made-up", **arguments})
     assert (topic.log.decisions().queries, topic.log.decisions().mirror, spark.streams.active) == ({}, None, [])
+
+
+def test_a_topic_is_the_mirror_of_one_source_by_one_query(tmp_path: Path) -> None:
+    """Another query, or another source, would give offsets twice."""
+    log = LogDir(tmp_path).create_topic("fruit").log
+    log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=0, details={"source": "kafka:fruit", "query": "mirror", "identity": "1"})])
+    check_mirror(log, Mirror(source="kafka:fruit"), UpstreamState(identity="1"), query="mirror")
+    for source, query in (("kafka:fruit", "other"), ("kafka:plums", "mirror")):
+        with pytest.raises(QueryRefused, match=rf"mirrors kafka:fruit \(query mirror\); it cannot mirror {source} \(query {query}\)"):
+            check_mirror(log, Mirror(source=source), UpstreamState(identity="1"), query=query)
 
 
 def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.file_listing import FileListing
-from lastword.storage.files.source_files import FoundFile
-from lastword.streaming.append.file_source import FilePlanner, file_format_of
+from lastword.storage.files.source_files import FileFormat, FoundFile
+from lastword.streaming.append.file_source import FilePlanner, _sampled, file_format_of
 from lastword.streaming.append.file_task import read_as_they_stand
 from lastword.streaming.append.source_settings import FileSource
 from tests.lives import Crash, crashing
@@ -318,3 +318,26 @@ def test_a_checkpoint_of_another_file_source_says_so(tmp_path: Path) -> None:
     source.offset = '{"logOffset":3}'
     with pytest.raises(UserError, match="its checkpoint is of an earlier version of lastword"):
         source.run()
+
+
+def test_a_row_whose_key_cannot_be_computed_with_is_a_dead_letter(tmp_path: Path) -> None:
+    """It is JSON, and its number is too large to be written in another way."""
+    path, text = tmp_path / "a.json", '{"k":1e9999999999999999999}'
+    path.write_text(f'{text}\n{{"k":1}}\n')
+    [rows] = read_as_they_stand(FileFormat(name="json"), {}, FileColumns(key=["k", "v"]), str(path))
+    first, second = rows.to_pylist()
+    assert (first["__key"], first["__text"], first["__malformed"]) == (None, None, text)
+    assert first["__refusal"].startswith("malformed: the key's column k = 1e9999999999999999999: it cannot be a key")
+    assert (second["__key"], second["__malformed"], second["__refusal"]) == (b'{"k":1,"v":null}', None, None)
+
+
+def test_types_are_those_of_the_first_file_that_can_be_read(tmp_path: Path) -> None:
+    """Of a folder in which none can, the message names the first one."""
+    whole, cut = tmp_path / "b.json.gz", tmp_path / "a.json.gz"
+    whole.write_bytes(gzip.compress(b'{"k":"1","n":5}\n'))
+    cut.write_bytes(whole.read_bytes()[:-9])
+    source = FileSource.model_validate({"name": "files", "topic": "t", "format": "json", "path": str(tmp_path), "key": ["k"]})
+    files = [FoundFile(str(path), 1, 1) for path in (cut, whole)]
+    types, wrong = _sampled(source, files, {})
+    assert (set(types), wrong.startswith(f" ({cut}: ")) == ({"k", "n"}, True)
+    assert _sampled(source, files[:1], {}) == ({}, wrong)

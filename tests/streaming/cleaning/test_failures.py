@@ -11,21 +11,21 @@ import pytest
 
 from lastword import LogDir
 from lastword.compaction.config.topic_config import parse_service_config
-from lastword.compaction.errors import CorruptLog
+from lastword.compaction.errors import CommitStateUnknown, CorruptLog
 from lastword.compaction.rows import fates
 from lastword.storage.cleaning import task
 from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.cleaning.log_starts import raise_log_starts
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.cleaning.cleaner import Cleaner
+from lastword.streaming.cleaning.cleaner import Cleaner, _together_or_apart
 from lastword.streaming.cleaning.partition_locks import PartitionLocks
 from lastword.topics.explanation import partition_reports
 from tests.clocks import at
 from tests.storage.logs import DiskLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.storage.log.topic_log import TopicLog
@@ -329,3 +329,42 @@ def test_a_plan_that_another_process_has_overtaken_is_no_failure(tmp_path: Path,
     monkeypatch.setattr(Cleaning, "run", overtaken)
     one.clean(force=True)
     assert one.log.decisions().cleaning_failures() == {}
+
+
+def test_what_fails_for_no_partition_is_not_tried_partition_by_partition(tmp_path: Path) -> None:
+    """Nobody knows what became of a commit: whoever goes on might do it twice. Anything else holds up its own partition alone."""
+    log = LogDir(tmp_path).create_topic("fruit", partitions=3).log
+    asked: list[int | None] = []
+
+    def failing(**errors: Exception) -> Callable[[int | None], int | None]:
+        asked.clear()
+
+        def once(only: int | None) -> int | None:
+            asked.append(only)
+            if f"of_{only}" in errors:
+                raise errors[f"of_{only}"]
+            return only
+
+        return once
+
+    unknown, damaged = CommitStateUnknown("nobody knows"), ValueError("damaged")
+    with pytest.raises(CommitStateUnknown):
+        _together_or_apart(log, failing(of_None=unknown))
+    assert asked == [None]
+    with pytest.raises(CommitStateUnknown):
+        _together_or_apart(log, failing(of_None=damaged, of_1=unknown))
+    assert asked == [None, 0, 1]
+    assert _together_or_apart(log, failing(of_None=ValueError("all"), of_1=damaged)) == ([0, 2], damaged)
+    assert _together_or_apart(log, failing()) == ([None], None)
+
+
+def test_a_cleaner_that_is_to_stop_merges_nothing(tmp_path: Path) -> None:
+    """Nor does it begin a round."""
+    logs = LogDir(tmp_path)
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    for number in range(9):
+        topic.append([{"key": "a", "value": str(number)}])
+    logs.cleaner.stopping.set()
+    assert logs.cleaner.merge(topic.log, None, now_ms=topic.log.decisions().created_ms) == 0
+    assert topic.clean(force=True) == []
+    assert len(topic.log.snapshot().files.path) == 9
