@@ -437,8 +437,5 @@ class _Source:
             found, self._begin = found[:size], found[size:]
         return found
 
-    def readable(self) -> bool:
-        return True
-
     def close(self) -> None:
         self.closed = True

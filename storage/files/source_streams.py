@@ -99,9 +99,6 @@ class _Lines:
             return cast("bytes", self._stream.read(size))
         return b"".join(iter(lambda: self._stream.read(self._block_bytes), b""))
 
-    def readable(self) -> bool:
-        return True
-
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
         while block := self._stream.read(self._block_bytes):

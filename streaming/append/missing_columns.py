@@ -29,8 +29,7 @@ def missing_columns(spark: SparkSession, expressions: Sequence[str], types: Mapp
     """
     missing: dict[str, str] = {}
     for expression in expressions:
-        name: str | None = ""
-        while name is not None:
+        while True:
             name = _unresolved_column(spark, expression, {**types, **missing})
             if name is None or name in missing:
                 break
