@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from lastword import ArrowTopic, InvalidRecords, LogDir, SparkTopic, UnknownTopic, UserError
+from lastword.compaction.errors import LogDirUnreachable
 from tests.pictures import T0, latest, rows
 from tests.test_packaging import ROOT
 
@@ -111,4 +112,22 @@ def test_a_folder_whose_ledger_was_never_committed_is_no_topic(tmp_path: Path) -
     with pytest.raises(UnknownTopic):
         logs.topic("fruit")
     assert logs.create_topic("fruit", partitions=2).partitions == 2
+    assert logs.topics() == ["fruit"]
+
+
+def test_a_log_dir_that_is_another_folder_than_before_is_a_volume_that_went_away(tmp_path: Path) -> None:
+    """An empty mount point is no log.dir without topics; the folder of before is one again."""
+    folder = tmp_path / "logs"
+    logs = LogDir(folder)
+    logs.create_topic("fruit")
+    logs.check_reachable()
+    folder.rename(tmp_path / "away")
+    with pytest.raises(LogDirUnreachable, match=r"is not there any more .*: is the volume mounted\?"):
+        logs.check_reachable()
+    folder.mkdir()
+    with pytest.raises(LogDirUnreachable, match=r"is another folder than when this process began: is the volume mounted\?"):
+        logs.check_reachable()
+    folder.rmdir()
+    (tmp_path / "away").rename(folder)
+    logs.check_reachable()
     assert logs.topics() == ["fruit"]

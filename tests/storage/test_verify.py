@@ -11,8 +11,10 @@ from deltalake import DeltaTable as ArrowTable
 from pyspark.sql import functions as F
 
 from lastword import LogDir
+from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.verify import _appended
 from tests.clocks import at
 from tests.commits import commit_append, commit_swap
 from tests.pictures import T0, history, rows
@@ -239,3 +241,19 @@ def test_files_that_cannot_be_read_are_named_with_their_offsets(spark: SparkSess
     assert report.problems[0].startswith("partition 0: offsets 0 to 1 cannot be read, in partition=0/segment=0/slice=0/")
     assert report.problems[1].startswith("partition 0: offsets 2 to 2 cannot be read, in partition=0/segment=0/slice=2/")
     logs.delete_topic("fruit")
+
+
+def test_a_commit_that_is_gone_or_says_nothing_of_offsets_tells_none(tmp_path: Path) -> None:
+    """Nothing is said of what nobody knows."""
+    topic = LogDir(tmp_path).create_topic("fruit")
+    topic.append([{"key": "a", "value": "1"}])
+    log = Path(topic.log.paths.log)
+    files = filesystem_of(str(log), {})
+    assert (_appended(files, 1), _appended(files, 2)) == ({0: (0, 0)}, {})
+    commit = log / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = '{"numRecords":1}'
+    commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
+    assert _appended(files, 1) == {}

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pytest
 
 from lastword import LogDir, clock
-from lastword.compaction.errors import CommitStateUnknown, InvalidConfiguration, LogDirUnreachable, UserError
+from lastword.compaction.errors import Aborted, CommitStateUnknown, InvalidConfiguration, LogDirUnreachable, UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.status.health import ready
 from lastword.status.troubles import troubles
+from lastword.streaming.append.source_settings import RateSource
 from tests.kill_app import EAGER, PARTITIONS, TOPIC
 from tests.pictures import history, latest, rows
 from tests.processes import ROOT
@@ -288,6 +289,31 @@ def test_a_service_outlives_its_sources_unless_all_have_an_end_or_it_does_not_cl
     sources = [{"name": f"made-up-{one}", "topic": "fruit", "format": "rate", "trigger": trigger} for one, trigger in enumerate(triggers)]
     service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "sources": sources}), cleaning=cleaning)
     assert service.outlives_sources == outlives
+
+
+def test_a_topic_that_took_the_name_of_another_is_tended_as_a_new_one_and_nothing_starts_after_the_end(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was known of the old one is forgotten first. A log.dir that cannot be tidied is said, and ends nothing."""
+    source = {"name": "made-up", "topic": "fruit", "format": "rate"}
+    service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs"), "topics": {"fruit": {}}, "sources": [source]}))
+    [old] = service._topic_logs()  # noqa: SLF001  what cleaner and watcher ask
+    service.logs.delete_topic("fruit")
+    new = service.logs.create_topic("fruit")
+    assert service._topic_logs() == []  # noqa: SLF001
+    [found] = service._topic_logs()  # noqa: SLF001
+    assert found is not old
+    assert found.decisions().topic_id == new.log.decisions().topic_id
+    deleted = tmp_path / "logs/.deleted"
+    deleted.rename(tmp_path / "elsewhere")
+    deleted.write_bytes(b"no folder")
+    with caplog.at_level("WARNING"):
+        service._tidy()  # noqa: SLF001
+    assert "the log.dir cannot be tidied" in caplog.text
+    service.stop()
+    with pytest.raises(Aborted, match="source made-up is not started: the service stops"):
+        service._start(RateSource.model_validate(source))  # noqa: SLF001
+    assert new.log.decisions().queries == {}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -90,6 +90,20 @@ def test_what_cannot_be_followed_is_read_in_full(log: TopicLog, monkeypatch: pyt
     assert [version for version, _ in log.commit_times()] == [6, 5]
 
 
+def test_a_query_that_was_never_asked_for_is_looked_for_when_old_commits_are_gone(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handle was opened by commits that Delta removed since; a checkpoint says what they did."""
+    process = _Process(log, monkeypatch)
+    process.append(0, q=7)
+    assert log.snapshot().version == 1
+    process.append(1)
+    process.disk.table().create_checkpoint()
+    process.append(2)
+    for version in range(2):
+        Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
+    assert [log.committed_micro_batch(name) for name in "qr"] == [7, -1]
+    assert log.log_end_offsets() == [3]
+
+
 def test_a_log_whose_newest_commit_is_gone_is_not_read_again(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint holds it: delta-rs says that there is nothing newer."""
     process = _Process(log, monkeypatch)

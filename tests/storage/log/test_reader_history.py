@@ -8,13 +8,16 @@ import pytest
 from delta import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 
+from lastword.compaction.log.restores import Restore
 from lastword.compaction.read_positions import RemovedTombstone, TakenBack
 from lastword.storage.delta import crash_points
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
-from lastword.storage.log.reader_history import HistoryWatch
+from lastword.storage.log.reader_history import HistoryWatch, _taken_back
 from tests.clocks import at
+from tests.compaction.logs import rows as drawn
 from tests.pictures import DAY_MS, T0, rows
+from tests.storage.logs import DiskLog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,3 +108,18 @@ def test_the_ledger_keeps_old_receipts_that_removed_a_higher_tombstone_than_ever
 
     assert ledger.compact(before_ms=T0 + 1, least_files=1) == 2
     assert [row.table_version for row in ledger.rows() if row.kind is Kind.CLEAN] == [2, 3, 5, 6]
+
+
+def test_what_a_restore_left_is_not_known_when_its_commits_are_gone(tmp_path: Path) -> None:
+    """The Delta log keeps its history for some days; that there was a RESTORE is in the ledger."""
+    log = DiskLog.create(tmp_path / "log")
+    for offset in range(3):
+        log.append([log.written(drawn(f"{offset}:a=1"), segment=0)])
+    log.table().restore(1)
+    log.append([log.written(drawn("1:b=1"), segment=0)])
+    restore = Restore(version=4, restored_version=1)
+    assert _taken_back(restore, log.table(), 1, {}) == TakenBack(table_version=4, restored_version=1, log_end_offsets=(1,))
+    log.table().create_checkpoint()
+    for version in range(5):
+        (tmp_path / "log/_delta_log" / f"{version:020}.json").unlink()
+    assert _taken_back(restore, log.table(), 1, {}) == TakenBack(table_version=4, restored_version=1, log_end_offsets=None)

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lastword import LogDir, UserError
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
+from lastword.streaming.append.source_rows import change_columns
 from lastword.streaming.append.source_settings import FileSource, KafkaSource
 from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
@@ -237,6 +238,17 @@ def test_settings_of_a_source_that_exclude_each_other_are_named(settings: dict[s
     given = {"name": "s", "topic": "t", "format": "kafka", "bootstrap.servers": "x:1", "subscribe": "t"}
     with pytest.raises(ValidationError, match=said):
         KafkaSource.model_validate({**given, **settings})
+
+
+def test_a_column_that_is_left_out_has_to_be_there() -> None:
+    """A name that is written wrongly would leave nothing out."""
+    given = {"name": "s", "topic": "t", "format": "kafka", "bootstrap.servers": "x:1", "subscribe": "t", "schema": _SCHEMA}
+    source = KafkaSource.model_validate({**given, "drop": ["op", "sequence"]})
+    names = ["id", "name", "city", "op", "seq"]
+    with pytest.raises(UserError, match="source s: no column sequence; there are id, name, city, op, seq"):
+        change_columns(source, names, names)
+    kept = change_columns(source.model_copy(update={"drop": ["op", "seq"]}), names, names)
+    assert list(kept.columns) == ["id", "name", "city"]
 
 
 def test_files_with_a_sequence_a_truncate_and_partial_rows(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
