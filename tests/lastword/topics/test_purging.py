@@ -482,6 +482,25 @@ def test_a_purge_that_is_held_back_names_the_partitions_of_the_key_alone(tmp_pat
     assert topic.purge(_KEY).records_removed == 2, "with the tombstone of the purge before"
 
 
+def test_a_key_whose_producer_goes_on_is_not_purged_until_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A purge does not go on for ever, and its message says what to stop."""
+    topic = at(T0, LogDir(tmp_path)).create_topic("fruit", config=_EAGER)
+    topic.append(rows(f"{_KEY}=1 lime=1"))
+
+    def produce(point: CrashPoint) -> None:
+        if point is CrashPoint.PURGE_TOMBSTONE_WRITTEN:
+            topic.append(rows(f"{_KEY}=again"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "reached", produce)
+        with pytest.raises(PurgeIncomplete) as incomplete:
+            topic.purge(_KEY)
+    [remains] = incomplete.value.remains
+    assert remains.endswith("rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again")
+    assert topic.purge(_KEY).was_found
+    assert (latest(topic), holders(topic.log.paths.root)) == ({"lime": "1"}, [])
+
+
 def test_a_key_is_found_in_whichever_part_of_a_file_it_is(tmp_path: Path) -> None:
     """The newest record of the key, a tombstone or not, may stand in any row group."""
     topic = at(T0, LogDir(tmp_path)).create_topic("fruit", config=_EAGER)

@@ -29,7 +29,7 @@ from lastword.storage.files.source_files import (
     read_lines,
     read_texts,
 )
-from lastword.storage.files.source_streams import Unreachable
+from lastword.storage.files.source_streams import Unreachable, naming_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -405,3 +405,14 @@ def test_any_bytes_are_rows_or_malformed_rows_or_a_corrupt_file(tmp_path: Path, 
     lines = [line for line in content.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
     if name == "json" and not options:
         assert len(rows) in {len(lines), len([line for line in content.split(b"\n") if line.strip()])}
+
+
+def test_what_the_machine_lacks_is_no_damage_of_a_file() -> None:
+    """A row too many for the memory of an executor says nothing of the bytes."""
+    full = pa.ArrowMemoryError("malloc of size 1 failed")
+    with pytest.raises(pa.ArrowMemoryError) as caught, naming_damage():
+        raise full
+    assert caught.value is full
+    cut = EOFError("Compressed file ended before the end-of-stream marker was reached")
+    with pytest.raises(CorruptFile, match="before the end-of-stream marker"), naming_damage():
+        raise cut

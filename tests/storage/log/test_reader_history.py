@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from delta import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable
 
+from lastword import LogDir
 from lastword.compaction.log.restores import Restore
 from lastword.compaction.read_positions import RemovedTombstone, TakenBack
 from lastword.storage.delta import crash_points
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import Topic
     from lastword.storage.delta.crash_points import CrashPoint
 
 
@@ -123,3 +125,26 @@ def test_what_a_restore_left_is_not_known_when_its_commits_are_gone(tmp_path: Pa
     for version in range(5):
         (tmp_path / "log/_delta_log" / f"{version:020}.json").unlink()
     assert _taken_back(restore, log.table(), 1, {}) == TakenBack(table_version=4, restored_version=1, log_end_offsets=None)
+
+
+def test_receipts_that_the_ledger_lost_are_read_from_the_swaps_also_before_one_that_it_has(tmp_path: Path) -> None:
+    """A later cleaning went on from where an earlier one ended, so its checkpoint is that of its receipt."""
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01}
+    topic = at(T0, LogDir(tmp_path).create_topic("fruit", config=config))
+    for number in range(2):
+        topic.append(rows(f"a={number} a={number}"))
+        topic.roll()
+        topic.clean(force=True)
+    told = [(one.table_version, one.first_dirty_offset, one.end_offset) for one in topic.receipts()]
+    assert [(first, end) for _, first, end in told] == [(0, 2), (2, 4)]
+    kept, cleanings = list[Decision](), 0
+    for row in topic.log.ledger.rows():
+        cleanings += row.kind is Kind.CLEAN
+        if row.kind is not Kind.LOOKED and not (row.kind is Kind.CLEAN and cleanings == 1):
+            kept.append(row)
+    shutil.rmtree(topic.log.paths.ledger)
+    Ledger(topic.log.paths.ledger, "fruit").create(kept)
+    again = at(T0, LogDir(tmp_path).topic("fruit"))
+    again.log.sync_ledger_with_history()
+    assert {(one.table_version, one.first_dirty_offset, one.end_offset) for one in again.receipts()} == set(told)
+    assert again.log.decisions().cleaner_checkpoint(0) == 4

@@ -10,8 +10,12 @@ import pytest
 from deltalake import DeltaTable
 
 from lastword import HistoryCleaned, LogDir, UserError
+from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.log.producer_states import read_states
+from lastword.storage.reading.arrow_frames import _collected
+from lastword.storage.reading.arrow_rows import file_ranges
+from lastword.storage.reading.arrow_view import ArrowLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +78,19 @@ def test_a_query_that_polars_refuses_is_its_own_error(topic: ArrowTopic) -> None
     with pytest.raises(pl.exceptions.ColumnNotFoundError, match="price"):
         topic.collect_latest(lambda frame: frame.select("price").collect())
     assert topic.collect_latest(lambda frame: frame.select("key").collect()).height == 3
+
+
+def test_an_error_of_polars_that_no_file_is_the_cause_of_stays_what_it_is(topic: ArrowTopic) -> None:
+    """The files are read once more by pyarrow, which names a damaged one."""
+    view = ArrowLog(topic.log.paths.root).view("read_committed")
+    ranges = file_ranges(view, view.start, view.end)
+    wrong = pl.LazyFrame({"key": [b"a"]}).select("price")
+    with pytest.raises(pl.exceptions.ColumnNotFoundError):
+        _collected(view, ranges, wrong)
+    damaged = _file(topic, 1)
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    with pytest.raises(CorruptLog, match=damaged.name):
+        _collected(view, ranges, wrong)
 
 
 def test_producers_of_a_log_that_a_restore_made_shorter_are_read_from_its_beginning(tmp_path: Path) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from lastword import LogDir, clock
-from lastword.compaction.errors import CommitConflict, QueryRefused, UnknownTopic, UserError
+from lastword.compaction.errors import Aborted, CommitConflict, QueryRefused, UnknownTopic, UserError
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.append.query import _RUNNING
+from lastword.streaming.append.query import _RUNNING, Appender
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_mirror
@@ -192,6 +192,37 @@ def test_a_topic_is_the_mirror_of_one_source_by_one_query(tmp_path: Path) -> Non
     for source, query in (("kafka:fruit", "other"), ("kafka:plums", "mirror")):
         with pytest.raises(QueryRefused, match=rf"mirrors kafka:fruit \(query mirror\); it cannot mirror {source} \(query {query}\)"):
             check_mirror(log, Mirror(source=source), UpstreamState(identity="1"), query=query)
+
+
+def test_a_micro_batch_that_must_not_be_taken_comes_again(tmp_path: Path) -> None:
+    """Of a query that could not be started, that is stopping, or whose source was made again: nothing is written, nothing is read."""
+    log = LogDir(tmp_path).create_topic("fruit").log
+    version, unread = log.snapshot().version, cast("DataFrame", None)
+
+    def appender(name: str, **upstream: Any) -> Appender:
+        reads = Upstream(source="kafka:fruit", reads="kafka:fruit", **upstream)
+        return Appender(log, name=name, fail_on_invalid=False, upstream=reads, clock_ms=lambda: 0, grouping=None)
+
+    first = appender("first", identity="1", ask=lambda: UpstreamState(identity="2"), on_data_loss="go-on")
+    first.bind("an id")
+    with pytest.raises(QueryRefused, match="kafka:fruit was deleted and created again; query first begins at its start"):
+        first.append_micro_batch(unread, 3)
+    strict = appender("first", identity="1", ask=lambda: UpstreamState(identity="2"))
+    strict.bind("an id")
+    with pytest.raises(QueryRefused, match=r"To read what it has now from its start set on\.data\.loss = go-on"):
+        strict.append_micro_batch(unread, 3)
+    first.finish()
+    with pytest.raises(Aborted, match="query first is stopping: micro-batch 4 comes again at the next start"):
+        first.append_micro_batch(unread, 4)
+    second = appender("second")
+    with pytest.raises(QueryRefused, match="kafka:fruit"):
+        second.bind("another id")
+    with pytest.raises(Aborted, match="query second: it could not be started; micro-batch 0 comes again at the next start"):
+        second.append_micro_batch(unread, 0)
+    for one in (first, second):  # neither has a transaction, nor, on an object store, a lock
+        one.end_transaction()
+        one.let_go()
+    assert (log.snapshot().version, log.decisions().queries) == (version, {"first": "an id"})
 
 
 def test_a_deleted_checkpoint_is_refused_with_the_ways_out(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from lastword.compaction.errors import QueryRefused, UserError
 from lastword.streaming.append.source_settings import FileSource
 from lastword.streaming.append.sources import open_source
-from tests.pictures import latest, log
+from tests.pictures import by_arrow, latest, log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +97,18 @@ def test_without_a_schema_types_are_those_that_expressions_need(spark: SparkSess
         "3 7=∅",
     ]
     assert [reason for reason, _ in _letters(topic)] == ["malformed"]
+
+
+def test_without_a_schema_a_timestamp_is_what_its_text_says(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
+    """And stands in the value as it was written."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    _write(tmp_path / "in", "1.json", '{"k":"a","at":"2026-01-01T00:00:00.5Z"}', '{"k":"b","at":"2026-01-01 01:00:00+01:00"}')
+    _run(spark, topic, _source(tmp_path / "in", timestamp="at"))
+    found = [(bytes(row["value"]).decode(), row["timestamp"].isoformat()) for row in by_arrow(topic).records().to_pylist()]
+    assert found == [
+        ('{"at":"2026-01-01T00:00:00.5Z"}', "2026-01-01T00:00:00.500000+00:00"),
+        ('{"at":"2026-01-01 01:00:00+01:00"}', "2026-01-01T00:00:00+00:00"),
+    ]
 
 
 def test_with_a_schema_csv_and_json_have_its_types(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
