@@ -116,6 +116,4 @@ def naming_damage() -> Iterator[None]:
     except (Unreachable, FileNotFoundError, CorruptFile):
         raise
     except (*_DAMAGE, OSError) as error:  # an OSError here is a decompressor's: those of the disk are `Unreachable`
-        if isinstance(error, pa.ArrowMemoryError):
-            raise
         raise CorruptFile(str(error)) from error
