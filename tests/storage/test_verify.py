@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from deltalake import DeltaTable as ArrowTable
 from pyspark.sql import functions as F
 
 from lastword import LogDir
+from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -257,3 +259,24 @@ def test_a_commit_that_is_gone_or_says_nothing_of_offsets_tells_none(tmp_path: P
             action["add"]["stats"] = '{"numRecords":1}'
     commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
     assert _appended(files, 1) == {}
+
+
+def test_a_file_that_the_storage_gives_at_a_second_look_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not give then either is a problem of the log, with its offsets."""
+    topic = LogDir(tmp_path).create_topic("fruit")
+    topic.append(rows("a=1 b=1"))
+    left, read = [1], row_groups
+
+    def failing(*given: Any, **more: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, "no answer")
+        return read(*given, **more)
+
+    monkeypatch.setattr("lastword.storage.verify.row_groups", failing)
+    assert topic.verify().ok
+    assert left == [0]
+    left[0] = 2
+    [problem] = topic.verify().problems
+    assert problem.startswith("partition 0: offsets 0 to 1 cannot be read, in partition=0/segment=0/slice=0/")
+    assert "no answer" in problem

@@ -94,14 +94,14 @@ def test_a_query_that_was_never_asked_for_is_looked_for_when_old_commits_are_gon
     """The handle was opened by commits that Delta removed since; a checkpoint says what they did."""
     process = _Process(log, monkeypatch)
     process.append(0, q=7)
-    assert log.snapshot().version == 1
     process.append(1)
+    assert (log.snapshot().version, log.committed_micro_batch("q")) == (2, 7)
     process.disk.table().create_checkpoint()
-    process.append(2)
     for version in range(2):
         Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
     assert [log.committed_micro_batch(name) for name in "qr"] == [7, -1]
-    assert log.log_end_offsets() == [3]
+    process.append(2, r=3)
+    assert ([log.committed_micro_batch(name) for name in "qr"], log.log_end_offsets()) == ([7, 3], [3])
 
 
 def test_a_log_whose_newest_commit_is_gone_is_not_read_again(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:

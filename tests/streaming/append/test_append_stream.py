@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from lastword import LogDir, clock
 from lastword.compaction.errors import Aborted, CommitConflict, QueryRefused, UnknownTopic, UserError
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.append.query import _RUNNING, Appender
+from lastword.streaming.append.query import _RUNNING, Appender, stop_append_queries
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_mirror
@@ -219,6 +219,13 @@ def test_a_micro_batch_that_must_not_be_taken_comes_again(tmp_path: Path) -> Non
         second.bind("another id")
     with pytest.raises(Aborted, match="query second: it could not be started; micro-batch 0 comes again at the next start"):
         second.append_micro_batch(unread, 0)
+    running: Any = "another topic's query"
+    _RUNNING[running] = running, second
+    try:
+        stop_append_queries(LogDir(tmp_path).create_topic("other").log)
+        assert (running in _RUNNING, second.finishing) == (True, False), "it goes on while another topic is deleted"
+    finally:
+        del _RUNNING[running]
     for one in (first, second):  # neither has a transaction, nor, on an object store, a lock
         one.end_transaction()
         one.let_go()
