@@ -77,7 +77,8 @@ if TYPE_CHECKING:
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
     from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
-    from lastword.storage.append.append import AppendedRange, AppendResult
+    from lastword.storage.append.append import AppendResult
+    from lastword.storage.append.ranges import AppendedRange
     from lastword.storage.append.schema_registry.client import RegistryConfig
     from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.reading.sql import latest_sql
@@ -100,7 +101,7 @@ else:  # a type checker that sees this takes any name for one of ours
         "copy_topic": "lastword.copying",
         "LogDir": "lastword.log_dir",
         "spark_session": "lastword.spark.session",
-        "AppendedRange": "lastword.storage.append.append",
+        "AppendedRange": "lastword.storage.append.ranges",
         "AppendResult": "lastword.storage.append.append",
         "SparkBootstrap": "lastword.spark_topic",
         "SparkTopic": "lastword.spark_topic",

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.source_positions import by_place, higher
 from lastword.log_dir import LogDir
-from lastword.storage.append.append import truncate_decision
+from lastword.storage.append.source_decisions import truncate_decision
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:

@@ -61,8 +61,8 @@ class CleaningReceipt:
 
     def to_details(self) -> dict[str, Any]:
         """Return it as JSON's types alone, for the ledger and the commit."""
-        mappings = {name: dict(getattr(self, name)) for name in ("removed", "removed_bytes", "removed_positions")}
-        return asdict(self) | mappings
+        mappings = {"removed": self.removed, "removed_bytes": self.removed_bytes, "removed_positions": self.removed_positions}
+        return asdict(self) | {name: dict(one) for name, one in mappings.items()}
 
     @staticmethod
     def from_details(details: Mapping[str, Any]) -> CleaningReceipt:

@@ -23,7 +23,7 @@ from lastword.compaction.log.segments import ActiveSegment, next_append
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
-from lastword.compaction.rows.source_positions import SourcePosition, place_name, scope_name
+from lastword.compaction.rows.source_positions import SourcePosition
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
@@ -31,13 +31,15 @@ from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_lett
 from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.append.key_lookup import KeyLookup, is_sequenced, sequence_bounds
 from lastword.storage.append.plan import AppendPlan, Stamped
+from lastword.storage.append.ranges import AppendedRange, ranges_of
+from lastword.storage.append.source_decisions import begin_snapshots, truncate_decision
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID
-from lastword.storage.ledger.decisions import Decision, Kind, Truncation
+from lastword.storage.ledger.decisions import Truncation
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.log.producer_states import states_of
 
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.source_epochs import NewSnapshot
     from lastword.storage.append.plan import Written
     from lastword.storage.files.data_files import DataFile
-    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 
@@ -79,17 +80,6 @@ class Rows(Protocol):
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows as files that are in no commit; called again with another plan when the first was overtaken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendedRange:
-    """What an append wrote into one partition: offsets `first_offset` to `last_offset`, `record_count` of them."""
-
-    partition: int
-    first_offset: int
-    last_offset: int
-    record_count: int
-    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +233,9 @@ class Append:
         if written.moves and rows.envelope is not None:
             self._settle_moves(rows, written, plan, rows.envelope)
         if written.snapshots:
-            self._begin_snapshots(written, plan)
+            self.log.discard(written.files)
+            self.stats.begun = (*self.stats.begun, *written.snapshots)
+            begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
         if written.truncated:
             self._truncate(written)
         self._keep_columns(written, rows.envelope)
@@ -330,28 +322,6 @@ class Append:
         message = f"topic {self.log.name}: {len(settled)} keys have changed; the append is planned again"
         raise CommitConflict(message)
 
-    def _begin_snapshots(self, written: Written, plan: AppendPlan) -> None:
-        """Write into the ledger which snapshots of sources begin, and plan again: their rows and what comes behind them have an epoch."""
-        self.log.discard(written.files)
-        highest = {(one.scope, one.partition): self._highest_before(one, plan) for one in written.snapshots}
-
-        def begun(today: Decisions) -> list[Decision]:
-            return [snapshot_decision(one, epoch, now_ms=self.now_ms) for one, epoch in today.epochs.begun(written.snapshots, highest)]
-
-        self.log.ledger.decide(begun)
-        self.stats.begun = (*self.stats.begun, *written.snapshots)
-        message = f"topic {self.log.name}: a snapshot of {scope_name(written.snapshots[0].scope)} has begun; the append is planned again"
-        raise CommitConflict(message)
-
-    def _highest_before(self, new: NewSnapshot, plan: AppendPlan) -> str:
-        """Return the highest order that the log has of a place in which a snapshot begins; empty where all is below the snapshot."""
-        epoch = self.decisions.epochs.epoch((new.scope, new.partition))
-        begin = SourcePosition(scope=new.scope, epoch=epoch, order=new.position).commit
-        removed = [one.removed.get((new.scope, new.partition), "") for one in plan.sequences]
-        if not any(one.highest > begin for one in plan.sequences):
-            return max(removed, default="")
-        return max([*removed, *(lookup.highest_in(new.scope, new.partition) for lookup in plan.lookups)])
-
     def _truncate(self, written: Written) -> None:
         """Delete what stood in a source's table before a TRUNCATE, and plan again: events from before it are late then."""
         for position in written.truncated:
@@ -378,7 +348,7 @@ class Append:
             keeps_files=keeps_files,
         )
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
-        return AppendResult(table_version=version, ranges=_ranges(files))
+        return AppendResult(table_version=version, ranges=ranges_of(files))
 
     def _check_sequences(self, shape: Shape) -> None:
         """Raise `InvalidRecords` for rows that do not say where they stand in their source, as the records of the log do."""
@@ -482,23 +452,6 @@ class Append:
             replace_dead_letters(self.log.paths.dead_letters, self.log.storage_options, [], query_id=query_id, batch_id=batch_id)
 
 
-def _ranges(files: Sequence[DataFile]) -> dict[int, AppendedRange]:
-    """Return what some new files hold by partition."""
-    found: dict[int, list[DataFile]] = {}
-    for one in files:
-        found.setdefault(one.partition, []).append(one)
-    return {
-        partition: AppendedRange(
-            partition=partition,
-            first_offset=min(one.first_offset for one in mine),
-            last_offset=max(one.last_offset for one in mine),
-            record_count=sum(one.record_count for one in mine),
-            size_bytes=sum(one.size_bytes for one in mine),
-        )
-        for partition, mine in sorted(found.items())
-    }
-
-
 def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
     """Append a tombstone for each key whose last record is from before a TRUNCATE at a position of the source.
 
@@ -520,20 +473,3 @@ def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
             )
             append_rows(log, ArrowRows(rows), now_ms=now_ms, stats=AppendStats())
     log.ledger.append([truncate_decision(position, is_applied=True, now_ms=now_ms)])
-
-
-def snapshot_decision(new: NewSnapshot, epoch: int, *, now_ms: int) -> Decision:
-    """Return the row of the ledger that says which snapshot of a source has begun in one of Kafka's partitions, and its epoch."""
-    return Decision(
-        kind=Kind.SNAPSHOT,
-        time_ms=now_ms,
-        name=f"{place_name(new.scope, new.partition)}/{new.position}",
-        details={"scope": new.scope, "partition": new.partition, "position": new.position, "epoch": epoch, "offset": new.offset},
-    )
-
-
-def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decision:
-    """Return the row of the ledger that says where a table of a source was truncated, by its scope and its table."""
-    end = SourcePosition.of(position)
-    details = {"position": position, "applied": is_applied}
-    return Decision(kind=Kind.TRUNCATE, time_ms=now_ms, name=f"{end.scope}{end.table}" or None, details=details)

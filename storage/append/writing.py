@@ -50,6 +50,7 @@ from lastword.compaction.rows.source_epochs import new_snapshots, together
 from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scope, last_truncates
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
+from lastword.storage.append.batches import in_batches, joined
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
 from lastword.storage.append.plan import AppendPlan, BatchLimits, Written
 from lastword.storage.files.data_files import SliceWriter, complete, delete_files
@@ -413,29 +414,6 @@ class ArrowRows:
             if (np.diff(at.to_numpy().astype(np.int64)) < 0).any():
                 table = table.take(at)
         return in_batches(table, self._limits)
-
-
-def in_batches(table: pa.Table, limits: BatchLimits = _LIMITS) -> list[pa.RecordBatch]:
-    """Return the rows of a table in batches of a bounded size; many small chunks are copied into one first, if the table is not large."""
-    chunks = max((column.num_chunks for column in table.columns), default=0)
-    if chunks > len(table) // limits.batch_rows + 1 and table.nbytes < limits.max_combined_bytes:
-        table = table.combine_chunks()
-    rows = max(1, min(limits.batch_rows, limits.batch_bytes * len(table) // max(1, table.nbytes)))
-    batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
-    return batches
-
-
-def joined(batches: Iterable[pa.RecordBatch], limits: BatchLimits = _LIMITS) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in few large ones: each batch with a late row looks into the log by itself."""
-    held, held_rows, held_bytes = list[pa.RecordBatch](), 0, 0
-    for batch in batches:
-        if held and (held_rows + len(batch) > limits.joined_rows or held_bytes + batch.nbytes > limits.batch_bytes):
-            yield pa.concat_batches(held)
-            held, held_rows, held_bytes = [], 0, 0
-        held.append(batch)
-        held_rows, held_bytes = held_rows + len(batch), held_bytes + batch.nbytes
-    if held:
-        yield pa.concat_batches(held)
 
 
 def _no_events(schema: pa.Schema) -> pa.RecordBatch:

@@ -41,8 +41,9 @@ from lastword.compaction.rows.input_columns import (
     check_names,
     shape_of,
 )
+from lastword.storage.append.batches import joined
 from lastword.storage.append.plan import Written
-from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, joined, validated_events
+from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, validated_events
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
 

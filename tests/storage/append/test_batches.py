@@ -10,8 +10,9 @@ import pytest
 
 from lastword import Envelope, InvalidRecords, LogDir
 from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.batches import joined
 from lastword.storage.append.plan import BatchLimits
-from lastword.storage.append.writing import ArrowRows, joined
+from lastword.storage.append.writing import ArrowRows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,39 @@
+"""What an append wrote, partition by partition: its offsets, its records and their size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lastword.storage.files.data_files import DataFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendedRange:
+    """What an append wrote into one partition: offsets `first_offset` to `last_offset`, `record_count` of them."""
+
+    partition: int
+    first_offset: int
+    last_offset: int
+    record_count: int
+    size_bytes: int
+
+
+def ranges_of(files: Sequence[DataFile]) -> dict[int, AppendedRange]:
+    """Return what some new files hold by partition."""
+    found: dict[int, list[DataFile]] = {}
+    for one in files:
+        found.setdefault(one.partition, []).append(one)
+    return {
+        partition: AppendedRange(
+            partition=partition,
+            first_offset=min(one.first_offset for one in mine),
+            last_offset=max(one.last_offset for one in mine),
+            record_count=sum(one.record_count for one in mine),
+            size_bytes=sum(one.size_bytes for one in mine),
+        )
+        for partition, mine in sorted(found.items())
+    }
