@@ -1,0 +1,174 @@
+"""The order of change events, case by case: what a source sends, and the table that a log of it is.
+
+Random lives of sources: `tests/test_source_lives.py`; the rules: A.52 to A.60 of docs/semantics.md.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lastword import Envelope, InvalidRecords
+from tests.change_events import FLAT, append, change, key_of, rows_of, topic_in
+from tests.clocks import at
+from tests.pictures import HOUR_MS, T0
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _postgresql(before: int | None, lsn: int, **fields: Any) -> dict[str, Any]:
+    sequence = json.dumps([None if before is None else str(before), str(lsn)])
+    return {"connector": "postgresql", "name": "s", "sequence": sequence, "lsn": lsn, **fields}
+
+
+def _row(number: int, value: str = "") -> dict[str, Any]:
+    return {"id": number, "v": value}
+
+
+def _binlog(file: int, pos: int, row: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"connector": "mysql", "name": "s", "file": f"bin.{file:06}", "pos": pos, "row": row, **fields}
+
+
+def _values(topic: Any) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in rows_of(topic).values()}
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (2,), (3,), (1, 2, 3)])
+def test_a_null_tombstone_that_comes_again_stands_at_its_own_key(tmp_path: Path, cuts: tuple[int, ...]) -> None:
+    """However the events are cut, the event that comes again behind it wins; a neighbour's position is nothing to it."""
+    sent: list[tuple[str | None, str | None]] = [
+        (key_of(8), '{"id":8,"v":"second","__op":"c","__source_lsn":30}'),
+        (key_of(9), '{"id":9,"v":"x","__op":"c","__source_lsn":40}'),
+        (key_of(8), None),
+        (key_of(8), '{"id":8,"v":"second","__op":"c","__source_lsn":30}'),
+    ]
+    topic = topic_in(tmp_path)
+    for start, end in zip((0, *cuts), (*cuts, len(sent)), strict=True):
+        append(topic, *sent[start:end], envelope=FLAT)
+    assert _values(topic) == {8: "second", 9: "x"}
+
+
+def test_two_shards_share_a_topic(tmp_path: Path) -> None:
+    """Their positions are not compared, a TRUNCATE empties the one, and a deletion that is gone says nothing of the other."""
+    topic = at(T0, topic_in(tmp_path, delete_retention_ms="0"))
+    first, second = ({"name": f"shard{number}", "db": "d", "schema": "p", "table": "t"} for number in (1, 2))
+    append(topic, *(change("c", one, _postgresql(990_000 + one, 1_000_000 + one, **first), _row(one, "a")) for one in (1, 2, 3)))
+    append(topic, *(change("c", one, _postgresql(490 + one, 500 + one, **second), _row(one, "b")) for one in (11, 12)))
+    append(topic, change("d", 3, _postgresql(1_000_100, 1_000_200, **first)))
+    append(topic, change("t", None, _postgresql(1_000_300, 1_000_400, **first)))
+    assert _values(topic) == {11: "b", 12: "b"}
+    for hour in (1, 2, 3):
+        topic.roll()
+        at(T0 + hour * HOUR_MS, topic).clean()
+    assert append(topic, change("u", 11, _postgresql(600, 700, **second), _row(11, "c"))).late == 0
+    assert append(topic, change("c", 13, _postgresql(600, 701, **second), _row(13, "new"))).refused == {}
+    assert _values(topic) == {11: "c", 12: "b", 13: "new"}
+
+
+def test_a_truncate_is_of_its_own_table(tmp_path: Path) -> None:
+    """Two tables of one server in one topic."""
+    topic = topic_in(tmp_path)
+    for number, table in ((1, "orders_1"), (2, "orders_2")):
+        append(topic, change("c", number, _binlog(1, 100, db="d", table=table), _row(number)))
+    append(topic, change("t", None, _binlog(1, 200, db="d", table="orders_1")))
+    assert set(_values(topic)) == {2}
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        pytest.param([_binlog(3, 1000, 3), _binlog(3, 1000, 0)], id="rows of a compressed transaction"),
+        pytest.param([_postgresql(90, 100), _postgresql(110, 95)], id="an INSERT that was written before the DELETE that it waited for"),
+        pytest.param([_postgresql(90, 100), _postgresql(90, 95)], id="two changes of one transaction"),
+        pytest.param(
+            [
+                {
+                    "connector": "sqlserver",
+                    "name": "s",
+                    "commit_lsn": "0000002a:00000d38:0005",
+                    "change_lsn": f"0000002a:00000d38:000{number}",
+                }
+                for number in (4, 3)
+            ],
+            id="change_lsn that descends in a commit",
+        ),
+        pytest.param(
+            [
+                {"connector": "sqlserver", "name": "s", "commit_lsn": "0000002a:00000d38:0005"},
+                {"connector": "sqlserver", "name": "s", "commit_lsn": None, "change_lsn": None},
+            ],
+            id="a row of an incremental snapshot without LSNs",
+        ),
+        pytest.param([{"connector": "informix", "commit_lsn": lsn} for lsn in ("9999999000", "10000000016")], id="LSNs of Informix"),
+        pytest.param(
+            [{"connector": "mongodb", "ts_ms": 1_700_000_000_200}, {"connector": "mongodb", "ts_ms": 1_700_000_000_000, "ord": 1}],
+            id="a clock of MongoDB's connector that is ahead",
+        ),
+        pytest.param(
+            [{"connector": "oracle", "scn": "90", "commit_scn": "100"}, {"connector": "oracle", "scn": "80", "commit_scn": "110"}], id="SCN"
+        ),
+    ],
+)
+def test_what_commits_later_is_newer(tmp_path: Path, sources: list[dict[str, Any]]) -> None:
+    """Whatever order the changes were written in."""
+    topic = topic_in(tmp_path)
+    for number, source in enumerate(sources):
+        row: Any = _row(1, str(number))
+        assert append(topic, change("u", 1, source, json.dumps(row) if source["connector"] == "mongodb" else row)).late == 0
+    assert _values(topic) == {1: "1"}
+
+
+def test_a_transaction_that_was_open_at_the_snapshot_is_newer_than_it(tmp_path: Path) -> None:
+    """Though its change was written before."""
+    topic = topic_in(tmp_path)
+    append(topic, change("r", 1, _postgresql(None, 100), _row(1, "snapshot")))
+    assert append(topic, change("u", 1, _postgresql(None, 95), _row(1, "open"))).late == 0
+    assert append(topic, change("u", 1, _postgresql(98, 97), _row(1, "open too"))).late == 0
+    assert _values(topic) == {1: "open too"}
+
+
+@pytest.mark.parametrize("is_in_one_append", [True, False])
+def test_a_new_server_counts_from_the_start(tmp_path: Path, *, is_in_one_append: bool) -> None:
+    """Its snapshot is newer than all before it, and what the old one sends again is late then."""
+    topic = topic_in(tmp_path, partitions=2)
+    old = [change("c", one, _binlog(900, 100 + one), _row(one, "old")) for one in (1, 2)]
+    new = [change("r", one, _binlog(3, 50), _row(one, "new")) for one in (1, 2)]
+    later = change("u", 2, _binlog(3, 70), _row(2, "newest"))
+    for events in [[*old, *new, later]] if is_in_one_append else [old, new, [later]]:
+        append(topic, *events)
+    assert _values(topic) == {1: "new", 2: "newest"}
+    assert append(topic, change("u", 2, _binlog(3, 60), _row(2, "late"))).late == 1
+
+
+def test_an_event_without_a_position_of_a_new_key_is_taken_after_a_truncate(tmp_path: Path) -> None:
+    """As that of an incremental snapshot of PostgreSQL may have none."""
+    topic = topic_in(tmp_path)
+    append(topic, change("c", 1, 30, _row(1)))
+    append(topic, change("t", None, 40))
+    assert append(topic, change("r", 7, {"connector": "postgresql"}, _row(7))).late == 0
+    assert set(_values(topic)) == {7}
+
+
+def test_a_topic_of_before_goes_on(tmp_path: Path) -> None:
+    """Its records have sequences of another form: new events are newer, and a TRUNCATE is of them too."""
+    topic = topic_in(tmp_path)
+    text = " ".join(f"{part:020}" for part in (10**9, 1))
+    rows = [{"key": key_of(one), "value": json.dumps(_row(one, "before")), "source_sequence": text} for one in (1, 2)]
+    topic.append(rows)
+    assert append(topic, change("u", 1, _postgresql(90, 100), _row(1, "after"))).late == 0
+    assert _values(topic) == {1: "after", 2: "before"}
+    append(topic, change("t", None, _postgresql(200, 210)))
+    assert _values(topic) == {}
+
+
+@pytest.mark.parametrize("kind", ["debezium", "debezium-flat"])
+def test_what_has_no_order_is_refused_by_name(tmp_path: Path, kind: Any) -> None:
+    """Once for each event, with what to do."""
+    topic = topic_in(tmp_path)
+    value = {"op": "c", "after": _row(1), "source": {"connector": "cassandra"}}
+    flat = {**_row(1), "__op": "c", "__source_connector": "cassandra"}
+    with pytest.raises(InvalidRecords, match=r"source\.connector cassandra: its events come in no order"):
+        append(topic, (key_of(1), json.dumps(value if kind == "debezium" else flat)), envelope=Envelope(kind=kind))
