@@ -28,7 +28,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.rows.sequences import ranks
+from lastword.compaction.rows.sequences import highest, ranks
 from lastword.compaction.rows.source_positions import (
     CHANGE,
     NO_SCOPE,
@@ -199,7 +199,8 @@ class _ScopeChecks:
     def __init__(self, scope: str, bounds: _Bounds, newest: NewestSequences) -> None:
         self._scope, self._bounds, self._newest = scope, bounds, newest
         self._highest = ""
-        self._taken: list[pl.DataFrame] = []
+        #: Keys and orders; they become frames when somebody asks for them.
+        self._taken: list[tuple[pa.Array, pa.Array]] = []
 
     def takes_all(self, keys: pa.Array, commits: pa.Array) -> bool:
         """Take rows that are in order, and above all that is known; tell whether they are."""
@@ -208,7 +209,7 @@ class _ScopeChecks:
         is_above = known is not None and begins >= known and begins >= self._highest
         if not (is_ascending and is_above and (begins > self._bounds.passed or not self._bounds.truncated)):
             return False
-        self._take(pl.DataFrame({"key": _column(keys), "commit": _column(commits)}))
+        self._take(keys, commits, commits[-1].as_py())
         return True
 
     def check(self, keys: pa.Array, commits: pa.Array, in_table: pa.Array, partitions: pa.Array, tables: pa.Array) -> tuple[Mask, Mask]:
@@ -220,17 +221,19 @@ class _ScopeChecks:
         late = self._is_late_in_append(events, commits) | self._is_truncated(events)
         late &= (events["commit"] != "").to_numpy()
         unknown = self._compare(events, late)
-        self._take(events.filter(pl.Series(~(late | unknown))).select("key", "commit"))
+        taken = pa.array(~(late | unknown))
+        self._take(keys.filter(taken), commits.filter(taken), highest(commits.filter(taken)))
         return late, unknown & ~late
 
-    def _take(self, taken: pl.DataFrame) -> None:
-        self._taken.append(taken)
-        self._highest = max(self._highest, str(taken["commit"].max() or ""))
+    def _take(self, keys: pa.Array, commits: pa.Array, last: str) -> None:
+        self._taken.append((keys, commits))
+        self._highest = max(self._highest, last)
 
     def taken_of(self, keys: pl.Series) -> pl.DataFrame:
         """Return the rows of some keys that the append has taken so far: key, commit."""
         wanted = pl.DataFrame({"key": keys.unique()})
-        return pl.concat([pl.DataFrame(schema=_SCHEMA), *self._taken]).join(wanted, on="key", how="semi")
+        frames = [pl.DataFrame({"key": _column(taken), "commit": _column(commits)}) for taken, commits in self._taken]
+        return pl.concat([pl.DataFrame(schema=_SCHEMA), *frames]).join(wanted, on="key", how="semi")
 
     def _is_late_in_append(self, events: pl.DataFrame, commits: pa.Array) -> Mask:
         """Tell which rows come after one of their key with a higher order, in this batch or in those before it."""
