@@ -157,6 +157,7 @@ def test_rows_are_the_same_however_many_are_decoded_at_a_time(batch_rows: int) -
     assert decode_rows(rows.slice(0, 0), TableDecoder(columns), topic="t", batch_rows=batch_rows).num_rows == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [DECODED_ROWS - 1, DECODED_ROWS, DECODED_ROWS + 1, 2 * DECODED_ROWS + 1])
 def test_a_table_of_about_the_size_of_a_batch_has_every_row_once(tmp_path: Path, count: int) -> None:
     """With one row less, as many, and one more; a row that does not fit is named, also as the first of a second batch."""

@@ -101,6 +101,7 @@ def _restored(table: DeltaTable, since: int) -> list[int]:
     return [one.restored_version for one in commits_since(table, since) if one.restored_version is not None]
 
 
+@pytest.mark.long
 def test_a_restore_to_a_moment_went_back_to_the_newest_version_with_the_same_files(tmp_path: Path) -> None:
     """Its commit names no version; those from before it need not be asked for. Nothing is known where the Delta log ends before.
 
