@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.source_positions import by_place, higher
+from lastword.compaction.rows.source_positions import highest_of_each_place
 from lastword.log_dir import LogDir
 from lastword.storage.append.source_decisions import truncate_decision
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -63,7 +63,7 @@ def _order_of_events(origin: ArrowTopic, copy: Topic) -> list[Decision] | None:
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
     positions = [decisions.removed_positions(partition) for partition in range(decisions.partitions)]
-    removed = higher(*map(by_place, positions))
+    removed = highest_of_each_place(*positions)
     if not any(snapshot.highest_sequences(decisions.partitions)) and not removed:
         return None
     found = [

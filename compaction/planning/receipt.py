@@ -70,12 +70,12 @@ class CleaningReceipt:
         added = {
             "highest_expired_tombstone": details.get("highest_expired_tombstone", details.get("highest_removed_tombstone")),
             "removed_bytes": details.get("removed_bytes", {}),
-            "removed_positions": removed_of(details),
+            "removed_positions": removed_positions_of(details),
         }
         return CleaningReceipt(**{one.name: {**details, **added}[one.name] for one in fields(CleaningReceipt)})
 
 
-def removed_of(details: Mapping[str, Any]) -> dict[str, str]:
+def removed_positions_of(details: Mapping[str, Any]) -> dict[str, str]:
     """Return the highest orders of removed deletions, by place, that a receipt or a log start tells; of an older version, of no scope."""
     removed: dict[str, str] = dict(details.get("removed_positions", {}))
     before = details.get("removed_sequence", "")

@@ -35,7 +35,6 @@ from lastword.compaction.rows.source_positions import (
     Positions,
     SourcePosition,
     commits_of_one_scope,
-    scope_of,
     with_commits,
 )
 
@@ -51,7 +50,7 @@ UNKNOWN_ORDER: Final = "unknown_order"
 _SCHEMA: Final = {"key": pl.Binary, "commit": pl.String}
 #: Greater than each order of a scope, as `:` ends it.
 _END_OF_SCOPE: Final = ";"
-#: The scopes of rows that do not say from where they are.
+#: The scopes of rows that do not name their source.
 _NO_SCOPES: Final = frozenset({"", NO_SCOPE})
 
 
@@ -105,7 +104,7 @@ class _Bounds:
 
     @property
     def passed(self) -> str:
-        """The order above which no row is from before a TRUNCATE."""
+        """The order above which every row is newer than all TRUNCATEs."""
         ends = [SourcePosition.of(text) for text in self.truncated.values()]
         return max((text for end in ends for text in (end.commit, f"{end.in_table}{CHANGE}")), default="")
 
@@ -124,7 +123,7 @@ class SequenceChecks:
         Of a row with a scope that is the highest of its scope; of one without, as a flat tombstone, the highest of all.
         """
         texts = rows.column("source_sequence")
-        if not len(texts) or (commits_of_one_scope(texts) is not None and texts[0].as_py() and not pc.any(pc.equal(texts, "")).as_py()):
+        if not len(texts) or commits_of_one_scope(texts) is not None:
             return rows
         positions = Positions.of(texts)
         is_unknown = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
@@ -140,13 +139,13 @@ class SequenceChecks:
         for row, key, scope, commit, text in mine.select("row", "key", "scope", "commit", "text").iter_rows():
             newest = known.get((key, "" if scope in _NO_SCOPES else scope), "")
             given = commit or newest
-            if not commit and ">" in text:
+            if not commit:
                 position = SourcePosition.of(text)
                 given = max(newest, replace(position, order=position.floor).commit)
             if not commit and given:
                 found[row] = given
             if given:
-                for place in {scope_of(f"{given}///"), ""}:
+                for place in {SourcePosition.of_commit(given).scope, ""}:
                     known[key, place] = max(given, known.get((key, place), ""))
         if not found:
             return rows
@@ -177,7 +176,7 @@ class SequenceChecks:
             return late, unknown
         keys, texts = rows.column("key"), rows.column("source_sequence")
         alike = commits_of_one_scope(texts)
-        if alike is not None and self._of(alike[0]).takes_all(keys, alike[1]):
+        if alike is not None and self._of(alike[0]).take_if_in_order(keys, alike[1]):
             return late, unknown
         positions = Positions.of(texts)
         for scope in pc.unique(positions.scope).to_pylist():
@@ -199,10 +198,10 @@ class _ScopeChecks:
     def __init__(self, scope: str, bounds: _Bounds, newest: NewestSequences) -> None:
         self._scope, self._bounds, self._newest = scope, bounds, newest
         self._highest = ""
-        #: Keys and orders; they become frames when somebody asks for them.
+        #: Keys and orders of the rows that were taken; `taken_of` makes frames of them.
         self._taken: list[tuple[pa.Array, pa.Array]] = []
 
-    def takes_all(self, keys: pa.Array, commits: pa.Array) -> bool:
+    def take_if_in_order(self, keys: pa.Array, commits: pa.Array) -> bool:
         """Take rows that are in order, and above all that is known; tell whether they are."""
         begins, known = commits[0].as_py(), self._bounds.known
         is_ascending = len(commits) == 1 or pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py()
@@ -214,7 +213,7 @@ class _ScopeChecks:
 
     def check(self, keys: pa.Array, commits: pa.Array, in_table: pa.Array, partitions: pa.Array, tables: pa.Array) -> tuple[Mask, Mask]:
         """Return which rows are late, and which are of unknown order; one without an order is neither."""
-        if len(commits) and self.takes_all(keys, commits):
+        if len(commits) and self.take_if_in_order(keys, commits):
             return np.zeros(len(keys), dtype=np.bool_), np.zeros(len(keys), dtype=np.bool_)
         columns = {"key": keys, "commit": commits, "in_table": in_table, "partition": partitions, "table": tables}
         events = pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")

@@ -1,4 +1,4 @@
-"""Snapshots of a source, and the epochs that they begin: what stands in the sequences of events beside what the events say.
+"""Snapshots of sources and the epochs that they begin: after a failover positions may start again from lower ones.
 
 ```
  Kafka's partition 0   r 100  r 100  u 130  u 150 │ r 40  r 40  u 45        a failover: the new server counts from lower positions
@@ -24,7 +24,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.rows.source_positions import CHANGE, POSTGRESQL, SNAPSHOT, SourcePosition, commits_of_one_scope, parts_of
+from lastword.compaction.rows.source_positions import (
+    AT_LEAST,
+    CHANGE,
+    POSTGRESQL,
+    SNAPSHOT,
+    SourcePosition,
+    commits_of_one_scope,
+    epoch_text,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SNAPSHOT_MARK: Final = f"{SNAPSHOT}/"
-_AT_LEAST: Final = ">"
 #: A place is a scope and one of Kafka's partitions.
 Place = tuple[str, str]
 
@@ -97,17 +105,17 @@ class SourceEpochs:
         return epoch is not None and epoch < self.epoch(place)
 
     def epoch_of(self, new: NewSnapshot, highest: str) -> int:
-        """Return the epoch of a snapshot that is new in its place; `highest` is the highest order that the log has of the place."""
+        """Return the epoch that a new snapshot begins or belongs to; `highest` is the highest order of its place in the log."""
         place = new.scope, new.partition
         known, now = self.of_scope(new.scope), self.epoch(place)
-        in_log, in_append = (SourcePosition.of(f"{commit}///") for commit in (highest, new.before))
+        in_log, in_append = map(SourcePosition.of_commit, (highest, new.before))
         before = max(in_append.order, in_log.order if in_log.epoch == now else "")
         elsewhere = known.get(new.position, now)
         if elsewhere > now or before <= f"{new.position}{SNAPSHOT}":
             return max(elsewhere, now)
         return max([now, *known.values()]) + 1
 
-    def begun(self, new: Iterable[NewSnapshot], highest: Mapping[Place, str]) -> list[tuple[NewSnapshot, int]]:
+    def epochs_of_new(self, new: Iterable[NewSnapshot], highest: Mapping[Place, str]) -> list[tuple[NewSnapshot, int]]:
         """Return those of some snapshots that say something new, in the order in which they began, and the epoch of each.
 
         `highest` are the highest orders that the log has of their places.
@@ -132,13 +140,13 @@ class SourceEpochs:
             }
         )
 
-    def placed(self, texts: pa.Array, offsets: pa.Array | None, first_row: int = 0) -> pa.Array:
+    def with_epochs(self, texts: pa.Array, offsets: pa.Array | None, first_row: int = 0) -> pa.Array:
         """Return source sequences in the epochs of their places, and not below the snapshots that they are behind.
 
         `offsets` are Kafka's, if they are known; `first_row` is the number of the first row in the append. Where neither says at which
         row a snapshot begins it is the first of its rows here; what comes before it is of the snapshot before it.
         """
-        if not self.snapshots or not len(texts) or not self._says_anything(texts):
+        if not self.snapshots or not len(texts) or not self._may_change(texts):
             return texts
         rows = parts_of(texts)
         order, behind, begun = rows["order"].to_numpy(), np.full(len(texts), -1), list[tuple[str, Snapshot]]()
@@ -150,19 +158,19 @@ class SourceEpochs:
                 begun.append((scope, snapshot))
         if not begun:
             return texts
-        epoch = pl.Series([f"{one.epoch:04}" for _, one in begun] + [""])[behind]
+        epoch = pl.Series([epoch_text(one.epoch) for _, one in begun] + [""])[behind]
         floor = pl.Series([f"{one.position}{CHANGE}" if scope.startswith(POSTGRESQL) else "" for scope, one in begun] + [""])[behind]
-        order_text, is_unknown = pl.col("order"), pl.col("order").str.starts_with(_AT_LEAST)
-        is_below = order_text.str.ends_with(CHANGE) & (order_text < floor)
-        placed = pl.when(is_unknown).then(pl.concat_str(pl.lit(_AT_LEAST), floor)).when(is_below).then(floor).otherwise("order")
+        is_unknown = pl.col("order").str.starts_with(AT_LEAST)
+        is_below = pl.col("order").str.ends_with(CHANGE) & (pl.col("order") < floor)
+        placed = pl.when(is_unknown).then(pl.concat_str(pl.lit(AT_LEAST), floor)).when(is_below).then(floor).otherwise("order")
         made = pl.concat_str(
             "scope", epoch, pl.lit("/"), placed, pl.lit("/"), pl.concat_str(["identity", "table", "partition"], separator="/")
         )
         is_behind = pl.Series((behind >= 0) & (order != ""))
         return rows.select(pl.when(is_behind).then(made).otherwise("text").alias("text"))["text"].to_arrow().cast(pa.string())
 
-    def truncate(self, text: str) -> str:
-        """Return the position of a TRUNCATE whose order may not be known: it is behind the last snapshot of its epoch, wherever that is."""
+    def truncate_position(self, text: str) -> str:
+        """Return the position of a TRUNCATE; one whose order is not known gets that of the last snapshot of its scope and epoch."""
         position = SourcePosition.of(text)
         if position.order or not position.floor:
             return text
@@ -170,8 +178,8 @@ class SourceEpochs:
         behind = (f"{one.position}{CHANGE}" for scope, one in snapshots if (scope, one.epoch) == (position.scope, position.epoch))
         return replace(position, order=max(position.floor, *behind, ""), floor="").text
 
-    def _says_anything(self, texts: pa.Array) -> bool:
-        """Tell whether a sequence may have another epoch than the first, or be below a floor."""
+    def _may_change(self, texts: pa.Array) -> bool:
+        """Tell whether a source sequence may need another epoch than the first, or the position of a snapshot."""
         if any(known[-1].epoch > 1 for known in self.snapshots.values()):
             return True
         floors = (
@@ -224,7 +232,7 @@ def new_snapshots(
             continue
         is_between = (pl.col("row") < row) & (pl.col("row") >= after.get(place, 0))
         here = rows.filter(is_between & (pl.col("scope") == scope) & (pl.col("partition") == partition))
-        is_unknown = pl.col("order").str.starts_with(_AT_LEAST)  # such an event has an LSN, which is above the snapshot before it
+        is_unknown = pl.col("order").str.starts_with(AT_LEAST)  # such an event has an LSN, which is above the snapshot before it
         between = here.select(pl.when(is_unknown).then(pl.col("identity") + CHANGE).otherwise("order").alias("order"))["order"].max()
         before = SourcePosition(scope=scope, order=str(between or "")).commit
         if place not in after and highest.startswith(scope):
@@ -236,7 +244,7 @@ def new_snapshots(
     return found
 
 
-def together(snapshots: Iterable[NewSnapshot]) -> tuple[NewSnapshot, ...]:
+def merge_snapshots(snapshots: Iterable[NewSnapshot]) -> tuple[NewSnapshot, ...]:
     """Return the new snapshots that several tasks saw, each once."""
     found: dict[tuple[str, str, str], NewSnapshot] = {}
     for one in snapshots:

@@ -40,14 +40,14 @@ _MARK: Final = "@"
 FIRST_SCOPE: Final = _MARK
 _FORM: Final = re.compile(r"(@[^:/]*:)(\d{4})/([^/]*)/([^/]*)/([^/]*)/([^/]*)")
 _POLARS_FORM: Final = r"^(?<scope>@[^:/]*:)(?<epoch>\d{4})/(?<order>[^/]*)/(?<identity>[^/]*)/(?<table>[^/]*)/(?<partition>[^/]*)$"
-_EPOCH_DIGITS: Final = 4
-#: The scope of an event that does not say from where it is, as a flat tombstone.
+#: The scope of an event that does not name its source, as a flat tombstone.
 NO_SCOPE: Final = "@:"
 #: What the scopes of PostgreSQL begin with.
 POSTGRESQL: Final = ("@postgresql.", "@postgresql:")
-#: What follows the order of a row of a snapshot, and of a change.
+#: The ends of the orders of a snapshot's row and of a change: at one position the row of the snapshot is older.
 SNAPSHOT, CHANGE = ".0", ".1"
-_AT_LEAST: Final = ">"
+#: What stands before the floor of an event whose order is not known.
+AT_LEAST: Final = ">"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class SourcePosition:
     scope: str
     epoch: int = 1
     order: str = ""
-    #: What the order is not below, of an event whose order is not known.
+    #: The lowest order that the event may have, where its order is not known.
     floor: str = ""
     identity: str = ""
     partition: str = ""
@@ -70,46 +70,60 @@ class SourcePosition:
         if found is None:
             return SourcePosition(scope="", order=text)
         scope, epoch, order, identity, table, partition = found.groups()
-        known, floor = ("", order[1:]) if order.startswith(_AT_LEAST) else (order, "")
+        known, floor = ("", order[1:]) if order.startswith(AT_LEAST) else (order, "")
         return SourcePosition(scope=scope, epoch=int(epoch), order=known, floor=floor, identity=identity, partition=partition, table=table)
+
+    @staticmethod
+    def of_commit(commit: str) -> SourcePosition:
+        """Return the scope, the epoch and the order of a text that `commit` returned."""
+        return SourcePosition.of(f"{commit}///")
+
+    @property
+    def _epoch_of_scope(self) -> str:
+        return f"{self.scope}{epoch_text(self.epoch)}"
 
     @property
     def text(self) -> str:
         """The source sequence."""
         if not self.scope:
             return self.order
-        order = self.order or (f"{_AT_LEAST}{self.floor}" if self.floor else "")
-        return f"{self.scope}{self.epoch:0{_EPOCH_DIGITS}}/{order}/{self.identity}/{self.table}/{self.partition}"
+        order = self.order or (f"{AT_LEAST}{self.floor}" if self.floor else "")
+        return f"{self._epoch_of_scope}/{order}/{self.identity}/{self.table}/{self.partition}"
 
     @property
     def commit(self) -> str:
-        """The text that is compared with those of other events of the scope; empty if the order is not known."""
+        """The scope, epoch and order as one text, to compare with other events of the scope; empty if the order is not known."""
         if not self.scope or not self.order:
             return self.order
-        return f"{self.scope}{self.epoch:0{_EPOCH_DIGITS}}/{self.order}"
+        return f"{self._epoch_of_scope}/{self.order}"
 
     @property
     def exact(self) -> str:
-        """The text that is compared with those of other events where the place in a commit counts."""
+        """The text `commit` and the identity, to compare events of one commit, too."""
         return f"{self.commit}/{self.identity}" if self.scope and self.order else self.order
 
     @property
     def in_table(self) -> str:
-        """The text that is compared with that of a TRUNCATE of the table, or of a row.
+        """The text by which a row is compared with a TRUNCATE of its table.
 
         PostgreSQL locks the table for it, so what was written before it has a lower LSN, and what comes after it a higher one.
         """
         if self.identity and self.scope.startswith(POSTGRESQL):
-            return f"{self.scope}{self.epoch:0{_EPOCH_DIGITS}}/{self.identity}"
+            return f"{self._epoch_of_scope}/{self.identity}"
         return self.exact
 
-    def at(self, commit: str) -> SourcePosition:
+    def with_order_of(self, commit: str) -> SourcePosition:
         """Return this position with the order of another one, by its text to compare; one without a scope gets that of the other, too."""
-        other = SourcePosition.of(f"{commit}///")
+        other = SourcePosition.of_commit(commit)
         if not other.scope:
             return SourcePosition(scope="", order=commit)
         place = other if self.scope in {"", NO_SCOPE} else self
         return replace(self, scope=place.scope, epoch=other.epoch, order=other.order, floor="")
+
+
+def epoch_text(epoch: int) -> str:
+    """Return an epoch as it stands in a source sequence: four digits."""
+    return f"{epoch:04}"
 
 
 def scope_text(connector: str, *names: str) -> str:
@@ -184,7 +198,7 @@ def last_truncates(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def highest_of_scope(orders: Mapping[tuple[str, str], str], text: str) -> str:
-    """Return the highest of some orders, by scope and partition, that is of the scope of a source sequence; empty for none."""
+    """Return the highest order of the scope that a source sequence is of; `orders` are by scope and partition. Empty for none."""
     scope = scope_of(text)
     return max((commit for (name, _), commit in orders.items() if name == scope), default="")
 
@@ -194,15 +208,10 @@ def place_name(scope: str, partition: str) -> str:
     return f"{scope}{partition}"
 
 
-def place_of(name: str) -> tuple[str, str]:
-    """Return the scope and the partition that `place_name` names."""
+def parse_place(name: str) -> tuple[str, str]:
+    """Return the scope and the partition of a text that `place_name` returned."""
     scope, colon, partition = name.rpartition(":")
     return f"{scope}{colon}", partition
-
-
-def by_place(orders: Mapping[tuple[str, str], str]) -> dict[str, str]:
-    """Return some orders by `place_name`."""
-    return {place_name(*place): commit for place, commit in orders.items()}
 
 
 def highest_by_place(texts: pa.Array) -> dict[str, str]:
@@ -213,7 +222,7 @@ def highest_by_place(texts: pa.Array) -> dict[str, str]:
     return {place_name(scope, partition): commit for scope, partition, commit in rows.iter_rows()}
 
 
-def higher(*places: Mapping[str, str]) -> dict[str, str]:
+def highest_of_each_place(*places: Mapping[str, str]) -> dict[str, str]:
     """Return the highest order of each place in any of some mappings."""
     found: dict[str, str] = {}
     for one in places:
@@ -245,14 +254,14 @@ class Positions:
 
     @staticmethod
     def of(texts: pa.Array) -> Positions:
-        """Return the parts of source sequences (string, not null)."""
+        """Split source sequences (string, not null) into their parts."""
         given = pl.Series("text", texts if len(texts) else pa.array([], pa.string()), pl.String)
         if not given.str.starts_with(_MARK).any():
             nothing = pa.array(np.repeat("", len(given)).tolist(), pa.string())
             return Positions(nothing, texts, texts, nothing, nothing)
         parts = _parts(given)
         is_scoped, order = pl.col("scope").is_not_null(), pl.col("order")
-        has_order = (order != "") & ~order.str.starts_with(_AT_LEAST)
+        has_order = (order != "") & ~order.str.starts_with(AT_LEAST)
         commit = pl.concat_str("scope", "epoch", pl.lit("/"), "order")
         is_of_postgresql = pl.any_horizontal(*(pl.col("scope").str.starts_with(begin) for begin in POSTGRESQL))
         made = parts.select(
@@ -275,12 +284,13 @@ class Positions:
 def commits_of_one_scope(texts: pa.Array) -> tuple[str, pa.Array] | None:
     """Return the scope of source sequences of one form, and their orders to compare; None if they are not all alike.
 
-    All have an order of the same length then, or none has a scope: no other look at them is needed to compare them.
+    All have an order of the same length then, or all have an order and no scope: they can be compared as they are.
     """
     first = texts[0].as_py()
     position = SourcePosition.of(first)
     if not position.scope:
-        return None if pc.any(pc.starts_with(texts, _MARK)).as_py() else ("", texts)
+        is_other = pc.or_(pc.starts_with(texts, _MARK), pc.equal(texts, ""))
+        return None if pc.any(is_other).as_py() else ("", texts)
     end = len(position.commit.encode())
     if not end or not pc.all(pc.starts_with(texts, position.scope)).as_py():
         return None
@@ -292,7 +302,7 @@ def commits_of_one_scope(texts: pa.Array) -> tuple[str, pa.Array] | None:
 
 
 def with_partitions(texts: pa.Array, partitions: pa.Array) -> pa.Array:
-    """Return source sequences that end with Kafka's partitions (string), where they have a scope."""
+    """Add Kafka's partitions (string) at the end of the source sequences that have a scope."""
     is_scoped = pc.starts_with(texts, _MARK)
     if not pc.any(is_scoped).as_py():
         return texts
@@ -301,8 +311,8 @@ def with_partitions(texts: pa.Array, partitions: pa.Array) -> pa.Array:
 
 
 def with_commits(texts: pa.Array, at: NDArray[np.intp], commits: Sequence[str]) -> pa.Array:
-    """Return source sequences with the orders of others, of their scopes, in some places."""
+    """Give the source sequences in the rows `at` the orders of other events, and return all of them."""
     given = texts.to_pylist()
     for row, commit in zip(at.tolist(), commits, strict=True):
-        given[row] = SourcePosition.of(given[row]).at(commit).text
+        given[row] = SourcePosition.of(given[row]).with_order_of(commit).text
     return pa.array(given, pa.string())

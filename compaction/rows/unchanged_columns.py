@@ -192,9 +192,8 @@ class UnchangedColumns:
             moved = Moved(before.value.decode(), said.new_key, dict(before.pending), said.is_guessed)
             done.moves.append(Move(key, record.sequence, moved))
             return LastRecord(None, record.sequence, {}, moved), ()
-        if said.old_key is not None and not is_same_event(
-            before.sequence, record.sequence
-        ):  # another row had the key before, unless it is this event again
+        # Another row had the key before, unless it is this event again.
+        if said.old_key is not None and not is_same_event(before.sequence, record.sequence):
             before = LastRecord()
         found, still = _filled(record, said.columns, before, self._placeholders)
         if still and said.old_key is not None:

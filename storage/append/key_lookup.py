@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.rows.sequence_checks import SequenceBounds
-from lastword.compaction.rows.source_positions import SourcePosition, highest_by_place, is_of_truncated, place_name
+from lastword.compaction.rows.source_positions import SourcePosition, highest_by_place, is_of_truncated, parse_place, place_name
 from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
@@ -43,9 +43,13 @@ def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[Sequenc
     highest = snapshot.highest_sequences(decisions.partitions)
     truncated = {table: one.position for table, one in decisions.truncations.items()}
     return [
-        SequenceBounds(highest=highest[partition], removed=decisions.removed_positions(partition), truncated=truncated)
+        SequenceBounds(highest=highest[partition], removed=_removed(decisions, partition), truncated=truncated)
         for partition in range(len(highest))
     ]
+
+
+def _removed(decisions: Decisions, partition: int) -> dict[tuple[str, str], str]:
+    return {parse_place(place): commit for place, commit in decisions.removed_positions(partition).items()}
 
 
 def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:

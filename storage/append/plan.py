@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lastword.compaction.producers import Verdict
-from lastword.compaction.rows.source_epochs import NewSnapshot, SourceEpochs, together
+from lastword.compaction.rows.source_epochs import NewSnapshot, SourceEpochs, merge_snapshots
 from lastword.compaction.rows.source_positions import last_truncates
 from lastword.compaction.rows.validation import Reason
 
@@ -136,7 +136,7 @@ class Written:
             late=sum(part.late for part in listed),
             skipped=dict(sum((Counter(part.skipped) for part in listed), Counter())),
             truncated=last_truncates(position for part in listed for position in part.truncated),
-            snapshots=together(one for part in listed for one in part.snapshots),
+            snapshots=merge_snapshots(one for part in listed for one in part.snapshots),
             needed=frozenset(key for part in listed for key in part.needed),
             source_offsets=_highest(part.source_offsets for part in listed),
             moves=tuple(move for part in listed for move in part.moves),

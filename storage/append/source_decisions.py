@@ -25,7 +25,7 @@ def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan,
     highest = {(one.scope, one.partition): _highest_before(one, plan) for one in new}
 
     def begun(today: Decisions) -> list[Decision]:
-        return [snapshot_decision(one, epoch, now_ms=now_ms) for one, epoch in today.epochs.begun(new, highest)]
+        return [snapshot_decision(one, epoch, now_ms=now_ms) for one, epoch in today.epochs.epochs_of_new(new, highest)]
 
     log.ledger.decide(begun)
     message = f"topic {log.name}: a snapshot of {scope_name(new[0].scope)} has begun; the append is planned again"

@@ -46,7 +46,7 @@ from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
 from lastword.compaction.rows.sequences import highest
-from lastword.compaction.rows.source_epochs import new_snapshots, together
+from lastword.compaction.rows.source_epochs import merge_snapshots, new_snapshots
 from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scope, last_truncates
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
@@ -105,7 +105,7 @@ class Refusals:
             offsets = rows.column(SOURCE_OFFSET) if self._plan.rules.source_offsets is not None else None
             before = SourcePosition.of(self._highest).commit
             found = new_snapshots(texts, offsets, self._plan.epochs, seen=self._seen, highest=before)
-            self.snapshots = together([*self.snapshots, *found])
+            self.snapshots = merge_snapshots([*self.snapshots, *found])
             self._highest, self._seen = max(self._highest, highest(texts)), self._seen + len(rows)
         if self._plan.rules.source_offsets is None or not len(rows):
             return
@@ -131,7 +131,7 @@ class Refusals:
         truncates = [int(numbers[at]) for at in skipped if details[at] == TRUNCATED]
         if truncates:
             positions = rows.column("source_sequence").take(pa.array(truncates)).drop_null().to_pylist()
-            self.truncated = last_truncates([*self.truncated, *map(self._plan.epochs.truncate, positions)])
+            self.truncated = last_truncates([*self.truncated, *map(self._plan.epochs.truncate_position, positions)])
         kept = [at for at, reason in enumerate(reasons) if reason not in known and reason != Reason.SKIPPED.value]
         self.duplicates += len(reasons) - len(kept) - len(skipped)
         for at in kept:
@@ -427,7 +427,7 @@ def validated_events(batch: pa.RecordBatch, plan: AppendPlan, first_row: int = 0
         return validated
     rows = validated.rows
     offsets = rows.column(SOURCE_OFFSET) if plan.rules.source_offsets is not None else None
-    texts = plan.epochs.placed(rows.column("source_sequence"), offsets, first_row)
+    texts = plan.epochs.with_epochs(rows.column("source_sequence"), offsets, first_row)
     return replace(validated, rows=rows.set_column(rows.schema.get_field_index("source_sequence"), "source_sequence", texts))
 
 

@@ -25,7 +25,7 @@ from lastword.compaction.planning.receipt import CleaningReceipt, estimated_byte
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.compaction.producers import known
 from lastword.compaction.rows.removal import Removal
-from lastword.compaction.rows.source_positions import by_place, higher
+from lastword.compaction.rows.source_positions import highest_of_each_place
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
@@ -268,7 +268,7 @@ class Cleaning:
             highest_removed_tombstone=max(one.highest_tombstones.values(), default=None),
             highest_expired_tombstone=one.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
             removed_bytes=estimated_bytes(one.removed, plan.segments),
-            removed_positions=higher(one.removed_positions, by_place(self.decisions.removed_positions(one.partition))),
+            removed_positions=highest_of_each_place(one.removed_positions, self.decisions.removed_positions(one.partition)),
             indexed_bytes=one.indexed_bytes,
             read_bytes=one.indexed_bytes + one.read_bytes,
             index_ms=one.index_ms,

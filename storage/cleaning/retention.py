@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.source_positions import FIRST_SCOPE, by_place, higher, highest_by_place
+from lastword.compaction.rows.source_positions import FIRST_SCOPE, highest_by_place, highest_of_each_place
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint
@@ -100,14 +100,14 @@ def removed_positions(log: TopicLog, snapshot: LogSnapshot, today: Decisions, pa
     """
     files = snapshot.files
     gone = np.flatnonzero((files.partition == partition) & (files.first_offset < log_start_offset) & (files.max_sequence != ""))
-    removed = by_place(today.removed_positions(partition))
+    removed = today.removed_positions(partition)
     for at in gone.tolist():
         if files.max_sequence[at] < FIRST_SCOPE:  # sequences of no scope alone
-            removed = higher(removed, {"": str(files.max_sequence[at])})
+            removed = highest_of_each_place(removed, {"": str(files.max_sequence[at])})
         else:
             groups = row_groups(log.paths.log, log.storage_options, files.path[at], ("source_sequence",))
             columns = (group.read().column("source_sequence").combine_chunks() for group in groups)
-            removed = higher(removed, *map(highest_by_place, columns))
+            removed = highest_of_each_place(removed, *map(highest_by_place, columns))
     return removed
 
 

@@ -26,7 +26,7 @@ from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, fates, survivors
 from lastword.compaction.rows.removal import Removal
-from lastword.compaction.rows.source_positions import higher, highest_by_place
+from lastword.compaction.rows.source_positions import highest_by_place, highest_of_each_place
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
@@ -310,7 +310,7 @@ class _Cleaning:
                 highest = int(rows.column("offset").to_numpy()[gone].max())
                 self.done.highest_tombstones[reason.value] = max(highest, self.done.highest_tombstones.get(reason.value, 0))
                 removed = highest_by_place(rows.column("source_sequence").filter(pa.array(gone)).combine_chunks())
-                self.done.removed_positions = higher(self.done.removed_positions, removed)
+                self.done.removed_positions = highest_of_each_place(self.done.removed_positions, removed)
 
 
 def _is(rows: pa.Table, control: Control) -> pa.ChunkedArray:

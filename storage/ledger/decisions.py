@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
 from lastword.compaction.planning.backoff import CleaningFailure
-from lastword.compaction.planning.receipt import removed_of
+from lastword.compaction.planning.receipt import removed_positions_of
 from lastword.compaction.readers import Reader, renewal_ms
 from lastword.compaction.rows.source_epochs import Snapshot, SourceEpochs
-from lastword.compaction.rows.source_positions import SourcePosition, higher, place_of
+from lastword.compaction.rows.source_positions import SourcePosition, highest_of_each_place
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -197,15 +197,14 @@ class Decisions:
         """Return the log start offset of every partition."""
         return [self.log_start_offset(partition) for partition in range(self.partitions)]
 
-    def removed_positions(self, partition: int) -> dict[tuple[str, str], str]:
-        """Return the highest order of the deletions that left a partition, by scope and Kafka's partition.
+    def removed_positions(self, partition: int) -> dict[str, str]:
+        """Return the highest order of the deletions that left a partition, by `place_name` of scope and Kafka's partition.
 
         Those are tombstones that cleaning removed, and whatever retention removed.
         """
         cleaning = self.newest_cleaning(partition)
         told = [one.details for one in self.starts.get(partition, ()) if self.holds(one)]
-        removed = higher(*map(removed_of, [*told, {} if cleaning is None else cleaning.details]))
-        return {place_of(place): commit for place, commit in removed.items()}
+        return highest_of_each_place(*map(removed_positions_of, [*told, {} if cleaning is None else cleaning.details]))
 
     def released_offsets(self, partition: int) -> list[int]:
         """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.rows.source_epochs import NewSnapshot, Snapshot, SourceEpochs, new_snapshots, together
+from lastword.compaction.rows.source_epochs import NewSnapshot, Snapshot, SourceEpochs, merge_snapshots, new_snapshots
 from lastword.compaction.rows.source_positions import SourcePosition
 
 _SCOPE = "@postgresql.s:"
@@ -38,7 +38,7 @@ def _known(*snapshots: tuple[int, int], partition: str = "0", scope: str = _SCOP
 def _begun(epochs: SourceEpochs, picture: str, highest: str = "") -> list[tuple[str, str, int]]:
     new = new_snapshots(_texts(picture), None, epochs)
     in_log = {(one.scope, one.partition): highest for one in new}
-    return [(one.partition, one.position, epoch) for one, epoch in epochs.begun(new, in_log)]
+    return [(one.partition, one.position, epoch) for one, epoch in epochs.epochs_of_new(new, in_log)]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_snapshot_that_was_seen_says_nothing_new() -> None:
     assert _begun(epochs, "1 r90") == [("1", "0090", 1)]
     assert _begun(epochs, "1 r40") == [("1", "0040", 2)]
     (seen,) = new_snapshots(_texts("0 r50"), None, SourceEpochs())
-    assert _known((50, 1)).begun([seen], {(_SCOPE, "0"): ""}) == []  # another process was first
+    assert _known((50, 1)).epochs_of_new([seen], {(_SCOPE, "0"): ""}) == []  # another process was first
     behind = SourceEpochs({**epochs.snapshots, (_SCOPE, "1"): (Snapshot(position="0030", epoch=3),)})
     assert _begun(behind, "1 r40") == []
 
@@ -80,39 +80,39 @@ def test_a_snapshot_that_was_seen_says_nothing_new() -> None:
 def test_events_are_in_the_epoch_of_their_partition() -> None:
     """What comes before a snapshot, in the same batch, is in the one before; a change is not below the snapshot of PostgreSQL."""
     epochs = _known((90, 1), (40, 2))
-    assert _drawn(epochs.placed(_texts("0 u95 0 r40 0 u35 0 ?44 0 u45 1 u99"), None)) == (
+    assert _drawn(epochs.with_epochs(_texts("0 u95 0 r40 0 u35 0 ?44 0 u45 1 u99"), None)) == (
         "1:0095.1 2:0040.0 2:0040.1 2:>0040.1 2:0045.1 1:0099.1"
     )
-    assert _drawn(epochs.placed(_texts("0 u45"), None)) == "2:0045.1"
-    assert _drawn(epochs.placed(_texts("0 u10 0 r90 0 u91 0 r40 0 u41"), None)) == "1:0010.1 1:0090.0 1:0091.1 2:0040.0 2:0041.1"
-    assert _drawn(epochs.placed(_texts("1 u10"), None)) == "1:0010.1"
+    assert _drawn(epochs.with_epochs(_texts("0 u45"), None)) == "2:0045.1"
+    assert _drawn(epochs.with_epochs(_texts("0 u10 0 r90 0 u91 0 r40 0 u41"), None)) == "1:0010.1 1:0090.0 1:0091.1 2:0040.0 2:0041.1"
+    assert _drawn(epochs.with_epochs(_texts("1 u10"), None)) == "1:0010.1"
 
 
 def test_offsets_or_row_numbers_say_where_a_snapshot_begins() -> None:
     """Kafka's, or those of the append."""
     texts = _texts("0 u95 0 u41 0 u42")
-    assert _drawn(_known((90, 1), (40, 2), offsets=(5, 11)).placed(texts, pa.array([10, 11, 12]))) == "1:0095.1 2:0041.1 2:0042.1"
+    assert _drawn(_known((90, 1), (40, 2), offsets=(5, 11)).with_epochs(texts, pa.array([10, 11, 12]))) == "1:0095.1 2:0041.1 2:0042.1"
     new = NewSnapshot(scope=_SCOPE, partition="0", position="0040", row=101)
-    assert _drawn(_known((90, 1), (40, 2)).with_rows([new]).placed(texts, None, 100)) == "1:0095.1 2:0041.1 2:0042.1"
+    assert _drawn(_known((90, 1), (40, 2)).with_rows([new]).with_epochs(texts, None, 100)) == "1:0095.1 2:0041.1 2:0042.1"
 
 
 def test_a_source_of_one_snapshot_is_left_as_it_is() -> None:
     """Its events are above it; those of another connector may be below."""
     texts = _texts("0 u95 0 u96")
-    assert _known((90, 1)).placed(texts, None) is texts
-    assert _drawn(_known((90, 1)).placed(_texts("0 u95 0 u8"), None)) == "1:0095.1 1:0090.1"
+    assert _known((90, 1)).with_epochs(texts, None) is texts
+    assert _drawn(_known((90, 1)).with_epochs(_texts("0 u95 0 u8"), None)) == "1:0095.1 1:0090.1"
     mysql = _texts("0 u95 0 u8", "@mysql.s:")
-    assert _known((90, 1), scope="@mysql.s:").placed(mysql, None) is mysql
-    assert _drawn(_known((90, 2), scope="@mysql.s:").placed(mysql, None)) == "2:0095.1 2:0008.1"
+    assert _known((90, 1), scope="@mysql.s:").with_epochs(mysql, None) is mysql
+    assert _drawn(_known((90, 2), scope="@mysql.s:").with_epochs(mysql, None)) == "2:0095.1 2:0008.1"
 
 
 def test_a_truncate_without_an_order_is_behind_the_snapshots() -> None:
     """Of its epoch, in whichever partition."""
     epochs = SourceEpochs({(_SCOPE, "0"): (Snapshot(position="0040", epoch=1),), (_SCOPE, "1"): (Snapshot(position="0070", epoch=2),)})
     first, ordered = _texts("0 ?45 0 u50").to_pylist()
-    assert SourcePosition.of(epochs.truncate(first)).order == "0040.1"
-    assert SourcePosition.of(SourceEpochs().truncate(first)).order == "0000.1"
-    assert epochs.truncate(ordered) == ordered
+    assert SourcePosition.of(epochs.truncate_position(first)).order == "0040.1"
+    assert SourcePosition.of(SourceEpochs().truncate_position(first)).order == "0000.1"
+    assert epochs.truncate_position(ordered) == ordered
 
 
 def test_several_tasks_see_one_snapshot() -> None:
@@ -120,5 +120,5 @@ def test_several_tasks_see_one_snapshot() -> None:
     offsets = pa.array([7, 8])
     one = new_snapshots(_texts("0 u50 0 r40"), offsets, SourceEpochs(), highest=SourcePosition(scope=_SCOPE, order="0060.1").commit)
     other = new_snapshots(_texts("0 r40 0 u50"), pa.array([3, 4]), SourceEpochs(), seen=10)
-    (both,) = together([*one, *other])
+    (both,) = merge_snapshots([*one, *other])
     assert (both.offset, both.begin, both.before) == (3, 3, "@postgresql.s:0001/0060.1")

@@ -5,23 +5,22 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.planning.receipt import removed_of
+from lastword.compaction.planning.receipt import removed_positions_of
 from lastword.compaction.rows.source_positions import (
     Positions,
     SourcePosition,
-    by_place,
     commits_of_one_scope,
-    higher,
     highest_by_place,
+    highest_of_each_place,
     highest_of_scope,
     is_after,
     is_before,
     is_of_truncated,
     is_same_event,
     last_truncates,
+    parse_place,
     parts_of,
     place_name,
-    place_of,
     scope_name,
     scope_text,
     table_code,
@@ -126,9 +125,9 @@ def test_a_truncate_of_postgresql_has_an_lsn_that_parts_the_rows() -> None:
 def test_a_tombstone_gets_the_order_of_its_key() -> None:
     """And the scope, where it has none; one that a user gave has no scope."""
     unknown = SourcePosition(scope="@:", table="", partition="3")
-    assert unknown.at("@mysql.s:0002/5.1").text == "@mysql.s:0002/5.1///3"
-    assert unknown.at("0042").text == "0042"
-    assert SourcePosition.of(_at("", "7")).at("@mysql.s:0001/5.1").text == _at("5.1", "7")
+    assert unknown.with_order_of("@mysql.s:0002/5.1").text == "@mysql.s:0002/5.1///3"
+    assert unknown.with_order_of("0042").text == "0042"
+    assert SourcePosition.of(_at("", "7")).with_order_of("@mysql.s:0001/5.1").text == _at("5.1", "7")
 
 
 def test_a_truncate_of_no_scope_deletes_what_has_none() -> None:
@@ -149,10 +148,9 @@ def test_the_highest_orders_of_each_place() -> None:
     texts = pa.array([_at("5.1", partition="0"), _at("7.1", "9", partition="0"), _at("6.1", partition="1"), _at(""), "3", "4", None])
     found = highest_by_place(texts)
     assert found == {"@mysql.s:0": "@mysql.s:0001/7.1", "@mysql.s:1": "@mysql.s:0001/6.1", "": "4"}
-    assert higher(found, {"": "9"}, {"@mysql.s:1": "@mysql.s:0001/2.1"}) == {**found, "": "9"}
-    places = {place_of(place): commit for place, commit in found.items()}
+    assert highest_of_each_place(found, {"": "9"}, {"@mysql.s:1": "@mysql.s:0001/2.1"}) == {**found, "": "9"}
+    places = {parse_place(place): commit for place, commit in found.items()}
     assert places == {("@mysql.s:", "0"): "@mysql.s:0001/7.1", ("@mysql.s:", "1"): "@mysql.s:0001/6.1", ("", ""): "4"}
-    assert by_place(places) == found
     assert place_name("@mysql.s:", "1") == "@mysql.s:1"
     assert highest_of_scope(places, _at("1.1")) == "@mysql.s:0001/7.1"
     assert highest_of_scope(places, _at("1.1", scope="@mysql.x:")) == ""
@@ -160,9 +158,9 @@ def test_the_highest_orders_of_each_place() -> None:
 
 def test_what_an_older_version_told_of_removed_deletions() -> None:
     """One text, of no scope."""
-    assert removed_of({}) == {}
-    assert removed_of({"removed_positions": {"@mysql.s:0": "x"}}) == {"@mysql.s:0": "x"}
-    assert removed_of({"removed_sequence": "0042", "removed_positions": {"": "0041"}}) == {"": "0042"}
+    assert removed_positions_of({}) == {}
+    assert removed_positions_of({"removed_positions": {"@mysql.s:0": "x"}}) == {"@mysql.s:0": "x"}
+    assert removed_positions_of({"removed_sequence": "0042", "removed_positions": {"": "0041"}}) == {"": "0042"}
 
 
 def test_positions_by_their_parts() -> None:
