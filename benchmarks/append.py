@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from benchmarks.measure import WHOLE, Scale, headline, in_turns, report
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.rows.input_columns import ORDER_PREFIX
-from lastword.storage.append.append import AppendStats, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats
 from lastword.storage.files.schema import HEADERS_TYPE, LOG_COLUMNS
 from lastword.streaming.append.dataframes import DataFrameRows
 

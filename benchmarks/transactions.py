@@ -19,7 +19,8 @@ from benchmarks.measure import WHOLE, Scale, in_turns, report
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.rows.producer_summaries import SUMMARY_COLUMNS, summaries
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendStats, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.log.producer_states import read_states
 from lastword.streaming.append.dataframes import DataFrameRows

@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
     from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
-    from lastword.storage.append.append import AppendResult
     from lastword.storage.append.ranges import AppendedRange
+    from lastword.storage.append.requests import AppendResult
     from lastword.storage.append.schema_registry.client import RegistryConfig
     from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.reading.sql import latest_sql

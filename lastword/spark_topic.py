@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
-    from lastword.storage.append.append import AppendResult, EventSource, Rows
     from lastword.storage.append.inputs import ArrowInput
+    from lastword.storage.append.requests import AppendResult, EventSource, Rows
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.auto_cdc import Names
     from lastword.streaming.append.change_rows import Expression

@@ -22,8 +22,9 @@ from lastword.compaction.readers import ReaderStanding
 from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendResult, AppendStats, append_rows, check_on_invalid
+from lastword.storage.append.append import append_rows, check_on_invalid
 from lastword.storage.append.inputs import ArrowInput, arrow_rows
+from lastword.storage.append.requests import AppendResult, AppendStats
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
-    from lastword.storage.append.append import Rows
+    from lastword.storage.append.requests import Rows
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View

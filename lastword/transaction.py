@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from lastword.compaction.errors import InvalidTransactionState
 from lastword.compaction.producers import Control, ProducerStamp
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendResult, AppendStats
+from lastword.storage.append.requests import AppendResult, AppendStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from lastword.storage.append.append import Rows
     from lastword.storage.append.inputs import ArrowInput
+    from lastword.storage.append.requests import Rows
     from lastword.storage.log.topic_log import TopicLog
 
 

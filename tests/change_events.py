@@ -13,7 +13,7 @@ from lastword.compaction.rows.event_rows import line_events
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lastword.storage.append.append import AppendResult
+    from lastword.storage.append.requests import AppendResult
 
 FLAT = Envelope(kind="debezium-flat")
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from lastword import LogDir
 from lastword.compaction.errors import CommitStateUnknown, PurgeIncomplete
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.files.data_reader import read_columns
 from lastword.storage.files.schema import DATA_SCHEMA

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lastword import Topic
-    from lastword.storage.append.append import AppendResult
+    from lastword.storage.append.requests import AppendResult
 
 TOPIC: Final = "storm"
 PARTITIONS: Final = 2

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lastword import ArrowTopic
-    from lastword.storage.append.append import AppendResult
+    from lastword.storage.append.requests import AppendResult
 
 Event = tuple[str, int, "str | None"]
 

@@ -66,6 +66,7 @@ _NUMBER: Final = re.compile(rb"[1-9][0-9]{0,17}").fullmatch
 _DIGIT: Final = re.compile(rb"[0-9]")
 #: What a field of a position is written as: a number, or a text that is one; a text that ends with one; a text of a list that begins so.
 _WHOLE, _TRAILING = re.compile(rb'"?([0-9]{1,20})"?'), re.compile(rb'"(?:.*[^0-9])?([0-9]{1,20})"')
+_MILLISECONDS: Final = re.compile(rb"[1-9][0-9]{0,13}")
 _FIRST: Final = re.compile(rb'"\[\\"([0-9]{1,20})\\".*"')
 _FORMS: Final = {"file": _TRAILING, "sequence": _FIRST}
 #: The fields whose numbers are the order and the identity of a position, by connector, where they are numbers alone.
@@ -93,6 +94,7 @@ class _Source(msgspec.Struct):
     file: msgspec.Raw = msgspec.Raw()
     pos: msgspec.Raw = msgspec.Raw()
     row: msgspec.Raw = msgspec.Raw()
+    ts_ms: msgspec.Raw = msgspec.Raw()
 
 
 class _Event(msgspec.Struct):
@@ -118,9 +120,13 @@ class AlikeEvents:
     key: pa.Array
     value: pa.Array
     sequence: pa.Array
+    #: When the event happened in its source, in ms (int64); null where it does not say so.
+    time: pa.Array
 
 
-NO_EVENTS: Final = AlikeEvents(np.empty(0, np.int64), pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()))
+NO_EVENTS: Final = AlikeEvents(
+    np.empty(0, np.int64), pa.nulls(0, pa.binary()), pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()), pa.nulls(0, pa.int64())
+)
 
 
 def alike_events(
@@ -160,27 +166,28 @@ class _Taken:
     row: NDArray[np.int64]
     value: pa.Array
     sequence: pa.Array
+    time: pa.Array
 
     def without_newest(self) -> _Taken:
         """Return all but the last one of the highest sequence: read by itself, it tells which columns its schema names."""
         is_older = np.ones(len(self.row), dtype=np.bool_)
         is_older[np.flatnonzero(pc.equal(self.sequence, highest(self.sequence)).to_numpy(zero_copy_only=False))[-1]] = False
-        return _Taken(self.row[is_older], _those(self.value, is_older), _those(self.sequence, is_older))
+        return _Taken(self.row[is_older], *(_those(column, is_older) for column in (self.value, self.sequence, self.time)))
 
     @staticmethod
     def nothing() -> _Taken:
-        return _Taken(np.empty(0, np.int64), pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()))
+        return _Taken(np.empty(0, np.int64), pa.nulls(0, pa.binary()), pa.nulls(0, pa.string()), pa.nulls(0, pa.int64()))
 
 
 def _in_order(taken: Sequence[_Taken], keys: pa.Array, key_format: KeyFormat) -> AlikeEvents:
     """Return the events of several templates in the order of the batch, with their keys; one whose key cannot be read is left out."""
     rows = np.concatenate([one.row for one in taken])
-    value, sequence = (_joined(column) for column in zip(*((one.value, one.sequence) for one in taken), strict=True))
+    columns = [_joined(column) for column in zip(*((one.value, one.sequence, one.time) for one in taken), strict=True)]
     if (np.diff(rows) < 0).any():
         order = np.argsort(rows)
-        rows, value, sequence = rows[order], value.take(pa.array(order)), sequence.take(pa.array(order))
+        rows, columns = rows[order], [column.take(pa.array(order)) for column in columns]
     key, is_known = _canonical(keys if len(rows) == len(keys) else keys.take(pa.array(rows)), key_format)
-    return AlikeEvents(rows[is_known], *(_those(column, is_known) for column in (key, value, sequence)))
+    return AlikeEvents(rows[is_known], *(_those(column, is_known) for column in (key, *columns)))
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
@@ -255,6 +262,8 @@ class _Template:
     schema: bytes
     sequence: str
     digits: tuple[tuple[int, int, int], ...]
+    #: Where the number of `source.ts_ms` begins and ends in the event, from the end; None where it has none behind its rows.
+    time: tuple[int, int] | None
 
     def fits(self, texts: pa.Array, compared_bytes: int) -> Mask:
         """Tell which events have this form, whatever is in the place of their rows."""
@@ -284,8 +293,16 @@ class _Template:
             good[good], value = is_whole, _those(value, is_whole)
         if not good.any():
             return _Taken.nothing()
-        found = _Taken(row[good], value, self._sequences(_those(texts, good)))
+        whole = _those(texts, good)
+        found = _Taken(row[good], value, self._sequences(whole), self._times(whole))
         return found.without_newest() if self.schema and self.row is not None else found
+
+    def _times(self, texts: pa.Array) -> pa.Array:
+        if self.time is None:
+            return pa.nulls(len(texts), pa.int64())
+        start, stop = self.time
+        digits = _matrix(pc.binary_slice(texts, start, stop), stop - start)
+        return pa.array((digits - ord("0")).astype(np.int64) @ 10 ** np.arange(stop - start - 1, -1, -1, dtype=np.int64))
 
     def _sequences(self, texts: pa.Array) -> pa.Array:
         found = np.tile(np.frombuffer(self.sequence.encode(), np.uint8), (len(texts), 1))
@@ -333,7 +350,16 @@ def _learnt(value: bytes, envelope: Envelope) -> _Template | None:
         schema=value[schema_at],
         sequence=events.sequence[0],
         digits=digits,
+        time=_time_of(event.source, value, tail),
     )
+
+
+def _time_of(source: _Source, value: bytes, tail: int) -> tuple[int, int] | None:
+    """Return where the milliseconds of an event stand, as `_Template.time`; None where they are no number, or before the rows."""
+    if _MILLISECONDS.fullmatch(bytes(source.ts_ms)) is None:
+        return None
+    start = pa.py_buffer(source.ts_ms).address - pa.py_buffer(value).address
+    return (start - len(value), start + len(source.ts_ms) - len(value)) if start >= tail else None
 
 
 def _digits_of(source: _Source, position: SourcePosition, value: bytes, tail: int) -> tuple[tuple[int, int, int], ...] | None:

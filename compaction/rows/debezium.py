@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.column_types import Column
 
 _UPSERTS: Final = ("r", "c", "u")
+#: The last millisecond of the year 9999.
+_MAX_MS: Final = 253_402_300_799_999
 
 
 class _Event(msgspec.Struct):
@@ -175,6 +177,11 @@ class _Reader(ABC):
             self.events.others[row] = f"{ALERT}{named}: the rows before it stay, as truncate = alert says"
         else:
             self.events.others[row] = f"{ALERT}{named}: which rows came before it cannot be told, so none was deleted"
+
+    def take_time(self, row: int, ts_ms: Any) -> None:
+        """Take note of when an event happened in its source, if it says so by a whole number of milliseconds."""
+        if type(ts_ms) is int and 0 <= ts_ms <= _MAX_MS:
+            self.events.times[row] = ts_ms
 
     def typed(self, row: bytes, schema: bytes) -> bytes:
         """Return a row in canonical JSON, by the columns that are given or that the event's own schema names."""
@@ -300,6 +307,8 @@ class _Raw(_Reader):
 
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
         event = None if value is None else _event(value)
+        if event is not None and event.source is not None:
+            self.take_time(row, event.source.ts_ms)
         if event is None or value is None:
             self.events.others[row] = TOMBSTONE
         elif event.op is None:
@@ -399,6 +408,7 @@ class _Flat(_Reader):
             self.events.others[row] = HEARTBEAT
             return
         metadata = self._metadata(fields)
+        self.take_time(row, metadata.get("source_ts_ms"))
         if metadata.get("op") == "t":
             self.truncate(row, self._sequence_of(text, metadata))
             return

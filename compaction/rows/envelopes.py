@@ -69,7 +69,9 @@ class Envelope:
     fields of the event by path (`after.version`; of a flat event `version`) that order the events of a key, and a text among them is
     compared as `sequence_as` says: as text, number or time; none: the position of the commit that Debezium gives for the connector.
     `connector` is the connector of events that do not say it, as flat ones (`source.connector`). `scope` is the name of the source, in
-    place of `source.name`: positions are compared with those of the same connector and name alone.
+    place of `source.name`: positions are compared with those of the same connector and name alone. Rows that a later snapshot lacks, as
+    they were deleted while the connector did not follow the source, stay (`on_snapshot` keep), or are deleted when the snapshot is
+    complete (replace, for sources whose snapshots are always of whole tables).
 
     `add_fields` are the fields that the connector adds to a flat event (`add.fields`: `op`, `source.lsn`, `source.lsn:name`); none: the
     usual ones. `prefix` is theirs (`add.fields.prefix`), `placeholder` the connector's `unavailable.value.placeholder`. A column whose
@@ -91,6 +93,7 @@ class Envelope:
     connector: Connector = ""
     scope: str = ""
     truncate: Truncate = "delete-all"
+    on_snapshot: Literal["keep", "replace"] = "keep"
     prefix: str = "__"
     add_fields: tuple[str, ...] = ()
     placeholder: str = PLACEHOLDER
@@ -194,7 +197,7 @@ class Events:
     Of each row: `key` and `value` (null for a deletion), `sequence`, `row`, the number of its event in the batch, and `unresolved`: the
     names of the columns whose value the source left out because it did not change. `others` are the events that are no rows, by row number,
     and `refused` are events that cannot be read, with the reason. `positions` are the sequences of TRUNCATEs and of refused events, and
-    `refused_keys` the canonical keys of refused events whose key can be read.
+    `refused_keys` the canonical keys of refused events whose key can be read. `times` are the `source.ts_ms` of events that have one.
     """
 
     key: list[bytes | None] = field(default_factory=list)
@@ -206,6 +209,7 @@ class Events:
     positions: dict[int, str] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     refused_keys: dict[int, bytes] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
     #: The places, in the lists above, of flat tombstones, which have no position of their own.
     guessed: set[int] = field(default_factory=set)
     #: The columns that the schema of the event with the highest sequence names, that sequence, and the row of the event.

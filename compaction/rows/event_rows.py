@@ -22,7 +22,17 @@ import pyarrow.compute as pc
 from lastword.compaction.rows.alike_events import NO_EVENTS, alike_events
 from lastword.compaction.rows.debezium import read_events
 from lastword.compaction.rows.event_keys import canonical_key
-from lastword.compaction.rows.input_columns import COLUMNS, EVENT, HEADERS, RECORD_KEY, REFUSAL, SOURCE_PARTITION, UNCHANGED, cast_column
+from lastword.compaction.rows.input_columns import (
+    COLUMNS,
+    EVENT,
+    HEADERS,
+    RECORD_KEY,
+    REFUSAL,
+    SOURCE_PARTITION,
+    SOURCE_TIME,
+    UNCHANGED,
+    cast_column,
+)
 from lastword.compaction.rows.json_rows import NULL, NoEvent, fields_of
 from lastword.compaction.rows.source_positions import with_partitions
 from lastword.compaction.rows.table_columns import ddl_text
@@ -76,8 +86,9 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
 
     `batch` has key and value (JSON; text or binary), and may have headers, timestamp, order columns, and the partition and offset of the
     source. Columns of the result: key, value, source_sequence, what an envelope says beside the row (`EVENT`, `REFUSAL`, `UNCHANGED`,
-    `COLUMNS`), and the others as they were; the source's partition and offset are headers (`source.partition`, `source.offset`). An event
-    that becomes no row keeps its own key and value. With a `decoder` key and value are framed for a schema registry.
+    `COLUMNS`, `SOURCE_TIME`), and the others as they were; the source's partition and offset are headers (`source.partition`,
+    `source.offset`). An event that becomes no row keeps its own key and value. With a `decoder` key and value are framed for a schema
+    registry.
     """
     columns_in = {name: cast_column(batch.column(name), pa.binary()) for name in ("key", "value")}
     moves, is_left = _changed_keys(batch), np.ones(len(batch), dtype=np.bool_)
@@ -86,6 +97,7 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     said = {name: pa.nulls(len(alike.row), pa.string()) for name in (EVENT, REFUSAL, UNCHANGED, COLUMNS)}
     said[RECORD_KEY] = pa.nulls(len(alike.row), pa.binary())
     made = {"row": pa.array(alike.row), "key": alike.key, "value": alike.value, "source_sequence": alike.sequence, **said}
+    made[SOURCE_TIME] = alike.time
     if len(alike.row) < len(batch):
         texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
         if decoder is None:
@@ -123,6 +135,7 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
         RECORD_KEY: (pa.array([*nothing, *(events.refused_keys.get(row) for row in others)], pa.binary()),),
         UNCHANGED: (pa.array([*_notes(events, rows.tolist(), moves), *[None] * len(others)], pa.string()),),
         COLUMNS: (_learnt(events, len(rows) + len(others)),),
+        SOURCE_TIME: (pa.array([*map(events.times.get, events.row), *map(events.times.get, others)], pa.int64()),),
     }
     return {name: pa.concat_arrays(list(parts)) for name, parts in columns.items()}
 

@@ -37,6 +37,8 @@ REFUSAL, EVENT, UNCHANGED = "__refusal", "__event", "__unchanged"
 RECORD_KEY: Final = "__record_key"
 #: On one row of a batch the columns that the newest schema of its events names, as DDL.
 COLUMNS: Final = "__columns"
+#: When the event happened in its source, in milliseconds since the epoch (int64); null where that is not known.
+SOURCE_TIME: Final = "__source_time"
 #: An `EVENT` that begins so is a TRUNCATE that becomes a dead letter; the rest of it says why.
 ALERT: Final = "alert:"
 #: Columns of Spark's Kafka source that say nothing about the record.
@@ -118,7 +120,7 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
     wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
     order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
     for name, column in columns.items():
-        if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY} or name in IGNORED_COLUMNS:
+        if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY, SOURCE_TIME} or name in IGNORED_COLUMNS:
             continue
         if name not in _ALLOWED:
             wrong.append(f"column {name or repr(name)} is unknown: allowed are {', '.join(_ALLOWED)}")

@@ -28,6 +28,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.rows.input_columns import SOURCE_TIME
 from lastword.compaction.rows.sequences import highest, ranks
 from lastword.compaction.rows.source_positions import (
     CHANGE,
@@ -35,11 +36,13 @@ from lastword.compaction.rows.source_positions import (
     Positions,
     SourcePosition,
     commits_of_one_scope,
+    is_order_of_event,
     with_commits,
 )
+from lastword.compaction.rows.source_states import NEW_EPOCH_MS, SourceCounts, sum_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,8 +51,8 @@ if TYPE_CHECKING:
 #: The reason of a row of which `SequenceChecks` cannot tell whether it is late.
 UNKNOWN_ORDER: Final = "unknown_order"
 _SCHEMA: Final = {"key": pl.Binary, "commit": pl.String}
-#: Greater than each order of a scope, as `:` ends it.
-_END_OF_SCOPE: Final = ";"
+#: The newest records of some keys.
+NEWEST: Final = {"key": pl.Binary, "scope": pl.String, "newest": pl.String, "time": pl.Int64}
 #: The scopes of rows that do not name their source.
 _NO_SCOPES: Final = frozenset({"", NO_SCOPE})
 
@@ -57,10 +60,10 @@ _NO_SCOPES: Final = frozenset({"", NO_SCOPE})
 class NewestSequences(Protocol):
     """The way to the records of a partition."""
 
-    def __call__(self, keys: pa.Array, at_least: str, below: str) -> pl.DataFrame:
-        """Return the highest sequence of each of some keys: `key` (binary), `newest` (string).
+    def __call__(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
+        """Return the highest sequence of each of some keys in each scope, and the time of the newest of its records: `NEWEST`.
 
-        Sequences from `at_least` on count, and below `below`, if it is not empty. Keys that have none may be left out.
+        Sequences from `at_least` on count. Keys that have none may be left out. The time is in ms since the epoch.
         """
 
 
@@ -68,38 +71,37 @@ class NewestSequences(Protocol):
 class SequenceBounds:
     """What is known of the source sequences of one partition.
 
-    `highest` is the highest in its files; of a scope that sorts before that of `highest`, nothing is known but that. `removed` are the
-    highest orders of the removed deletions, by scope and Kafka's partition. `truncated` are the positions of TRUNCATEs, by scope and table.
+    `highest` are the highest in its files, by scope. `removed` are the highest orders of the removed deletions, by scope and Kafka's
+    partition. `truncated` are the positions of TRUNCATEs, by scope and table. The events of `retired` scopes are all late.
     """
 
-    highest: str = ""
+    highest: Mapping[str, str] = field(default_factory=dict)
     removed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     truncated: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    retired: frozenset[str] = frozenset()
 
     def of(self, scope: str) -> _Bounds:
         """Return what is known of one scope."""
-        newest = SourcePosition.of(self.highest)
-        is_known = newest.scope == scope or self.highest < scope
         return _Bounds(
-            highest=newest.commit if newest.scope == scope else "" if is_known else None,
+            highest=SourcePosition.of(self.highest.get(scope, "")).commit,
             removed={partition: commit for (name, partition), commit in self.removed.items() if name == scope},
             truncated={table: text for (name, table), text in self.truncated.items() if name == scope},
+            is_retired=scope in self.retired,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
-    """The bounds of one scope; `highest` is None if it is not known."""
+    """The bounds of one scope."""
 
-    highest: str | None
+    highest: str
     removed: Mapping[str, str]
     truncated: Mapping[str, str]
+    is_retired: bool
 
     @property
-    def known(self) -> str | None:
-        """The order from which on a row needs no look at the log; None for a look at each."""
-        if self.highest is None:
-            return None
+    def known(self) -> str:
+        """The order from which on a row needs no look at the log."""
         return max([self.highest, *self.removed.values()])
 
     @property
@@ -109,120 +111,216 @@ class _Bounds:
         return max((text for end in ends for text in (end.commit, f"{end.in_table}{CHANGE}")), default="")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A batch of rows, with the order of its key where a row came without one: which are late, and which of unknown order.
+
+    `counts` are what it has of each source, by scope.
+    """
+
+    rows: pa.RecordBatch
+    late: Mask
+    unknown: Mask
+    counts: Mapping[str, SourceCounts]
+
+
 class SequenceChecks:
-    """The source sequences of one partition during one append; `check` takes its batches one after the other."""
+    """The source sequences of one partition during one append; `take` takes its batches one after the other."""
 
     def __init__(self, bounds: SequenceBounds, newest: NewestSequences) -> None:
         """Begin with what the log knows of the partition."""
         self._bounds, self._newest = bounds, newest
         self._scopes: dict[str, _ScopeChecks] = {}
 
-    def in_arrival_order(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows in which each whose order is not known has the highest one of its key so far, if there is one.
+    def take(self, rows: pa.RecordBatch) -> Checked:
+        """Take a batch of rows, and return which of them put an older state over a newer one.
 
-        Of a row with a scope that is the highest of its scope; of one without, as a flat tombstone, the highest of all.
+        Columns: key, source_sequence (string, not null), and if the rows are events `SOURCE_TIME`. A row without an order gets the highest
+        one of its key so far, if there is one: that of its scope, or, without a scope, as a flat tombstone, the highest of all. The log is
+        asked at most once for the keys of a batch.
         """
-        texts = rows.column("source_sequence")
-        if not len(texts) or commits_of_one_scope(texts) is not None:
-            return rows
-        positions = Positions.of(texts)
-        is_unknown = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
-        if not is_unknown.any():
-            return rows
-        at = np.flatnonzero(is_unknown)
-        asked = _column(rows.column("key").take(pa.array(at))).unique()
-        columns = {"key": rows.column("key"), "scope": positions.scope, "commit": positions.commit, "text": texts}
-        events = pl.DataFrame({name: _column(column) for name, column in columns.items()})
-        mine = events.with_row_index("row").filter(pl.col("key").is_in(asked.implode()))
-        known = self._known_of(asked, [scope for scope in mine["scope"].unique().to_list() if scope not in _NO_SCOPES])
-        found: dict[int, str] = {}
-        for row, key, scope, commit, text in mine.select("row", "key", "scope", "commit", "text").iter_rows():
-            newest = known.get((key, "" if scope in _NO_SCOPES else scope), "")
-            given = commit or newest
-            if not commit:
-                position = SourcePosition.of(text)
-                given = max(newest, replace(position, order=position.floor).commit)
-            if not commit and given:
-                found[row] = given
-            if given:
-                for place in {SourcePosition.of_commit(given).scope, ""}:
-                    known[key, place] = max(given, known.get((key, place), ""))
-        if not found:
-            return rows
-        texts = with_commits(texts, np.array(list(found)), list(found.values()))
-        return rows.set_column(rows.schema.get_field_index("source_sequence"), "source_sequence", texts)
-
-    def _known_of(self, keys: pl.Series, scopes: list[str]) -> dict[tuple[bytes, str], str]:
-        """Return the highest orders of some keys, in the log and in the append so far, by key and scope; of all under the empty text."""
-        known: dict[tuple[bytes, str], str] = {}
-        for scope in (*scopes, ""):
-            has_order = self._bounds.of(scope).highest != "" if scope else SourcePosition.of(self._bounds.highest).commit
-            if has_order:
-                for key, newest in self._newest(_binary(keys), scope, _end_of(scope)).iter_rows():
-                    known[key, scope] = SourcePosition.of(newest).commit
-        for scope, checks in self._scopes.items():
-            for key, commit in checks.taken_of(keys).iter_rows():
-                for place in (scope, ""):
-                    known[key, place] = max(commit, known.get((key, place), ""))
-        return known
-
-    def check(self, rows: pa.RecordBatch) -> tuple[Mask, Mask]:
-        """Return which rows of a batch are late, and which are of unknown order.
-
-        Columns: key, source_sequence (string, not null).
-        """
+        keys, texts = rows.column("key"), rows.column("source_sequence")
         late, unknown = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.bool_)
         if not len(rows):
-            return late, unknown
-        keys, texts = rows.column("key"), rows.column("source_sequence")
+            return Checked(rows=rows, late=late, unknown=unknown, counts={})
         alike = commits_of_one_scope(texts)
         if alike is not None and self._of(alike[0]).take_if_in_order(keys, alike[1]):
-            return late, unknown
-        positions = Positions.of(texts)
-        for scope in pc.unique(positions.scope).to_pylist():
-            at = np.flatnonzero(pc.equal(positions.scope, scope).to_numpy(zero_copy_only=False))
-            taken = pa.array(at)
-            columns = (getattr(positions, name).take(taken) for name in ("commit", "in_table", "partition", "table"))
-            late[at], unknown[at] = self._of(scope).check(keys.take(taken), *columns)
-        return late, unknown
+            in_order = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
+            return Checked(rows=rows, late=late, unknown=unknown, counts={alike[0]: in_order} if alike[0] else {})
+        positions, found = Positions.of(texts), None
+        without = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
+        if without.any():
+            rows, found = self._in_arrival_order(rows, positions, without)
+            texts = rows.column("source_sequence")
+            positions = Positions.of(texts)
+        events = _events_of(rows, positions)
+        parts = [self._of(str(scope)).begin(part) for (scope,), part in events.partition_by("scope", as_dict=True).items()]
+        if found is None:
+            found = self._look_up([part.asked for part in parts])
+        for part in parts:
+            part.checks.compare(part, found)
+            late[part.rows], unknown[part.rows] = part.late, part.unknown
+        counts = sum_counts(part.counts(texts, without) for part in parts)
+        return Checked(rows=rows, late=late, unknown=unknown, counts=counts)
 
     def _of(self, scope: str) -> _ScopeChecks:
         if scope not in self._scopes:
-            self._scopes[scope] = _ScopeChecks(scope, self._bounds.of(scope), self._newest)
+            self._scopes[scope] = _ScopeChecks(scope, self._bounds.of(scope))
         return self._scopes[scope]
+
+    def _look_up(self, asked: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return the newest records of the keys of some events: key, scope, newest (the order), time."""
+        events = pl.concat(asked)
+        if not len(events):
+            return pl.DataFrame(schema=NEWEST)
+        return _orders_of(self._newest(_binary(events["key"]), str(events["at_least"].min())))
+
+    def _in_arrival_order(self, rows: pa.RecordBatch, positions: Positions, without: Mask) -> tuple[pa.RecordBatch, pl.DataFrame]:
+        """Return rows in which each without an order has the highest one of its key so far, if there is one, and what the log has.
+
+        The log is asked for all keys of the batch of which anything must be known.
+        """
+        events = _events_of(rows, positions).with_columns(pl.Series("is_without", without))
+        known_of_scope = {scope: self._of(scope).bounds.known for scope in events["scope"].unique().to_list()}
+        is_below = pl.col("commit") < pl.col("scope").replace_strict(known_of_scope, return_dtype=pl.String)
+        found = pl.DataFrame(schema=NEWEST)
+        if any(SourcePosition.of(text).order for text in self._bounds.highest.values()):
+            found = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
+        mine = events.filter(pl.col("key").is_in(events.filter("is_without")["key"].implode()))
+        newest = _HighestOrders()
+        for key, commit in found.select("key", "newest").iter_rows():
+            newest.add(key, commit)
+        for checks in self._scopes.values():
+            for key, commit in checks.taken_of(mine["key"]).iter_rows():
+                newest.add(key, commit)
+        orders, texts = dict[int, str](), rows.column("source_sequence")
+        for row, key, scope, commit in mine.select("row", "key", "scope", "commit").iter_rows():
+            order = commit or newest.of(key, scope, SourcePosition.of(texts[row].as_py()))
+            if order:
+                newest.add(key, order)
+            if order and not commit:
+                orders[row] = order
+        if orders:
+            texts = with_commits(texts, np.array(list(orders)), list(orders.values()))
+            rows = rows.set_column(rows.schema.get_field_index("source_sequence"), "source_sequence", texts)
+        return rows, found
+
+
+class _HighestOrders:
+    """The highest order so far of each key: in each scope, and in any."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, str], str] = {}
+
+    def add(self, key: bytes, commit: str) -> None:
+        """Add the order of an event of a key."""
+        for scope in {SourcePosition.of_commit(commit).scope, ""}:
+            self._known[key, scope] = max(commit, self._known.get((key, scope), ""))
+
+    def of(self, key: bytes, scope: str, position: SourcePosition) -> str:
+        """Return the order of an event without one: the highest of its key, and not below that which it has at least; empty for none."""
+        newest = self._known.get((key, "" if scope in _NO_SCOPES else scope), "")
+        return max(newest, replace(position, order=position.floor).commit)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """The rows of one scope in a batch: which are late, and of which the log is asked (`asked`: key, at_least)."""
+
+    checks: _ScopeChecks
+    events: pl.DataFrame
+    rows: NDArray[np.int64]
+    late: Mask
+    unknown: Mask
+    asked: pl.DataFrame
+    #: Which are late, and younger than the record above them.
+    lower: Mask
+
+    def counts(self, texts: pa.Array, without: Mask) -> dict[str, SourceCounts]:
+        """Return what the batch has of this source; nothing of rows that are of none."""
+        if not self.checks.scope:
+            return {}
+        lower = np.flatnonzero(self.lower)
+        counts = SourceCounts(
+            rows=len(self.rows),
+            late=int(self.late.sum()),
+            without_position=int(without[self.rows].sum()),
+            lower_positions=len(lower),
+            example=SourcePosition.of(texts[int(self.rows[lower[0]])].as_py()).order if len(lower) else "",
+            is_by_lsn=is_order_of_event(texts[int(self.rows[0])].as_py()),
+        )
+        return {self.checks.scope: counts}
 
 
 class _ScopeChecks:
     """The rows of one scope during one append."""
 
-    def __init__(self, scope: str, bounds: _Bounds, newest: NewestSequences) -> None:
-        self._scope, self._bounds, self._newest = scope, bounds, newest
+    def __init__(self, scope: str, bounds: _Bounds) -> None:
+        self.scope, self.bounds = scope, bounds
         self._highest = ""
         #: Keys and orders of the rows that were taken; `taken_of` makes frames of them.
         self._taken: list[tuple[pa.Array, pa.Array]] = []
 
     def take_if_in_order(self, keys: pa.Array, commits: pa.Array) -> bool:
         """Take rows that are in order, and above all that is known; tell whether they are."""
-        begins, known = commits[0].as_py(), self._bounds.known
-        is_ascending = len(commits) == 1 or pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py()
-        is_above = known is not None and begins >= known and begins >= self._highest
-        if not (is_ascending and is_above and (begins > self._bounds.passed or not self._bounds.truncated)):
+        begins, bounds = commits[0].as_py(), self.bounds
+        if bounds.is_retired or begins < bounds.known or begins < self._highest or (bounds.truncated and begins <= bounds.passed):
+            return False
+        if len(commits) > 1 and not pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py():
             return False
         self._take(keys, commits, commits[-1].as_py())
         return True
 
-    def check(self, keys: pa.Array, commits: pa.Array, in_table: pa.Array, partitions: pa.Array, tables: pa.Array) -> tuple[Mask, Mask]:
-        """Return which rows are late, and which are of unknown order; one without an order is neither."""
-        if len(commits) and self.take_if_in_order(keys, commits):
-            return np.zeros(len(keys), dtype=np.bool_), np.zeros(len(keys), dtype=np.bool_)
-        columns = {"key": keys, "commit": commits, "in_table": in_table, "partition": partitions, "table": tables}
-        events = pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")
-        late = self._is_late_in_append(events, commits) | self._is_truncated(events)
-        late &= (events["commit"] != "").to_numpy()
-        unknown = self._compare(events, late)
-        taken = pa.array(~(late | unknown))
-        self._take(keys.filter(taken), commits.filter(taken), highest(commits.filter(taken)))
-        return late, unknown & ~late
+    def begin(self, events: pl.DataFrame) -> _Part:
+        """Return the rows of a batch with what can be said of them without the log; one without an order is never late."""
+        rows, nothing = events["row"].to_numpy(), np.zeros(len(events), dtype=np.bool_)
+        events = events.drop("row").with_row_index("row")
+        part = _Part(
+            checks=self,
+            events=events,
+            rows=rows,
+            late=nothing,
+            unknown=nothing.copy(),
+            asked=_asked(events.clear(), ""),
+            lower=nothing.copy(),
+        )
+        if self.bounds.is_retired:
+            part.late = np.ones(len(events), dtype=np.bool_)
+            return part
+        has_order = (events["commit"] != "").to_numpy()
+        part.late = (self._is_late_in_append(events) | self._is_truncated(events)) & has_order
+        removed = max(self.bounds.removed.values(), default="")
+        asked = events.filter(pl.Series(~part.late & has_order) & (pl.col("commit") < self.bounds.known))
+        asked = asked if self.bounds.highest else asked.filter(pl.col("commit") < removed)
+        if len(asked):
+            lowest = str(asked["commit"].min())
+            # Below a removed deletion any record of the key counts: while one is there, no deletion after it was removed.
+            part.asked = _asked(asked, self.scope if lowest < removed else lowest)
+        return part
+
+    def compare(self, part: _Part, found: pl.DataFrame) -> None:
+        """Compare rows with the newest records of their keys in the log, and take those that are neither late nor of unknown order."""
+        events, removed = part.events, max(self.bounds.removed.values(), default="")
+        newest = found.filter(pl.col("scope") == self.scope)
+        if not self.bounds.is_retired:
+            asked = events.filter(pl.Series(~part.late) & (pl.col("commit") != "") & (pl.col("commit") < self.bounds.known))
+            behind = asked.join(newest, on="key").filter(pl.col("commit") < pl.col("newest"))
+            part.late[behind["row"].to_numpy()] = True
+            is_younger = behind["source_time"] > behind["time"] + NEW_EPOCH_MS
+            part.lower[behind.filter(is_younger.fill_null(value=False))["row"].to_numpy()] = True
+            doubtful = asked.filter(pl.col("commit") < removed)
+            if len(doubtful):
+                missing = doubtful.join(newest, on="key", how="anti")
+                missing = missing.join(self.taken_of(missing["key"]), on="key", how="anti")
+                own = pl.col("partition").replace_strict(dict(self.bounds.removed), default="", return_dtype=pl.String)
+                comes_again = missing.filter((pl.col("commit") < own) & (pl.col("partition") != ""))
+                part.late[comes_again["row"].to_numpy()] = True
+                part.unknown[missing["row"].to_numpy()] = True
+        part.unknown &= ~part.late
+        taken = events.filter(pl.Series(~(part.late | part.unknown)))
+        if len(taken):
+            commits = taken["commit"].to_arrow().cast(pa.string())
+            self._take(taken["key"].to_arrow().cast(pa.binary()), commits, highest(commits))
 
     def _take(self, keys: pa.Array, commits: pa.Array, last: str) -> None:
         self._taken.append((keys, commits))
@@ -234,9 +332,9 @@ class _ScopeChecks:
         frames = [pl.DataFrame({"key": _column(taken), "commit": _column(commits)}) for taken, commits in self._taken]
         return pl.concat([pl.DataFrame(schema=_SCHEMA), *frames]).join(wanted, on="key", how="semi")
 
-    def _is_late_in_append(self, events: pl.DataFrame, commits: pa.Array) -> Mask:
+    def _is_late_in_append(self, events: pl.DataFrame) -> Mask:
         """Tell which rows come after one of their key with a higher order, in this batch or in those before it."""
-        ranked = ranks(commits)
+        ranked = ranks(events["commit"].to_arrow().cast(pa.string()))
         behind_any = ranked < np.maximum.accumulate(ranked)  # nothing else can come after one of its key with a higher order
         late = np.zeros(len(events), dtype=np.bool_)
         if behind_any.any():
@@ -246,60 +344,36 @@ class _ScopeChecks:
             late[found["row"].to_numpy()] = True
         behind = events.filter(pl.col("commit") < self._highest)
         if len(behind):
-            before = self.taken_of(behind["key"])
-            self._mark(behind, before.group_by("key").agg(pl.col("commit").max().alias("newest")), late)
+            before = self.taken_of(behind["key"]).group_by("key").agg(pl.col("commit").max().alias("newest"))
+            late[behind.join(before, on="key").filter(pl.col("commit") < pl.col("newest"))["row"].to_numpy()] = True
         return late
 
     def _is_truncated(self, events: pl.DataFrame) -> Mask:
         """Tell which rows are from before a TRUNCATE of their table."""
         truncated = np.zeros(len(events), dtype=np.bool_)
-        for table, text in self._bounds.truncated.items():
+        for table, text in self.bounds.truncated.items():
             end = SourcePosition.of(text).in_table
             is_same = (events["table"] == table) | (events["table"] == "") | pl.lit(value=not table)
             truncated |= events.select(is_same & (pl.col("in_table") < end)).to_series().to_numpy()
         return truncated
 
-    def _compare(self, events: pl.DataFrame, late: Mask) -> Mask:
-        """Compare rows below the highest order of the log with the records of their keys; return those whose order is not known."""
-        bounds, unknown = self._bounds, np.zeros(len(events), dtype=np.bool_)
-        removed = max(bounds.removed.values(), default="")
-        asked = events.filter(pl.lit(~late) & (pl.col("commit") != ""))
-        if bounds.known is not None:
-            asked = asked.filter(pl.col("commit") < bounds.known)
-        if not len(asked):
-            return unknown
-        doubtful = asked.filter(pl.col("commit") < removed)
-        others = asked.filter(pl.col("commit") >= removed)
-        if len(others) and bounds.highest != "":
-            self._mark(others, self._look_up(others["key"], str(others["commit"].min())), late)
-        if len(doubtful):
-            # Any record of the key counts: while one is there, no deletion after it was removed.
-            found = self._look_up(doubtful["key"], "")
-            self._mark(doubtful, found, late)
-            missing = doubtful.join(found, on="key", how="anti")
-            missing = missing.join(self.taken_of(missing["key"]), on="key", how="anti")
-            own = pl.col("partition").replace_strict(dict(bounds.removed), default="", return_dtype=pl.String)
-            comes_again = missing.filter((pl.col("commit") < own) & (pl.col("partition") != ""))
-            late[comes_again["row"].to_numpy()] = True
-            unknown[missing["row"].to_numpy()] = True
-        return unknown
 
-    def _look_up(self, keys: pl.Series, at_least: str) -> pl.DataFrame:
-        """Return the highest orders of some keys in the log: key, newest."""
-        found = self._newest(_binary(keys), at_least or self._scope, _end_of(self._scope))
-        newest = Positions.of(found["newest"].to_arrow().cast(pa.string()))
-        of_scope = found.with_columns(_column(newest.commit).alias("newest"), _column(newest.scope).alias("scope"))
-        return of_scope.filter((pl.col("scope") == self._scope) & (pl.col("newest") != "")).select("key", "newest")
-
-    @staticmethod
-    def _mark(events: pl.DataFrame, newest: pl.DataFrame, late: Mask) -> None:
-        behind = events.join(newest, on="key").filter(pl.col("commit") < pl.col("newest"))
-        late[behind["row"].to_numpy()] = True
+def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
+    """Return rows as a frame: row, key, the parts of their positions, source_time (ms, null if it is not known)."""
+    times = rows.column(SOURCE_TIME) if SOURCE_TIME in rows.schema.names else pa.nulls(len(rows), pa.int64())
+    names = ("scope", "commit", "in_table", "partition", "table")
+    columns = {"key": rows.column("key"), **{name: getattr(positions, name) for name in names}, "source_time": times}
+    return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")
 
 
-def _end_of(scope: str) -> str:
-    """Return the text below which the sequences of a scope are; empty for no scope."""
-    return f"{scope[:-1]}{_END_OF_SCOPE}" if scope else ""
+def _asked(events: pl.DataFrame, at_least: str) -> pl.DataFrame:
+    return events.select("key", pl.lit(at_least).alias("at_least"))
+
+
+def _orders_of(newest: pl.DataFrame) -> pl.DataFrame:
+    """Return the newest records of keys with their orders as `newest`; without those whose order is not known."""
+    commits = Positions.of(newest["newest"].to_arrow().cast(pa.string())).commit
+    return newest.with_columns(_column(commits).alias("newest")).filter(pl.col("newest") != "")
 
 
 def _binary(keys: pl.Series) -> pa.Array:

@@ -43,19 +43,23 @@ if TYPE_CHECKING:
 _SNAPSHOT_MARK: Final = f"{SNAPSHOT}/"
 #: A place is a scope and one of Kafka's partitions.
 Place = tuple[str, str]
+#: In the place of a partition: all of them, of which a new epoch may be said to begin with all that comes from then on.
+EVERY_PARTITION: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A snapshot in one partition of Kafka: its position, its epoch, and the offset of its first row there, if offsets are known.
 
-    `row` is the number of that row in the append which brings it, while that is under way.
+    Without a position it is none, but a new epoch that somebody has said to begin with the next events. `row` is the number of that row
+    in the append which brings it, while that is under way. `is_first` tells that nothing was in this place before it.
     """
 
     position: str
     epoch: int
     offset: int | None = None
     row: int | None = None
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +89,25 @@ class SourceEpochs:
 
     snapshots: Mapping[Place, tuple[Snapshot, ...]] = field(default_factory=dict)
 
+    def of(self, place: Place) -> tuple[Snapshot, ...]:
+        """Return the snapshots of a place; of one that has seen none, those of all places of its scope."""
+        return self.snapshots.get(place, self.snapshots.get((place[0], EVERY_PARTITION), ()))
+
     def epoch(self, place: Place) -> int:
         """Return the epoch in which a place is."""
-        known = self.snapshots.get(place, ())
+        known = self.of(place)
         return known[-1].epoch if known else 1
+
+    def highest_epoch(self, scope: str) -> int:
+        """Return the highest epoch of a scope in any place."""
+        return max([1, *self.of_scope(scope).values()])
+
+    def with_snapshot(self, place: Place, snapshot: Snapshot) -> SourceEpochs:
+        """Return these snapshots and one more, in one place or in all places of a scope (`EVERY_PARTITION`)."""
+        places = [place]
+        if place[1] == EVERY_PARTITION:
+            places += [other for other in self.snapshots if other[0] == place[0] and other != place]
+        return SourceEpochs({**self.snapshots, **{one: (*self.of(one), snapshot) for one in places}})
 
     def of_scope(self, scope: str) -> dict[str, int]:
         """Return the epoch of each snapshot of a scope, in whichever place it was seen, by position."""
@@ -99,7 +118,7 @@ class SourceEpochs:
 
     def is_known(self, place: Place, position: str) -> bool:
         """Tell whether a snapshot says nothing new: it was seen in this place, or it is of an epoch before that of the place."""
-        if any(one.position == position for one in self.snapshots.get(place, ())):
+        if any(one.position == position for one in self.of(place)):
             return True
         epoch = self.of_scope(place[0]).get(position)
         return epoch is not None and epoch < self.epoch(place)
@@ -126,7 +145,7 @@ class SourceEpochs:
             if not epochs.is_known(place, one.position):
                 epoch = epochs.epoch_of(one, highest[place])
                 snapshot = Snapshot(position=one.position, epoch=epoch, offset=one.offset)
-                epochs = SourceEpochs({**epochs.snapshots, place: (*epochs.snapshots.get(place, ()), snapshot)})
+                epochs = epochs.with_snapshot(place, snapshot)
                 found.append((one, epoch))
         return found
 
@@ -153,7 +172,7 @@ class SourceEpochs:
         row_of_place = rows.with_row_index("row").group_by("scope", "partition").agg("row")
         for scope, partition, listed in row_of_place.iter_rows():
             at = np.array(listed, dtype=np.int64)
-            for begin, end, snapshot in _stretches(self.snapshots.get((scope, partition), ()), at, order, offsets, first_row):
+            for begin, end, snapshot in _stretches(self.of((scope, partition)), at, order, offsets, first_row):
                 behind[at[begin:end]] = len(begun)
                 begun.append((scope, snapshot))
         if not begun:
@@ -198,6 +217,7 @@ def _stretches(
     """Yield which of the rows `at`, of one place, are behind which of its snapshots, as begin and end; none where it is behind none."""
     if not known:
         return
+    known = known[max((number for number, one in enumerate(known) if not one.position), default=0) :]
     if offsets is not None:
         places = offsets.take(pa.array(at)).to_numpy(zero_copy_only=False)
         begins = np.searchsorted(places, [one.offset or 0 for one in known]).tolist()
@@ -242,6 +262,12 @@ def new_snapshots(
         new = NewSnapshot(scope=scope, partition=partition, position=position, row=seen + row, offset=offset, before=before)
         found.append(new)
     return found
+
+
+def places_of_changes(texts: pa.Array) -> frozenset[Place]:
+    """Return the places of source sequences that are those of changes: not of rows of a snapshot, nor without any order."""
+    changes = parts_of(texts).filter(pl.col("order").str.ends_with(CHANGE) & (pl.col("scope") != ""))
+    return frozenset(changes.select("scope", "partition").unique().rows())
 
 
 def merge_snapshots(snapshots: Iterable[NewSnapshot]) -> tuple[NewSnapshot, ...]:

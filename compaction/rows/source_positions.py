@@ -40,12 +40,18 @@ _MARK: Final = "@"
 FIRST_SCOPE: Final = _MARK
 _FORM: Final = re.compile(r"(@[^:/]*:)(\d{4})/([^/]*)/([^/]*)/([^/]*)/([^/]*)")
 _POLARS_FORM: Final = r"^(?<scope>@[^:/]*:)(?<epoch>\d{4})/(?<order>[^/]*)/(?<identity>[^/]*)/(?<table>[^/]*)/(?<partition>[^/]*)$"
+#: What finds the scope of a source sequence, as a regular expression with one group.
+SCOPE_FORM: Final = r"^(@[^:/]*:)\d{4}/[^/]*/[^/]*/[^/]*/[^/]*$"
 #: The scope of an event that does not name its source, as a flat tombstone.
 NO_SCOPE: Final = "@:"
 #: What the scopes of PostgreSQL begin with.
 POSTGRESQL: Final = ("@postgresql.", "@postgresql:")
 #: The ends of the orders of a snapshot's row and of a change: at one position the row of the snapshot is older.
 SNAPSHOT, CHANGE = ".0", ".1"
+#: The end of the order of a deletion of what a snapshot lacks: before the rows of the snapshot.
+SWEPT: Final = ".-"
+#: What parts the highest sequences of several scopes in the statistic of a file: below all that a sequence has.
+_NEXT_SCOPE: Final = "\t"
 #: What stands before the floor of an event whose order is not known.
 AT_LEAST: Final = ">"
 
@@ -152,6 +158,12 @@ def scope_of(text: str) -> str:
     return SourcePosition.of(text).scope
 
 
+def is_order_of_event(text: str) -> bool:
+    """Tell whether a change of PostgreSQL is ordered by its own LSN, as nothing is known of its commit."""
+    position = SourcePosition.of(text)
+    return bool(position.identity) and position.scope.startswith(POSTGRESQL) and position.order == f"{position.identity}{CHANGE}"
+
+
 def is_after(one: str, other: str) -> bool:
     """Tell whether a source sequence is above another one of its scope; where that is not known it is not."""
     first, second = SourcePosition.of(one), SourcePosition.of(other)
@@ -195,6 +207,41 @@ def last_truncates(texts: Iterable[str]) -> tuple[str, ...]:
         if place not in found or position.in_table > found[place].in_table:
             found[place] = position
     return tuple(sorted(one.text for one in found.values()))
+
+
+def highest_of_scopes(texts: pa.Array) -> dict[str, str]:
+    """Return the highest of some source sequences by scope; null is left out. Those of no scope are under the empty text."""
+    if texts.null_count == len(texts):
+        return {}
+    ends = pc.min_max(texts).as_py()
+    scope = scope_of(ends["max"])
+    if ends["max"] < FIRST_SCOPE or (scope and scope == scope_of(ends["min"])):  # all that sorts between has this scope, too
+        return {scope: ends["max"]}
+    given = pl.Series("text", texts, pl.String).drop_nulls()
+    found = _parts(given).group_by(pl.col("scope").fill_null("")).agg(pl.col("text").max())
+    return dict(sorted(found.iter_rows()))
+
+
+def highest_text(highest: Mapping[str, str]) -> str:
+    """Return the highest sequences of some scopes as one text, which is not below any of them, as a statistic of a file may be."""
+    of_none = highest.get("", "")
+    scoped = sorted((text for scope, text in highest.items() if scope), reverse=True)
+    parts = [*scoped, of_none] if scoped and scoped[0] > of_none else [of_none, *scoped]
+    return _NEXT_SCOPE.join(part for part in parts if part)
+
+
+@lru_cache(maxsize=2**16)
+def parse_highest(text: str) -> Mapping[str, str]:
+    """Return the highest sequences by scope of a text that `highest_text` returned; that of no scope is its first or its last."""
+    parts = text.split(_NEXT_SCOPE)
+    scoped = [scope_of(part) for part in parts]
+    begin = next((number for number, scope in enumerate(scoped) if not scope), len(parts))
+    end = next((number for number, scope in reversed([*enumerate(scoped)]) if not scope), begin - 1) + 1
+    if begin:  # a text of no scope may have anything in it
+        end = len(parts)
+    found = dict(zip(scoped[:begin] + scoped[end:], parts[:begin] + parts[end:], strict=True))
+    of_none = _NEXT_SCOPE.join(parts[begin:end])
+    return {**found, "": of_none} if of_none else found
 
 
 def highest_of_scope(orders: Mapping[tuple[str, str], str], text: str) -> str:

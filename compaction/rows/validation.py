@@ -36,6 +36,7 @@ from lastword.compaction.rows.input_columns import (
     REFUSAL,
     SOURCE_OFFSET,
     SOURCE_PARTITION,
+    SOURCE_TIME,
     TIMESTAMP,
     UNCHANGED,
     cast_column,
@@ -175,6 +176,7 @@ class _Validation:
             **producers,
             **({"source_sequence": self._sequence()} if self.shape.has_sequences else {}),
             **({name: self._column(name, pa.string()) for name in (UNCHANGED, COLUMNS)} if self.shape.has_events else {}),
+            **({SOURCE_TIME: self._column(SOURCE_TIME, pa.int64())} if self.shape.has_events else {}),
             **{name: self.batch.column(name) for name in self.shape.order},
             "raw": raw,
         }

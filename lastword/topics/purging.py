@@ -28,8 +28,9 @@ import pyarrow as pa
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
-from lastword.storage.append.append import AppendStats, append_rows
+from lastword.storage.append.append import append_rows
 from lastword.storage.append.key_lookup import is_sequenced
+from lastword.storage.append.requests import AppendStats
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import retry_on_conflict

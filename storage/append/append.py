@@ -13,8 +13,8 @@ numbered again: the input is not read again for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import HEADERS, shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
 from lastword.compaction.rows.source_positions import SourcePosition
+from lastword.compaction.rows.source_states import source_name
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
@@ -31,8 +32,10 @@ from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_lett
 from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.append.key_lookup import KeyLookup, is_sequenced, sequence_bounds
 from lastword.storage.append.plan import AppendPlan, Stamped
-from lastword.storage.append.ranges import AppendedRange, ranges_of
-from lastword.storage.append.source_decisions import begin_snapshots, truncate_decision
+from lastword.storage.append.ranges import ranges_of
+from lastword.storage.append.requests import AppendResult, AppendStats
+from lastword.storage.append.snapshot_gaps import open_snapshots, read_gaps, swept_rows
+from lastword.storage.append.source_decisions import begin_snapshots, note_sources, sweep_decision, truncate_decision
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
@@ -44,107 +47,24 @@ from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
     from lastword.compaction.producers import ProducerStamp
     from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.input_columns import Column, Shape
-    from lastword.compaction.rows.source_epochs import NewSnapshot
+    from lastword.compaction.rows.input_columns import Shape
     from lastword.storage.append.plan import Written
+    from lastword.storage.append.requests import MicroBatch, Rows
+    from lastword.storage.append.snapshot_gaps import SnapshotGap
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.log.topic_log import TopicLog
 
 
-#: The application ids of an idempotency key, and of a partition of a source of change events, begin with these.
+#: The application id of an idempotency key begins with this.
 _IDEMPOTENCY: Final = "lastword-idempotency-key/"
-_SOURCE: Final = "lastword-source/"
 _ON_INVALID: Final = ("dead-letter", "fail")
 #: The source of dead letters that a call of `append` wrote, and what their ids begin with.
 CALL_SOURCE: Final = "append"
 _CALL: Final = "lastword-append/"
-
-
-class Rows(Protocol):
-    """The input of an append, wherever its rows are: an Arrow table (`ArrowRows`), or a DataFrame of Spark."""
-
-    @property
-    def columns(self) -> Mapping[str, Column]:
-        """The columns."""
-
-    @property
-    def envelope(self) -> Envelope | None:
-        """The envelope that the rows came out of."""
-
-    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
-        """Return the events of some keys, of rows that came out of an envelope: key, value, source sequence, `UNCHANGED`."""
-
-    def write(self, plan: AppendPlan) -> Written:
-        """Write the rows as files that are in no commit; called again with another plan when the first was overtaken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendResult:
-    """What one append did: the table version that shows it, and the offsets of every partition that it touched.
-
-    `table_version` is None when nothing was committed: an empty input, or a micro-batch or an idempotency key that had been committed
-    before (`replayed`).
-    `refused` counts dead letters by reason, `duplicates` the rows that were in the log already: of a mirror, below the log end; of a
-    producer, by their sequence. `late` counts the rows that were left out because the log has a record of their key with a higher
-    `source_sequence`; `skipped` the events of an envelope that were no rows, by what they were.
-    """
-
-    table_version: int | None
-    ranges: Mapping[int, AppendedRange] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
-    duplicates: int = 0
-    late: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    replayed: bool = False
-
-    @property
-    def record_count(self) -> int:
-        """The number of records that were appended."""
-        return sum(one.record_count for one in self.ranges.values())
-
-
-@dataclass(frozen=True, slots=True)
-class EventSource:
-    """A source of change events that gives each a partition and an offset for ever: an id, and the number of partitions.
-
-    Which events are in the log is known by their offsets, whatever becomes of the query's checkpoint.
-    """
-
-    source_id: str
-    partitions: int
-
-    def app_id(self, partition: int) -> str:
-        """Return under which application id Delta keeps the last offset of a partition."""
-        return f"{_SOURCE}{self.source_id}/{partition}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatch:
-    """Whose rows these are: a streaming query's micro-batch, which may come again after a crash."""
-
-    query_id: str
-    query_name: str
-    batch_id: int
-    fail_on_invalid: bool = False
-    source: EventSource | None = None
-
-
-@dataclass(slots=True)
-class AppendStats:
-    """What the appends of one query, or of one object, remember of each other."""
-
-    #: Whether one of them was tried: the first may be a replay of a micro-batch, of which an earlier process wrote dead letters.
-    is_first: bool = True
-    #: The micro-batch that the last attempt wrote dead letters of.
-    put_aside: tuple[str, int] | None = None
-    #: The snapshots of sources that begin in the rows which are tried now.
-    begun: tuple[NewSnapshot, ...] = ()
-    #: Whether the last DataFrame was too large to come to this process.
-    is_large: bool = False
 
 
 def append_rows(
@@ -172,7 +92,10 @@ def append_rows(
         return append.run(rows)
 
     stats.begun = ()
-    return log.attempts(once)
+    result = log.attempts(once)
+    if rows.envelope is not None and rows.envelope.on_snapshot == "replace" and (result.replayed or result.complete_snapshots):
+        sweep(log, [gap for gap in read_gaps(log) if gap.is_complete], now_ms=now_ms)
+    return result
 
 
 def check_on_invalid(on_invalid: str, *, subject: str) -> None:
@@ -239,6 +162,7 @@ class Append:
         if written.truncated:
             self._truncate(written)
         self._keep_columns(written, rows.envelope)
+        notes = note_sources(self.log, written.sources, self.decisions, now_ms=self.now_ms)
         if written.refused:
             self._put_aside(written)
         elif self.origin is not None:
@@ -250,7 +174,16 @@ class Append:
             offsets = {number: offset for number, offset in written.source_offsets.items() if offset > known.get(number, -1)}
             self.identity |= {source.app_id(number): offset for number, offset in offsets.items()}
         result = self.commit(written.files, keeps_files=written.is_numbered_again)
-        return replace(result, refused=written.refused, duplicates=written.duplicates, late=written.late, skipped=written.skipped)
+        return replace(
+            result,
+            refused=written.refused,
+            duplicates=written.duplicates,
+            late=written.late,
+            sources={source_name(scope): counts for scope, counts in written.sources.items()},
+            notes=notes,
+            complete_snapshots=written.complete_snapshots,
+            skipped=written.skipped,
+        )
 
     def _keep_columns(self, written: Written, envelope: Envelope | None) -> None:
         """Write into the ledger which columns the rows have, by the envelope's schema or the newest one of the events."""
@@ -295,7 +228,13 @@ class Append:
             else (),
             envelope=envelope,
             epochs=self.decisions.epochs.with_rows(self.stats.begun),
+            open_snapshots=self._open_snapshots(envelope),
         )
+
+    def _open_snapshots(self, envelope: Envelope | None) -> frozenset[tuple[str, str]]:
+        """Return the snapshots that replace what they lack once they are complete; none where the envelope keeps it."""
+        is_replaced = envelope is not None and envelope.on_snapshot == "replace"
+        return frozenset(open_snapshots(self.decisions)) if is_replaced else frozenset()
 
     def _source_offsets(self) -> dict[int, int] | None:
         """Return the last offset of each partition of the source whose events are in the log; None for a source without offsets."""
@@ -326,6 +265,8 @@ class Append:
         """Delete what stood in a source's table before a TRUNCATE, and plan again: events from before it are late then."""
         for position in written.truncated:
             end = SourcePosition.of(position)
+            if end.scope in self.decisions.sources and self.decisions.sources[end.scope].is_retired:
+                continue
             known, is_applied = self.decisions.truncations.get((end.scope, end.table), Truncation())
             before = SourcePosition.of(known).in_table
             if end.in_table > before or (end.in_table == before and not is_applied):
@@ -463,13 +404,30 @@ def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
     for partition in range(decisions.partitions):
         keys = KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).live(position)
         if len(keys):
-            rows = pa.table(
-                {
-                    "key": keys,
-                    "value": pa.nulls(len(keys), pa.binary()),
-                    "partition": pa.array([partition] * len(keys), pa.int32()),
-                    "source_sequence": pa.array([position] * len(keys), pa.string()),
-                }
-            )
-            append_rows(log, ArrowRows(rows), now_ms=now_ms, stats=AppendStats())
+            _delete(log, keys, [position] * len(keys), partition, now_ms=now_ms)
     log.ledger.append([truncate_decision(position, is_applied=True, now_ms=now_ms)])
+
+
+def sweep(log: TopicLog, gaps: Sequence[SnapshotGap], *, now_ms: int) -> int:
+    """Append a tombstone for each row that a snapshot of its source lacks, and return how many. Rule: docs/semantics.md#A.62.
+
+    A tombstone is older than the rows of the snapshot: one that comes later brings its key back.
+    """
+    count = 0
+    for gap in gaps:
+        for partition, keys, positions in swept_rows(gap):
+            _delete(log, keys, positions, partition, now_ms=now_ms)
+            count += len(keys)
+        log.ledger.append([sweep_decision(gap, now_ms=now_ms)])
+    return count
+
+
+def _delete(log: TopicLog, keys: pa.Array, positions: Sequence[str], partition: int, *, now_ms: int) -> None:
+    """Append tombstones of some keys to a partition, at positions of their source."""
+    columns = {
+        "key": keys,
+        "value": pa.nulls(len(keys), pa.binary()),
+        "partition": pa.array([partition] * len(keys), pa.int32()),
+        "source_sequence": pa.array(positions, pa.string()),
+    }
+    append_rows(log, ArrowRows(pa.table(columns)), now_ms=now_ms, stats=AppendStats())

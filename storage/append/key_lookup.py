@@ -21,29 +21,38 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.rows.sequence_checks import SequenceBounds
-from lastword.compaction.rows.source_positions import SourcePosition, highest_by_place, is_of_truncated, parse_place, place_name
+from lastword.compaction.rows.sequence_checks import NEWEST, SequenceBounds
+from lastword.compaction.rows.source_positions import (
+    SCOPE_FORM,
+    SourcePosition,
+    highest_by_place,
+    is_of_truncated,
+    parse_place,
+    place_name,
+)
 from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from lastword.storage.delta.snapshot import Files, LogSnapshot
     from lastword.storage.ledger.decisions import Decisions
 
-_COLUMNS: Final = ("key", "source_sequence")
-_SCHEMA: Final = {"key": pl.Binary, "newest": pl.String}
+_COLUMNS: Final = ("key", "source_sequence", "timestamp")
+_KEYS: Final = pl.Schema([("key", pl.Binary()), ("is_live", pl.Boolean()), ("source_sequence", pl.String())])
+_SCHEMA: Final = pl.Schema([("key", pl.Binary()), ("source_sequence", pl.String()), ("timestamp", pl.Datetime("us", "UTC"))])
 
 
 def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[SequenceBounds]:
     """Return what is known of the source sequences of each partition."""
     highest = snapshot.highest_sequences(decisions.partitions)
     truncated = {table: one.position for table, one in decisions.truncations.items()}
+    retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired)
     return [
-        SequenceBounds(highest=highest[partition], removed=_removed(decisions, partition), truncated=truncated)
+        SequenceBounds(highest=highest[partition], removed=_removed(decisions, partition), truncated=truncated, retired=retired)
         for partition in range(len(highest))
     ]
 
@@ -54,12 +63,15 @@ def _removed(decisions: Decisions, partition: int) -> dict[tuple[str, str], str]
 
 def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
     """Tell whether a topic orders its records by the sequences of their source, so that it takes no rows without."""
-    return any(SourcePosition.of(bounds.highest).order or bounds.removed for bounds in sequence_bounds(snapshot, decisions))
+    return any(
+        bounds.removed or any(SourcePosition.of(text).order for text in bounds.highest.values())
+        for bounds in sequence_bounds(snapshot, decisions)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLookup:
-    """The files of one partition at the version of an append's plan, by offset: paths, and the highest source sequence of each."""
+    """The files of one partition at the version of an append's plan, by offset: paths, and the highest sequence of each."""
 
     location: str = ""
     storage_options: Mapping[str, str] = field(default_factory=dict)
@@ -78,8 +90,8 @@ class KeyLookup:
             highest=tuple(files.max_sequence[at].tolist()),
         )
 
-    def newest(self, keys: pa.Array, at_least: str, below: str = "") -> pl.DataFrame:
-        """Return the highest sequence of each key; see `lastword.compaction.rows.sequence_checks.NewestSequences`.
+    def newest(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
+        """Return the highest sequence of each key in each scope; see `lastword.compaction.rows.sequence_checks.NewestSequences`.
 
         Raises `CorruptLog` naming a file that cannot be read.
         """
@@ -87,17 +99,17 @@ class KeyLookup:
         folder = local_path(self.location)
         if folder is not None and paths:
             with suppress(pl.exceptions.PolarsError, OSError):
-                return _scanned([folder / path for path in paths], keys, at_least, below)
+                return _scanned([folder / path for path in paths], keys, at_least)
 
         def read(path: str) -> list[pl.DataFrame]:
-            return self._read(path, keys, at_least, below)
+            return self._read(path, keys, at_least)
 
         if len(paths) <= 1:
             found = [frame for path in paths for frame in read(path)]
         else:
             with ThreadPoolExecutor(min(len(paths), 2 * (os.cpu_count() or 1)), "lookup") as threads:
                 found = [frame for frames in threads.map(read, paths) for frame in frames]
-        return pl.concat([pl.DataFrame(schema=_SCHEMA), *found]).group_by("key").agg(pl.col("newest").max())
+        return _newest_of(pl.concat([pl.LazyFrame(schema=_SCHEMA), *(frame.lazy() for frame in found)])).collect()
 
     def records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
         """Return the last record of each key that the partition has. Errors as `newest`."""
@@ -144,40 +156,54 @@ class KeyLookup:
                     found = max(found, highest_by_place(group.read().column("source_sequence").combine_chunks()).get(place, ""))
         return found
 
+    def key_batches(self) -> Iterator[pl.DataFrame]:
+        """Yield the data records in the order of their offsets: key, is_live (no tombstone), source_sequence (empty for none).
+
+        Errors as `newest`.
+        """
+        for path in self.paths:
+            for group in row_groups(self.location, self.storage_options, path, ("key", "value", "control", "source_sequence")):
+                rows = group.read()
+                rows = rows.filter(pc.and_(pc.is_valid(rows.column("key")), pc.is_null(rows.column("control"))))
+                columns = {
+                    "key": rows.column("key"),
+                    "is_live": pc.is_valid(rows.column("value")),
+                    "source_sequence": pc.fill_null(rows.column("source_sequence"), ""),
+                }
+                yield pl.DataFrame({name: pl.from_arrow(column) for name, column in columns.items()}, schema=_KEYS)
+
     def live(self, truncated: str) -> pa.Array:
         """Return the keys whose last record is no tombstone, and from before a TRUNCATE of its table, or has no sequence.
 
         Errors as `newest`.
         """
-        last: dict[bytes, tuple[bool, str]] = {}
-        for path in self.paths:
-            for group in row_groups(self.location, self.storage_options, path, ("key", "value", "control", "source_sequence")):
-                rows = group.read()
-                rows = rows.filter(pc.and_(pc.is_valid(rows.column("key")), pc.is_null(rows.column("control"))))
-                is_live = pc.is_valid(rows.column("value")).to_pylist()
-                sequences = pc.fill_null(rows.column("source_sequence"), "").to_pylist()
-                last |= dict(zip(rows.column("key").to_pylist(), zip(is_live, sequences, strict=True), strict=True))
-        gone = [key for key, (is_live, sequence) in last.items() if is_live and (not sequence or is_of_truncated(sequence, truncated))]
+        last = last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence")
+        gone = [key for key, sequence in last.iter_rows() if not sequence or is_of_truncated(sequence, truncated)]
         return pa.array(gone, pa.binary())
 
-    def _read(self, path: str, keys: pa.Array, at_least: str, below: str) -> list[pl.DataFrame]:
+    def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:
         frames = []
         for group in row_groups(self.location, self.storage_options, path, _COLUMNS):
             highest = group.greatest("source_sequence")
             if highest is not None and highest < at_least:
                 continue
             rows = group.read()
-            rows = rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=keys), pc.is_valid(rows.column("source_sequence"))))
+            is_above = pc.greater_equal(rows.column("source_sequence"), at_least)
+            rows = rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=keys), is_above))
             if len(rows):
-                frame = pl.from_arrow(rows.select(["key", "source_sequence"]))
-                assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
-                found = frame.rename({"source_sequence": "newest"})
-                frames.append(found.filter(pl.col("newest") < below) if below else found)
+                frame = pl.from_arrow(rows.select(list(_COLUMNS)))
+                assert isinstance(frame, pl.DataFrame)  # noqa: S101  three columns
+                frames.append(frame)
         return frames
 
 
-def _scanned(files: list[Path], keys: pa.Array, at_least: str, below: str) -> pl.DataFrame:
-    """Return the highest sequence of each key, from one on and below another, in local files: Polars decodes those of these keys alone.
+def last_of_keys(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the last record of each key among those of `KeyLookup.key_batches`."""
+    return pl.concat([pl.DataFrame(schema=_KEYS), *batches]).unique("key", keep="last", maintain_order=True)
+
+
+def _scanned(files: list[Path], keys: pa.Array, at_least: str) -> pl.DataFrame:
+    """Return the newest records of some keys, from one sequence on, in local files: Polars decodes those of these keys alone.
 
     It may raise for a file that is damaged, or that another writer left in other types; read by row groups, either is told apart.
     """
@@ -185,8 +211,16 @@ def _scanned(files: list[Path], keys: pa.Array, at_least: str, below: str) -> pl
     rows = pl.scan_parquet(files, glob=False, hive_partitioning=False).filter(
         pl.col("key").is_in(wanted) & (pl.col("source_sequence") >= at_least)
     )
-    rows = rows.filter(pl.col("source_sequence") < below) if below else rows
-    return rows.group_by("key").agg(pl.col("source_sequence").max().alias("newest")).collect()
+    return _newest_of(rows.select(_COLUMNS)).collect()
+
+
+def _newest_of(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return of some records (`_COLUMNS`) the highest sequence of each key in each scope, and the time of the newest: `NEWEST`."""
+    return (
+        rows.group_by("key", pl.col("source_sequence").str.extract(SCOPE_FORM).fill_null("").alias("scope"))
+        .agg(pl.col("source_sequence").max().alias("newest"), pl.col("timestamp").max().dt.epoch("ms").alias("time"))
+        .select(list(NEWEST))
+    )
 
 
 def _data_of(rows: pa.Table, keys: pa.Array) -> pa.Table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lastword.compaction.producers import Verdict
 from lastword.compaction.rows.source_epochs import NewSnapshot, SourceEpochs, merge_snapshots
 from lastword.compaction.rows.source_positions import last_truncates
+from lastword.compaction.rows.source_states import SourceCounts, sum_counts
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class AppendPlan:
     lookups: Sequence[KeyLookup] = ()
     #: The snapshots of sources that the log has seen.
     epochs: SourceEpochs = field(default_factory=SourceEpochs)
+    #: The places, by scope and Kafka's partition, whose snapshot replaces what it lacks once it is complete.
+    open_snapshots: frozenset[tuple[str, str]] = frozenset()
     envelope: Envelope | None = None
     #: Rows under keys that have changed since, which the append brings itself; None before anybody has looked for them.
     moved: MovedRows | None = None
@@ -104,12 +107,16 @@ class Written:
     examples: Mapping[str, str] = field(default_factory=dict)
     duplicates: int = 0
     late: int = 0
+    #: What the rows have of each source, by scope.
+    sources: Mapping[str, SourceCounts] = field(default_factory=dict)
     #: Events that were no rows, by what they were.
     skipped: Mapping[str, int] = field(default_factory=dict)
     #: The positions of TRUNCATEs that were among the events, the highest of each table.
     truncated: tuple[str, ...] = ()
     #: Snapshots of sources that the log has not seen.
     snapshots: tuple[NewSnapshot, ...] = ()
+    #: The places of `AppendPlan.open_snapshots` that have a change behind their snapshot.
+    complete_snapshots: frozenset[tuple[str, str]] = frozenset()
     #: Keys from before a change of which the append may bring the rows, in another partition.
     needed: frozenset[bytes] = frozenset()
     #: The last offset of each partition of the source that is among the events.
@@ -134,9 +141,11 @@ class Written:
             examples={reason: text for part in reversed(listed) for reason, text in part.examples.items()},
             duplicates=sum(part.duplicates for part in listed),
             late=sum(part.late for part in listed),
+            sources=sum_counts(part.sources for part in listed),
             skipped=dict(sum((Counter(part.skipped) for part in listed), Counter())),
             truncated=last_truncates(position for part in listed for position in part.truncated),
             snapshots=merge_snapshots(one for part in listed for one in part.snapshots),
+            complete_snapshots=frozenset(place for part in listed for place in part.complete_snapshots),
             needed=frozenset(key for part in listed for key in part.needed),
             source_offsets=_highest(part.source_offsets for part in listed),
             moves=tuple(move for part in listed for move in part.moves),

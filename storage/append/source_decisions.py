@@ -1,18 +1,22 @@
-"""What the ledger says of the sources of a topic: the snapshots that have begun, and the TRUNCATEs of their tables, as its rows."""
+"""What the ledger says of the sources of a topic: which there are, the snapshots that have begun, and the TRUNCATEs of their tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import CommitConflict
-from lastword.compaction.rows.source_positions import SourcePosition, place_name, scope_name
+from lastword.compaction.rows.source_epochs import EVERY_PARTITION
+from lastword.compaction.rows.source_positions import NO_SCOPE, SourcePosition, place_name, scope_name
+from lastword.compaction.rows.source_states import SourceState, notes_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lastword.compaction.rows.source_epochs import NewSnapshot
+    from lastword.compaction.rows.source_states import SourceCounts
     from lastword.storage.append.plan import AppendPlan
+    from lastword.storage.append.snapshot_gaps import SnapshotGap
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
@@ -23,9 +27,16 @@ def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan,
     Raises `CommitConflict`, as the append is to be planned again.
     """
     highest = {(one.scope, one.partition): _highest_before(one, plan) for one in new}
+    is_first = {(one.scope, one.partition): _is_first(one, plan) for one in new}
 
     def begun(today: Decisions) -> list[Decision]:
-        return [snapshot_decision(one, epoch, now_ms=now_ms) for one, epoch in today.epochs.epochs_of_new(new, highest)]
+        decided, places = list[Decision](), set[tuple[str, str]]()
+        for one, epoch in today.epochs.epochs_of_new(new, highest):
+            place = one.scope, one.partition
+            is_alone = is_first[place] and not (one.before or today.epochs.of(place) or place in places)
+            places.add(place)
+            decided.append(snapshot_decision(one, epoch, is_first=is_alone, now_ms=now_ms))
+        return decided
 
     log.ledger.decide(begun)
     message = f"topic {log.name}: a snapshot of {scope_name(new[0].scope)} has begun; the append is planned again"
@@ -37,19 +48,38 @@ def _highest_before(new: NewSnapshot, plan: AppendPlan) -> str:
     epoch = plan.epochs.epoch((new.scope, new.partition))
     begin = SourcePosition(scope=new.scope, epoch=epoch, order=new.position).commit
     removed = [one.removed.get((new.scope, new.partition), "") for one in plan.sequences]
-    if not any(one.highest > begin for one in plan.sequences):
+    if not any(one.highest.get(new.scope, "") > begin for one in plan.sequences):
         return max(removed, default="")
     return max([*removed, *(lookup.highest_in(new.scope, new.partition) for lookup in plan.lookups)])
 
 
-def snapshot_decision(new: NewSnapshot, epoch: int, *, now_ms: int) -> Decision:
+def _is_first(new: NewSnapshot, plan: AppendPlan) -> bool:
+    """Tell whether the log has no event from the place in which a snapshot begins."""
+    place = new.scope, new.partition
+    if any(place in one.removed for one in plan.sequences):
+        return False
+    is_there = any(new.scope in one.highest for one in plan.sequences)
+    return not is_there or not any(lookup.highest_in(*place) for lookup in plan.lookups)
+
+
+def snapshot_decision(new: NewSnapshot, epoch: int, *, is_first: bool, now_ms: int) -> Decision:
     """Return the row of the ledger that says which snapshot of a source has begun in one of Kafka's partitions, and its epoch."""
-    return Decision(
-        kind=Kind.SNAPSHOT,
-        time_ms=now_ms,
-        name=f"{place_name(new.scope, new.partition)}/{new.position}",
-        details={"scope": new.scope, "partition": new.partition, "position": new.position, "epoch": epoch, "offset": new.offset},
-    )
+    details = {"scope": new.scope, "partition": new.partition, "position": new.position, "epoch": epoch, "offset": new.offset}
+    name = f"{place_name(new.scope, new.partition)}/{new.position}"
+    return Decision(kind=Kind.SNAPSHOT, time_ms=now_ms, name=name, details={**details, "is_first": is_first})
+
+
+def new_epoch_decision(scope: str, epoch: int, *, now_ms: int) -> Decision:
+    """Return the row of the ledger that says that a new epoch of a source begins with the next events, in all of Kafka's partitions."""
+    details = {"scope": scope, "partition": EVERY_PARTITION, "position": "", "epoch": epoch, "offset": None}
+    return Decision(kind=Kind.SNAPSHOT, time_ms=now_ms, name=f"{place_name(scope, EVERY_PARTITION)}/{epoch}", details=details)
+
+
+def sweep_decision(gap: SnapshotGap, *, now_ms: int) -> Decision:
+    """Return the row of the ledger that says that what a snapshot of a source lacks in one of Kafka's partitions was deleted."""
+    details = {"scope": gap.scope, "partition": gap.partition, "position": gap.snapshot.position, "rows": len(gap.rows)}
+    name = f"{place_name(gap.scope, gap.partition)}/{gap.snapshot.position}"
+    return Decision(kind=Kind.SWEEP, time_ms=now_ms, name=name, details=details)
 
 
 def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decision:
@@ -57,3 +87,31 @@ def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decisi
     end = SourcePosition.of(position)
     details = {"position": position, "applied": is_applied}
     return Decision(kind=Kind.TRUNCATE, time_ms=now_ms, name=f"{end.scope}{end.table}" or None, details=details)
+
+
+def note_sources(log: TopicLog, counts: Mapping[str, SourceCounts], known: Decisions, *, now_ms: int) -> tuple[str, ...]:
+    """Write into the ledger what an append learns of its sources, and return it as texts; nothing where the ledger has it."""
+    notes = list[str]()
+
+    def changed(today: Decisions) -> list[Decision]:
+        found, states = [], dict(today.sources)
+        notes.clear()
+        for scope, counted in counts.items():
+            if scope == NO_SCOPE:
+                continue
+            before = states.get(scope)
+            after = (before or SourceState(scope=scope, since_ms=now_ms)).after(counted, today.epochs.highest_epoch(scope))
+            if after != before:
+                found.append(source_decision(after, now_ms=now_ms))
+                notes.extend(notes_of(before, after, states.values(), topic=log.name))
+                states[scope] = after
+        return found
+
+    if changed(known):
+        log.ledger.decide(changed)
+    return tuple(notes)
+
+
+def source_decision(state: SourceState, *, now_ms: int) -> Decision:
+    """Return the row of the ledger that says what is known of a source."""
+    return Decision(kind=Kind.SOURCE, time_ms=now_ms, name=state.scope, details=state.to_details())

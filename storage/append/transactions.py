@@ -20,9 +20,10 @@ from lastword.compaction.errors import CommitConflict, CorruptLog, InvalidTransa
 from lastword.compaction.log.restores import is_contained
 from lastword.compaction.producers import Control, ProducerStamp, next_identity
 from lastword.compaction.rows.input_columns import Shape
-from lastword.storage.append.append import Append, AppendResult, AppendStats
+from lastword.storage.append.append import Append
 from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.append.markers import write_markers
+from lastword.storage.append.requests import AppendResult, AppendStats
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lastword.compaction.producers import OpenTransaction
-    from lastword.storage.append.append import MicroBatch, Rows
+    from lastword.storage.append.requests import MicroBatch, Rows
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decisions, Producer
     from lastword.storage.log.producer_states import States

@@ -46,8 +46,9 @@ from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
 from lastword.compaction.rows.sequences import highest
-from lastword.compaction.rows.source_epochs import merge_snapshots, new_snapshots
+from lastword.compaction.rows.source_epochs import merge_snapshots, new_snapshots, places_of_changes
 from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scope, last_truncates
+from lastword.compaction.rows.source_states import sum_counts
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
 from lastword.storage.append.batches import in_batches, joined
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.input_columns import Column
     from lastword.compaction.rows.numbering import SlicePart
     from lastword.compaction.rows.source_epochs import NewSnapshot
+    from lastword.compaction.rows.source_states import SourceCounts
     from lastword.compaction.rows.unchanged_columns import Move
     from lastword.compaction.rows.validation import Validated
     from lastword.storage.files.data_files import DataFile
@@ -83,10 +85,14 @@ class Refusals:
         self._plan = plan
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
-        self.duplicates = self.late = 0
+        self.duplicates = 0
+        #: Of rows with source sequences: late ones, and all of them by source.
+        self.late = 0
+        self.sources: dict[str, SourceCounts] = {}
         self.skipped: Counter[str] = Counter()
         self.truncated: tuple[str, ...] = ()
         self.snapshots: tuple[NewSnapshot, ...] = ()
+        self.complete_snapshots: frozenset[tuple[str, str]] = frozenset()
         #: The highest source sequence of the rows that were seen, and their number.
         self._highest, self._seen = "", 0
         self.needed: set[bytes] = set()
@@ -106,6 +112,8 @@ class Refusals:
             before = SourcePosition.of(self._highest).commit
             found = new_snapshots(texts, offsets, self._plan.epochs, seen=self._seen, highest=before)
             self.snapshots = merge_snapshots([*self.snapshots, *found])
+            if self._plan.open_snapshots:
+                self.complete_snapshots |= self._plan.open_snapshots & places_of_changes(texts)
             self._highest, self._seen = max(self._highest, highest(texts)), self._seen + len(rows)
         if self._plan.rules.source_offsets is None or not len(rows):
             return
@@ -158,9 +166,11 @@ class Refusals:
             examples=dict(self.examples),
             duplicates=self.duplicates,
             late=self.late,
+            sources=self.sources,
             skipped=dict(self.skipped),
             truncated=self.truncated,
             snapshots=self.snapshots,
+            complete_snapshots=self.complete_snapshots,
             needed=frozenset(self.needed),
             source_offsets=dict(self.source_offsets),
             moves=tuple(self.moves),
@@ -221,9 +231,10 @@ class PartitionAppend:
 
     def _in_sequence(self, rows: pa.RecordBatch, checks: SequenceChecks) -> pa.RecordBatch:
         """Return the rows that put no older state over a newer one; the others are counted, or refused where that cannot be told."""
-        rows = checks.in_arrival_order(rows)
-        late, unknown = checks.check(rows)
+        checked = checks.take(rows)
+        rows, late, unknown = checked.rows, checked.late, checked.unknown
         self._refusals.late += int(late.sum())
+        self._refusals.sources = sum_counts([self._refusals.sources, checked.counts])
         refused = np.flatnonzero(unknown)
         if len(refused):
             removed = self._plan.sequences[self._active.partition].removed

@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
+from lastword.compaction.rows.source_positions import parse_highest
 from lastword.storage.delta.history import check_commits
 from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.schema import log_properties
@@ -188,12 +189,13 @@ class LogSnapshot:
         """Return the highest producer id that a record carries, -1 when none does."""
         return max(-1, int(self.files.max_producer_id.max(initial=-1)))
 
-    def highest_sequences(self, partitions: int) -> list[str]:
-        """Return the highest source sequence in each partition, the empty text where there is none."""
-        found = [""] * partitions
+    def highest_sequences(self, partitions: int) -> list[dict[str, str]]:
+        """Return the highest source sequence of each scope in each partition."""
+        found: list[dict[str, str]] = [{} for _ in range(partitions)]
         for at in np.flatnonzero(self.files.max_sequence != "").tolist():
-            partition = int(self.files.partition[at])
-            found[partition] = max(found[partition], self.files.max_sequence[at])
+            mine = found[int(self.files.partition[at])]
+            for scope, sequence in parse_highest(self.files.max_sequence[at]).items():
+                mine[scope] = max(sequence, mine.get(scope, ""))
         return found
 
     def last_segments(self) -> dict[int, Segment]:

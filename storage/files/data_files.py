@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lastword.compaction.rows.source_positions import highest_of_scopes, highest_text
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA, PLACE_COLUMNS, STATISTICS_COLUMNS
@@ -166,6 +167,8 @@ class _Statistics:
         self._least: dict[str, Any] = {}
         self._greatest: dict[str, Any] = {}
         self._nulls = dict.fromkeys(STATISTICS_COLUMNS, 0)
+        #: The highest source sequence of each scope.
+        self._sequences: dict[str, str] = {}
 
     def add(self, rows: pa.Table) -> None:
         offsets = rows.column("offset").to_numpy()
@@ -186,8 +189,13 @@ class _Statistics:
                 found = pc.min_max(values).as_py()
                 self._least[name] = min(self._least.get(name, found["min"]), found["min"])
                 self._greatest[name] = max(self._greatest.get(name, found["max"]), found["max"])
+        for scope, sequence in highest_of_scopes(rows.column("source_sequence")).items():
+            self._sequences[scope] = max(sequence, self._sequences.get(scope, ""))
 
     def to_json(self) -> str:
+        """Return the statistics as Delta has them; the greatest source sequence is `highest_text` of those of all scopes."""
+        if self._sequences:
+            self._greatest["source_sequence"] = highest_text(self._sequences)
         return json.dumps(
             {
                 "numRecords": self.rows,

@@ -18,6 +18,8 @@ sequence  kind    partition  name             offset  table_version  time  detai
 14        columns -          -                -       -              …     {"value":"id int",…}     the columns of the rows
 15        upkeep  -          orphans          -       -              …     {}                       when it was done last
 16        snapshot -         @mysql.s:0/…     -       -              …     {"epoch":1,…}            a snapshot of a source, and its place
+17        source   -         @mysql.s:        -       -              …     {"retired":false,…}      a source of events: what is known of it
+18        sweep    -         @mysql.s:0/…     -       -              …     {"position":"…",…}       what a snapshot of it lacked was deleted
 ```
 
 Rows are never changed: a later one takes the place of an earlier one, or makes it void. `lastword.storage.ledger.ledger`
@@ -36,6 +38,7 @@ from lastword.compaction.planning.receipt import removed_positions_of
 from lastword.compaction.readers import Reader, renewal_ms
 from lastword.compaction.rows.source_epochs import Snapshot, SourceEpochs
 from lastword.compaction.rows.source_positions import SourcePosition, highest_of_each_place
+from lastword.compaction.rows.source_states import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -67,6 +70,8 @@ class Kind(str, Enum):
     COLUMNS = "columns"
     UPKEEP = "upkeep"
     SNAPSHOT = "snapshot"
+    SOURCE = "source"
+    SWEEP = "sweep"
 
 
 #: What a RESTORE of the log makes void.
@@ -146,6 +151,10 @@ class Decisions:
     truncations: Mapping[tuple[str, str], Truncation]
     #: The snapshots of sources that the log has seen.
     epochs: SourceEpochs
+    #: The sources of change events, by scope.
+    sources: Mapping[str, SourceState]
+    #: The snapshots of which what they lack was deleted, by scope, Kafka's partition and position.
+    sweeps: frozenset[tuple[str, str, str]]
     #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
     columns: Mapping[str, Any] | None
     #: When each kind of upkeep that a restart must not repeat was done last.
@@ -302,6 +311,10 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         claim=claim,
         truncations=_truncations(row for row in ordered if row.kind is Kind.TRUNCATE),
         epochs=_epochs(row for row in ordered if row.kind is Kind.SNAPSHOT),
+        sources={row.details["scope"]: SourceState.of_details(row.details) for row in ordered if row.kind is Kind.SOURCE},
+        sweeps=frozenset(
+            (row.details["scope"], row.details["partition"], row.details["position"]) for row in ordered if row.kind is Kind.SWEEP
+        ),
         upkeep_ms={row.name: row.time_ms for row in ordered if row.kind is Kind.UPKEEP and row.name is not None},
         columns=next((row.details for row in reversed(ordered) if row.kind is Kind.COLUMNS), None),
         cleanings=_receipts(ordered),
@@ -323,18 +336,23 @@ def _truncations(rows: Iterable[Decision]) -> dict[tuple[str, str], Truncation]:
     for row in rows:
         position = SourcePosition.of(row.details["position"])
         place, one = (position.scope, position.table), Truncation(row.details["position"], row.details["applied"])
-        found[place] = max(one, found.get(place, Truncation()))
+        found[place] = max(one, found.get(place, Truncation()), key=_order_of_truncation)
     return found
+
+
+def _order_of_truncation(one: Truncation) -> tuple[str, bool]:
+    return SourcePosition.of(one.position).in_table, one.is_applied
 
 
 def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
     """Return the snapshots of sources by scope and Kafka's partition, oldest first."""
-    found: dict[tuple[str, str], tuple[Snapshot, ...]] = {}
+    found = SourceEpochs()
     for row in rows:
-        place = row.details["scope"], row.details["partition"]
-        snapshot = Snapshot(position=row.details["position"], epoch=row.details["epoch"], offset=row.details["offset"])
-        found[place] = (*found.get(place, ()), snapshot)
-    return SourceEpochs(found)
+        details = row.details
+        is_first = details.get("is_first", False)
+        snapshot = Snapshot(position=details["position"], epoch=details["epoch"], offset=details["offset"], is_first=is_first)
+        found = found.with_snapshot((row.details["scope"], row.details["partition"]), snapshot)
+    return found
 
 
 def _restore(row: Decision) -> Restore:

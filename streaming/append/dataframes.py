@@ -34,6 +34,7 @@ from lastword.compaction.rows.input_columns import (
     ORDER_PREFIX,
     RECORD_KEY,
     REFUSAL,
+    SOURCE_TIME,
     UNCHANGED,
     Column,
     ColumnKind,
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
-    from lastword.storage.append.append import AppendStats
     from lastword.storage.append.plan import AppendPlan
+    from lastword.storage.append.requests import AppendStats
     from lastword.storage.files.data_files import DataFile
 
     Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -190,7 +191,7 @@ class DataFrameRows:
         shape = plan.rules.shape
         columns = _VALIDATED_DDL | (_PRODUCER_DDL if shape.has_producers else {})
         columns |= {"source_sequence": "string"} if shape.has_sequences else {}
-        columns |= {UNCHANGED: "string", COLUMNS: "string"} if shape.has_events else {}
+        columns |= {UNCHANGED: "string", COLUMNS: "string", SOURCE_TIME: "bigint"} if shape.has_events else {}
         columns |= {name: types[name] for name in shape.order}
         columns |= {RECORD_KEY: "binary", "raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
@@ -225,7 +226,7 @@ def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | Non
     made = {"key": "binary", "value": "binary", "headers": HEADERS_TYPE}
     made |= (
         dict.fromkeys(("source_sequence", EVENT, REFUSAL, UNCHANGED, COLUMNS), "string")
-        | {RECORD_KEY: "binary"}
+        | {RECORD_KEY: "binary", SOURCE_TIME: "bigint"}
         | {field.name: field.dataType.simpleString() for field in kept}
     )
 

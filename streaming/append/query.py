@@ -32,7 +32,8 @@ from lastword.compaction.errors import Aborted, InvalidConfiguration, QueryRefus
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.input_columns import EVENT, check_event_columns, shape_of
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows, check_on_invalid
+from lastword.storage.append.append import append_rows, check_on_invalid
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.files.locations import local_path, spark_location
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from lastword.compaction.producers import ProducerStamp
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.event_rows import FrameDecoder
-    from lastword.storage.append.append import AppendResult, EventSource
+    from lastword.storage.append.requests import AppendResult, EventSource
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.upstream import Upstream

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from lastword.compaction.errors import UserError, said_by_spark
 from lastword.compaction.rows.column_types import with_time_zones
-from lastword.compaction.rows.input_columns import COLUMNS, EVENT, MALFORMED, ORDER_PREFIX, RECORD_KEY, REFUSAL, UNCHANGED
+from lastword.compaction.rows.input_columns import COLUMNS, EVENT, MALFORMED, ORDER_PREFIX, RECORD_KEY, REFUSAL, SOURCE_TIME, UNCHANGED
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lastword.compaction.rows.envelopes import Envelope
-    from lastword.storage.append.append import EventSource
+    from lastword.storage.append.requests import EventSource
     from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.source_settings import FileSource, KafkaSource
     from lastword.streaming.append.upstream import Mirror, Upstream
 
-_OWN: frozenset[str] = frozenset({MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY})
+_OWN: frozenset[str] = frozenset({MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY, SOURCE_TIME})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

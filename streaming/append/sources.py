@@ -23,7 +23,7 @@ from lastword.compaction.rows.envelopes import Envelope
 from lastword.compaction.rows.event_keys import plain_key
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL, SOURCE_OFFSET, SOURCE_PARTITION
 from lastword.compaction.rows.json_rows import NoEvent
-from lastword.storage.append.append import EventSource
+from lastword.storage.append.requests import EventSource
 from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.paths import filesystem_of

@@ -9,8 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.rows.sequence_checks import SequenceBounds, SequenceChecks
-from lastword.compaction.rows.source_positions import SourcePosition
+from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
+from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scopes, scope_of
+
+#: When each record of a log came.
+_RECORD_MS = 1_700_000_000_000
+
+
+def _drawn(checked: Checked) -> str:
+    return " ".join("late" if a else "unknown" if b else "ok" for a, b in zip(checked.late, checked.unknown, strict=True))
 
 
 class _Log:
@@ -21,16 +28,18 @@ class _Log:
         self.asked: list[tuple[list[bytes], str]] = []
 
     @property
-    def highest(self) -> str:
-        return max((sequence for _, sequence in self.events), default="")
+    def highest(self) -> dict[str, str]:
+        return highest_of_scopes(pa.array([sequence for _, sequence in self.events], pa.string()))
 
-    def __call__(self, keys: pa.Array, at_least: str, below: str) -> pl.DataFrame:
+    def __call__(self, keys: pa.Array, at_least: str) -> pl.DataFrame:
         self.asked.append((sorted(keys.to_pylist()), at_least))
-        newest: dict[bytes, str] = {}
+        newest: dict[tuple[bytes, str], str] = {}
         for key, sequence in self.events:
-            if key in keys.to_pylist() and sequence >= at_least and (not below or sequence < below):
-                newest[key] = max(sequence, newest.get(key, ""))
-        return pl.DataFrame({"key": list(newest), "newest": list(newest.values())}, schema={"key": pl.Binary, "newest": pl.String})
+            place = key, scope_of(sequence)
+            if key in keys.to_pylist() and sequence >= at_least:
+                newest[place] = max(sequence, newest.get(place, ""))
+        rows = [(key, scope, sequence, _RECORD_MS) for (key, scope), sequence in newest.items()]
+        return pl.DataFrame(rows, schema=NEWEST, orient="row")
 
 
 def _verdicts(log: _Log, *batches: str, removed: int | None = None, truncated: int | None = None) -> list[str]:
@@ -48,8 +57,7 @@ def _verdicts(log: _Log, *batches: str, removed: int | None = None, truncated: i
                 "source_sequence": pa.array([f"{int(sequence):04}" for _, _, sequence in events], pa.string()),
             }
         )
-        late, unknown = checks.check(rows)
-        drawn.append(" ".join("late" if a else "unknown" if b else "ok" for a, b in zip(late, unknown, strict=True)))
+        drawn.append(_drawn(checks.take(rows)))
     return drawn
 
 
@@ -107,8 +115,7 @@ def _arrived(log: _Log, *batches: str) -> list[str]:
         events = [word.partition("@") for word in batch.split()]
         sequences = [f"{int(sequence):04}" if sequence else "" for _, _, sequence in events]
         keys = pa.array([key.encode() for key, _, _ in events], pa.binary())
-        rows = checks.in_arrival_order(pa.record_batch({"key": keys, "source_sequence": pa.array(sequences, pa.string())}))
-        checks.check(rows)
+        rows = checks.take(pa.record_batch({"key": keys, "source_sequence": pa.array(sequences, pa.string())})).rows
         drawn.append(" ".join(f"{int(text)}" if text else "-" for text in rows.column("source_sequence").to_pylist()))
     return drawn
 
@@ -164,8 +171,7 @@ def _checked(log: _Log, *events: tuple[str, str], **bounds: Any) -> str:
     checks = SequenceChecks(SequenceBounds(highest=log.highest, **bounds), log)
     keys, texts = (pa.array(column) for column in zip(*events, strict=True))
     rows = pa.record_batch({"key": keys.cast(pa.binary()), "source_sequence": texts})
-    late, unknown = checks.check(checks.in_arrival_order(rows))
-    return " ".join("late" if a else "unknown" if b else "ok" for a, b in zip(late, unknown, strict=True))
+    return _drawn(checks.take(rows))
 
 
 def test_positions_of_two_sources_are_not_compared() -> None:
@@ -181,7 +187,7 @@ def test_an_event_without_an_order_is_behind_its_key_in_its_source() -> None:
     checks = SequenceChecks(SequenceBounds(highest=log.highest), log)
     events = [("k", _at(None)), ("k", _at(None, "b")), ("k", "@:0001////"), ("x", _at(None)), ("k", _at(None, floor="0060.1"))]
     rows = pa.record_batch({"key": pa.array([key.encode() for key, _ in events]), "source_sequence": [text for _, text in events]})
-    found = checks.in_arrival_order(rows).column("source_sequence").to_pylist()
+    found = checks.take(rows).rows.column("source_sequence").to_pylist()
     assert [SourcePosition.of(text).commit for text in found] == [
         "@a:0001/0050.1",
         "@b:0001/0009.1",
@@ -191,8 +197,8 @@ def test_an_event_without_an_order_is_behind_its_key_in_its_source() -> None:
     ]
     bounds = {"removed": {("@a:", "0"): "@a:0001/0040.1"}, "truncated": {("@a:", ""): _at(40)}}
     assert _checked(log, ("x", _at(None)), ("x", _at(None, partition="0")), **bounds) == "ok ok"
-    again = checks.in_arrival_order(pa.record_batch({"key": [b"k"], "source_sequence": [_at(None)]}))
-    assert SourcePosition.of(again.column("source_sequence")[0].as_py()).commit == "@a:0001/0050.1"
+    again = checks.take(pa.record_batch({"key": [b"k"], "source_sequence": [_at(None)]})).rows
+    assert SourcePosition.of(again.column("source_sequence")[0].as_py()).commit == "@a:0001/0060.1"
 
 
 def test_an_event_that_comes_again_after_its_deletion_was_removed_is_late() -> None:

@@ -16,7 +16,8 @@ from pyarrow import feather
 
 from lastword import LogDir
 from lastword.cli import app
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from tests.pictures import log, rows
 

@@ -9,7 +9,8 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from tests.clocks import at
 from tests.commits import commit_append

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from lastword import Envelope, InvalidRecords, LogDir
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
 from lastword.storage.append.batches import joined
 from lastword.storage.append.plan import BatchLimits
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 
 if TYPE_CHECKING:

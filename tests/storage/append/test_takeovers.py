@@ -11,7 +11,8 @@ from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidTransactionState, ProducerFenced, UserError
 from lastword.compaction.producers import Control
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint

@@ -17,8 +17,9 @@ import pytest
 from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword.storage.append import transactions
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
 from lastword.storage.append.fencing import check_not_fenced
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger import ledger as ledger_module

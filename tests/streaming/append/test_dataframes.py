@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from lastword.streaming.append import dataframes
 from lastword.streaming.append.dataframes import DataFrameRows

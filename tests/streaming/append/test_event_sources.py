@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from lastword import Envelope, LogDir, UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
-from lastword.storage.append.append import AppendStats
+from lastword.storage.append.requests import AppendStats
 from lastword.storage.files.schema import RECORD_COLUMNS
 from lastword.streaming.append.source_settings import FileSource, KafkaSource
 from lastword.streaming.append.sources import open_source

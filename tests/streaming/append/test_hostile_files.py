@@ -20,8 +20,9 @@ from pyspark.sql import types as T
 from lastword import LogDir
 from lastword.compaction.errors import InvalidRecords, UserError
 from lastword.compaction.rows.file_rows import FileColumns
-from lastword.storage.append.append import AppendStats, MicroBatch, append_rows
+from lastword.storage.append.append import append_rows
 from lastword.storage.append.dead_letters import read_dead_letters
+from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.file_listing import FileListing

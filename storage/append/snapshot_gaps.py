@@ -1,0 +1,117 @@
+"""Rows that a snapshot of their source lacks: they were deleted while the connector did not follow the source.
+
+```
+ log                 id 1 at 80    id 2 at 90                      of which 90 is the highest position before
+ a gap               the source deletes id 1; its slot or its binlog is lost
+ a new snapshot      id 2 at 200   id 3 at 200
+ a change behind it  id 3 at 210                                   so the snapshot is complete
+ the gap has left    id 1
+```
+
+A snapshot deletes nothing by itself: one that was asked for, or filtered, has a part of the rows. Rule: docs/semantics.md#A.62.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+import pyarrow as pa
+
+from lastword.compaction.rows.source_epochs import EVERY_PARTITION
+from lastword.compaction.rows.source_positions import SNAPSHOT, SWEPT, SourcePosition, epoch_text, parts_of
+from lastword.storage.append.key_lookup import KeyLookup, last_of_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lastword.compaction.rows.source_epochs import Place, Snapshot
+    from lastword.storage.ledger.decisions import Decisions
+    from lastword.storage.log.topic_log import TopicLog
+
+_PLACE: Final = ("scope", "partition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotGap:
+    """What the newest snapshot of a source lacks in one of Kafka's partitions.
+
+    `is_complete`: a change has come behind the snapshot. `rows` have log_partition, key and table.
+    """
+
+    scope: str
+    partition: str
+    snapshot: Snapshot
+    is_complete: bool
+    rows: pl.DataFrame
+
+
+def open_snapshots(decisions: Decisions) -> Mapping[Place, Snapshot]:
+    """Return the newest snapshots, by scope and Kafka's partition, that may lack rows of before and have not been swept."""
+    newest = {place: known[-1] for place, known in decisions.epochs.snapshots.items() if place[1] != EVERY_PARTITION}
+    return {
+        place: one for place, one in newest.items() if one.position and not one.is_first and (*place, one.position) not in decisions.sweeps
+    }
+
+
+def read_gaps(log: TopicLog) -> list[SnapshotGap]:
+    """Return what the newest snapshots lack, one entry for each that has not been swept; keys are read only where there is one.
+
+    Rows count that are older than the snapshot, of a table of which it has a row. Raises `CorruptLog` naming a file that cannot be read.
+    """
+    snapshot = log.snapshot()
+    decisions = log.decisions_seen(snapshot)
+    places = open_snapshots(decisions)
+    if not places:
+        return []
+    begins = pl.DataFrame(
+        [(*place, f"{epoch_text(one.epoch)}/{one.position}{SNAPSHOT}") for place, one in places.items()],
+        schema={"scope": pl.String, "partition": pl.String, "begin": pl.String},
+        orient="row",
+    )
+    tables, complete, older = set[tuple[str, str, str]](), set[tuple[str, str]](), list[pl.DataFrame]()
+    for partition in range(decisions.partitions):
+        last = list[pl.DataFrame]()
+        for batch in KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).key_batches():
+            records = _placed(batch, begins)
+            tables |= {*records.filter(pl.col("commit") == pl.col("begin")).select("scope", "begin", "table").unique().iter_rows()}
+            complete |= {*records.filter(pl.col("commit") > pl.col("begin")).select(_PLACE).unique().iter_rows()}
+            last.append(batch)
+        live = _placed(last_of_keys(last).filter("is_live"), begins).filter(pl.col("commit") < pl.col("begin"))
+        older.append(live.with_columns(pl.lit(partition).alias("log_partition")))
+    of_tables = pl.DataFrame(sorted(tables), schema={"scope": pl.String, "begin": pl.String, "table": pl.String}, orient="row")
+    rows = pl.concat(older).join(of_tables, on=["scope", "begin", "table"], how="semi")
+    return [
+        SnapshotGap(
+            scope=scope,
+            partition=kafka_partition,
+            snapshot=one,
+            is_complete=(scope, kafka_partition) in complete,
+            rows=rows.filter((pl.col("scope") == scope) & (pl.col("partition") == kafka_partition)).select("log_partition", "key", "table"),
+        )
+        for (scope, kafka_partition), one in places.items()
+    ]
+
+
+def _placed(batch: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
+    """Return those records that are in the place of a snapshot, with where that begins and the parts of their positions."""
+    parts = parts_of(batch["source_sequence"].to_arrow().cast(pa.string()))
+    placed = parts.with_columns(batch["key"], pl.concat_str("epoch", pl.lit("/"), "order").alias("commit"))
+    return placed.join(begins, on=list(_PLACE)).select("key", *_PLACE, "table", "commit", "begin")
+
+
+def swept_rows(gap: SnapshotGap) -> Iterator[tuple[int, pa.Array, list[str]]]:
+    """Yield the keys of a gap by partition of the log, with the position of the deletion of each: before the rows of the snapshot."""
+    for (log_partition,), rows in gap.rows.partition_by("log_partition", as_dict=True).items():
+        positions = [
+            SourcePosition(
+                scope=gap.scope,
+                epoch=gap.snapshot.epoch,
+                order=f"{gap.snapshot.position}{SWEPT}",
+                table=table,
+                partition=gap.partition,
+            ).text
+            for table in rows["table"].to_list()
+        ]
+        yield int(str(log_partition)), pa.array(rows["key"].to_list(), pa.binary()), positions
