@@ -29,11 +29,12 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
 from lastword.storage.verify import VerifyReport, verify
-from lastword.topics import decisions
+from lastword.topics import decisions, sources
 from lastword.topics.arguments import check_decoder, read_key, read_offsets_by_partition, read_partitions
 from lastword.topics.description import TopicDescription, describe
 from lastword.topics.explanation import PartitionReport, partition_reports
 from lastword.topics.purging import Purge, PurgeReceipt, before_as_ms
+from lastword.topics.sources import SourceDescription, describe_sources
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -175,6 +176,37 @@ class Topic:
         docs/semantics.md#A.57.
         """
         return StaleKeys(self._log).collect()
+
+    def sources(self) -> tuple[SourceDescription, ...]:
+        """Return the sources of the topic's change events by name: epoch, snapshots, rows that the newest snapshot lacks, what is decided.
+
+        Keys are read where a snapshot came behind other events. Rule: docs/semantics.md#A.61.
+        """
+        return describe_sources(self._log)
+
+    def new_epoch(self, source: str) -> int:
+        """Begin a new epoch of a source, and return its number: what comes from now on is newer than all that the topic has of it.
+
+        For a source that counts from lower positions, as after a failover. Raises `UserError` for a source that the topic does not have.
+        Rule: docs/semantics.md#A.60.
+        """
+        return sources.begin_epoch(self._log, source, now_ms=self._clock())
+
+    def retire_source(self, source: str, *, undo: bool = False) -> bool:
+        """Leave out all that comes from a source from now on, or with `undo` take it again; return whether that changed anything.
+
+        For a source of which another one has taken the place. Raises `UserError` for a source that the topic does not have. Rule:
+        docs/semantics.md#A.61.
+        """
+        return sources.retire(self._log, source, is_retired=not undo, now_ms=self._clock())
+
+    def sweep_source(self, source: str, *, incomplete: bool = False) -> int:
+        """Delete the rows that the newest snapshot of a source lacks, and return how many. Rule: docs/semantics.md#A.62.
+
+        Raises `UserError` for a source that the topic does not have, and, unless `incomplete`, for a snapshot behind which no change has
+        come yet: it may be under way. A row that it brings later comes back.
+        """
+        return sources.sweep_source(self._log, source, incomplete=incomplete, now_ms=self._clock())
 
     def stop_queries(self) -> None:
         """Stop the streaming queries of this process that append to the topic, between two micro-batches."""

@@ -1,8 +1,8 @@
 """Counters and histograms of what the queries do, for Prometheus: counted where it happens, shown by whoever serves `REGISTRY`.
 
 Names are `lastword_` and then Kafka's group and attribute where Kafka has one (`kafka.log:type=LogCleaner,name=max-clean-time-secs` is
-`lastword_log_cleaner_max_clean_time_secs`). Labels are topics, reasons and query names, all of which the operator chose or we did: never
-keys, values or messages. What belongs to a deleted topic goes with it (`forget_topic`).
+`lastword_log_cleaner_max_clean_time_secs`). Labels are topics, reasons, names of queries and of at most 100 sources a topic, all of which
+an operator chose or we did: never keys, values or messages. What belongs to a deleted topic goes with it (`forget_topic`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from lastword.compaction.rows.source_states import SourceCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +38,11 @@ class Metric:
 #: The metrics below, for whoever documents or checks them.
 COUNTED: Final[list[Metric]] = []
 _BY_TOPIC: Final[list[Counter | Gauge | Histogram]] = []
+#: So many sources of a topic are counted by their names, and all others under this one.
+MAX_SOURCES: Final = 100
+OTHER_SOURCES: Final = "(others)"
+#: The names of the sources that are counted, by topic.
+_SOURCES: Final[dict[str, set[str]]] = {}
 
 
 def _counter(name: str, labels: tuple[str, ...], text: str) -> Counter:
@@ -73,6 +80,19 @@ LATE: Final = _counter(
     "lastword_append_late_total",
     ("topic",),
     "Events that were dropped because the log contains one of their key with a higher source_sequence.",
+)
+_OF_SOURCE: Final = ("topic", "source")
+SOURCE_ROWS: Final = _counter("lastword_source_rows_total", _OF_SOURCE, "Rows that came from a source of change events.")
+SOURCE_LATE: Final = _counter(
+    "lastword_source_late_total", _OF_SOURCE, "Rows of a source that were dropped because the log contains a newer one of their key."
+)
+SOURCE_WITHOUT_POSITION: Final = _counter(
+    "lastword_source_without_position_total", _OF_SOURCE, "Rows of a source that had no position of their own: the order of arrival counts."
+)
+SOURCE_LOWER_POSITIONS: Final = _counter(
+    "lastword_source_lower_positions_total",
+    _OF_SOURCE,
+    "Late rows of a source that are more than a minute younger there than the record above them: it may have begun a new epoch.",
 )
 LOST_OFFSETS: Final = _counter(
     "lastword_append_lost_offsets_total", ("topic",), "Offsets that Kafka deleted before they were read (on.data.loss = go-on)."
@@ -127,6 +147,36 @@ def count_append(topic: str, *, seconds: float, records: int, refused: int, dupl
     LATE.labels(topic).inc(late)
 
 
+def count_sources(topic: str, sources: Mapping[str, SourceCounts]) -> None:
+    """Count what one micro-batch brought of each source; of many sources the later ones are counted as one."""
+    known = _SOURCES.setdefault(topic, set())
+    for source, counts in sources.items():
+        if source not in known and len(known) >= MAX_SOURCES:
+            source = OTHER_SOURCES  # noqa: PLW2901  of all that follow
+        known.add(source)
+        SOURCE_ROWS.labels(topic, source).inc(counts.rows)
+        SOURCE_LATE.labels(topic, source).inc(counts.late)
+        SOURCE_WITHOUT_POSITION.labels(topic, source).inc(counts.without_position)
+        SOURCE_LOWER_POSITIONS.labels(topic, source).inc(counts.lower_positions)
+
+
+def source_counts() -> dict[str, dict[str, SourceCounts]]:
+    """Return by topic and source what the queries of this process have counted."""
+    values: dict[tuple[str, str], dict[str, int]] = {}
+    for counter in (SOURCE_ROWS, SOURCE_LATE, SOURCE_WITHOUT_POSITION, SOURCE_LOWER_POSITIONS):
+        for sample in (sample for family in counter.collect() for sample in family.samples if sample.name.endswith("_total")):
+            values.setdefault((sample.labels["topic"], sample.labels["source"]), {})[sample.name] = int(sample.value)
+    found: dict[str, dict[str, SourceCounts]] = {}
+    for (topic, source), counted in values.items():
+        found.setdefault(topic, {})[source] = SourceCounts(
+            rows=counted["lastword_source_rows_total"],
+            late=counted["lastword_source_late_total"],
+            without_position=counted["lastword_source_without_position_total"],
+            lower_positions=counted["lastword_source_lower_positions_total"],
+        )
+    return found
+
+
 def append_counts() -> dict[str, tuple[int, int]]:
     """Return by topic how many records the queries of this process have appended, and how many late ones they have left out."""
     appended, late = (
@@ -165,5 +215,6 @@ def count_deletions(topic: str, deletions: Mapping[int, Deletion]) -> None:
 
 def forget_topic(topic: str) -> None:
     """Drop what was counted for a topic that is gone, so that the number of series stays bounded."""
+    _SOURCES.pop(topic, None)
     for metric in _BY_TOPIC:
         metric.remove_by_labels({"topic": topic})

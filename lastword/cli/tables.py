@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.producers import OpenTransaction
     from lastword.topics.description import TopicDescription
+    from lastword.topics.sources import SourceDescription
 
 _WIDEST: Final = 60
 _SHORT: Final = 24
@@ -196,3 +197,38 @@ def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
         expires = Text(instant(one["expires_ms"]), style="red" if one["expired"] else "")
         table.add_row(one["name"], f"{one['lag']:,}", instant(one["seen_ms"]), expires, offsets)
     return table
+
+
+def sources_table(found: Sequence[SourceDescription], topic: str) -> Table:
+    """Return the sources of a topic as a table."""
+    table = Table(title=f"{topic}: sources", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    for name in ("source", "state", "since", "epoch", "snapshots", "rows not in snapshot"):
+        table.add_column(name, justify="right" if name in {"epoch", "snapshots", "rows not in snapshot"} else "left")
+    for one in found:
+        state = Text("retired") if one.retired else Text("lower positions", style="red") if one.lower_positions else Text("active")
+        since = "" if one.since_ms is None else instant(one.since_ms)
+        positions = {snapshot.position for snapshot in one.snapshots if snapshot.position}
+        table.add_row(printable(one.name, _WIDEST), state, since, str(one.epoch), str(len(positions)), f"{one.rows_not_in_snapshot:,}")
+    return table
+
+
+def source_remarks(one: SourceDescription, topic: str) -> list[str]:
+    """Return what is to be said of a source beside its row in a table, with what to do."""
+    found, name = [], printable(one.name, _WIDEST)
+    if one.lower_positions:
+        found.append(
+            f"{name}: late events are younger than the records above them (position {one.lower_positions}), as after a failover: "
+            f"lastword sources new-epoch {topic} {name}, and then a snapshot"
+        )
+    if one.by_lsn:
+        found.append(f"{name}: ordered by source.lsn alone, as its events have no source.sequence (add.fields = source.sequence)")
+    if one.rows_not_in_snapshot:
+        found.append(
+            f"{name}: {one.rows_not_in_snapshot:,} rows are older than its newest snapshot, which lacks them; if it was of whole tables, "
+            f"delete them: lastword sources sweep {topic} {name}"
+        )
+    if one.incomplete_snapshots:
+        found.append(
+            f"{name}: no change has come behind its snapshot yet in Kafka's partition {', '.join(one.incomplete_snapshots) or '-'}"
+        )
+    return found

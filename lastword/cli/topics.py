@@ -61,7 +61,9 @@ def topics_describe(
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Show partitions, segments, sizes, offsets, record counts, stale keys and settings. Reads records only to look for stale keys.
+    """Show partitions, segments, sizes, offsets, record counts, sources, stale keys and settings.
+
+    Records are read only to look for stale keys, and for rows that a snapshot of a source lacks.
 
     Example: lastword topics describe fruit-prices --segments
     """
@@ -74,6 +76,11 @@ def topics_describe(
         out.print(tables.segments_table(description))
     if description.stale_keys:
         out.print(f"  {description.stale_keys:,} stale keys: a newer row is a dead letter (lastword dead-letters {name} --stale)")
+    for one in description.sources:
+        state = "retired" if one.retired else f"epoch {one.epoch}"
+        out.print(f"  source {one.name}: {state}", soft_wrap=True, markup=False, highlight=False)
+        for line in tables.source_remarks(one, name):
+            out.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     for key, value in description.config.items():
         if key in description.overrides:
             out.print(f"  {key} = {value}")

@@ -37,7 +37,7 @@ def alive(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
 
 
 def ready(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
-    """Check that, in addition, every topic was read, that every append query runs and can read its source, and that the cleaner runs."""
+    """Check that, in addition, all topics were read, all append queries and the cleaner run, and no source needs a new epoch."""
     reasons = list(alive(standing, heartbeat_ms=heartbeat_ms, now_ms=now_ms).reasons)
     if not standing.loaded:
         reasons.append(f"topics are loading: {', '.join(standing.loading[:10])}" if standing.loading else "no topic read yet")
@@ -45,6 +45,12 @@ def ready(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
         reasons.append(f"the status data is {ago(standing.taken_ms, now_ms)} old")
     reasons += [f"topic {topic.name} cannot be read: {topic.error}" for topic in standing.topics if topic.error is not None]
     reasons += [_describe_fault(query) for query in standing.queries if not query.works]
+    reasons += [
+        f"source {source.name} of topic {topic.name} may need a new epoch: its events are left out (lastword sources list {topic.name})"
+        for topic in standing.topics
+        for source in topic.sources
+        if source.lower_positions
+    ]
     if standing.cleaner_dead:
         reasons.append("the cleaner query failed and is about to restart")
     return Health(reasons=tuple(reasons))

@@ -29,7 +29,7 @@ class SeriesLimits:
     """Maximum number of what has series of its own."""
 
     max_partitions: int = 2000
-    #: Open transactions, partitions of each of them, and readers of each topic.
+    #: Open transactions, partitions of each of them, readers and sources of each topic.
     max_named: int = 100
 
 
@@ -116,6 +116,10 @@ _STANDING: Final = (
     ),
     _gauge("dead_letters", ("topic",), "Number of stored dead letters."),
     _gauge("stale_keys", ("topic",), "Number of keys whose last record is older than a dead letter of theirs."),
+    _gauge("source_epoch", ("topic", "source"), "Epoch of a source of change events: it counts failovers to lower positions, from 1 on."),
+    _gauge("source_needs_epoch", ("topic", "source"), "1 if a source sends younger events at lower positions, which are left out as late."),
+    _gauge("source_retired", ("topic", "source"), "1 if a source is retired: its events are left out."),
+    _gauge("source_rows_not_in_snapshot", ("topic", "source"), "Rows of a source that its newest complete snapshot lacks."),
     _gauge("query_active", ("topic", "query"), "1 if the append query is running."),
     _gauge("query_failures", ("topic", "query"), "Failures in a row of an append query, which is restarted with backoff; 0 once it works."),
     _gauge("query_batch_id", ("topic", "query"), "Batch id of the newest micro-batch of an append query."),
@@ -159,6 +163,7 @@ class StandingCollector(Collector):
         _service(families, standing, ready=self._ready(), now_ms=self._now_ms())
         for topic in standing.topics:
             _topic(families, topic)
+            _sources(families, topic, self._limits.max_named)
         chosen, omitted = _furthest_behind(standing, self._limits.max_partitions)
         families.put("metrics_omitted", omitted, "partitions")
         for topic, partition in chosen:
@@ -232,6 +237,14 @@ def _topic(families: _Families, topic: TopicStanding) -> None:
         families.put("dead_letters", topic.dead_letters.count, topic.name)
     if topic.stale_keys is not None:
         families.put("stale_keys", topic.stale_keys, topic.name)
+
+
+def _sources(families: _Families, topic: TopicStanding, max_named: int) -> None:
+    for one in topic.sources[:max_named]:
+        families.put("source_epoch", one.epoch, topic.name, one.name)
+        families.put("source_needs_epoch", bool(one.lower_positions), topic.name, one.name)
+        families.put("source_retired", one.retired, topic.name, one.name)
+        families.put("source_rows_not_in_snapshot", one.rows_not_in_snapshot, topic.name, one.name)
 
 
 def _furthest_behind(standing: Standing, max_partitions: int) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:

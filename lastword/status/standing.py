@@ -22,6 +22,7 @@ from lastword.compaction.readers import ReaderStanding
 from lastword.storage.append.dead_letters import DeadLetters
 from lastword.storage.reading.stale_keys import StaleKeys
 from lastword.topics.explanation import PartitionReport, partition_reports
+from lastword.topics.sources import SourceDescription, SourceDescriptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.planner import PartitionPlan
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction
+    from lastword.compaction.rows.source_states import SourceCounts
     from lastword.storage.append.dead_letters import DeadLettersView
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
@@ -89,6 +91,8 @@ class AppendCounts:
     late: int = 0
     recent_appended: int = 0
     recent_late: int = 0
+    #: By the name of the source, since the start of the service.
+    sources: Mapping[str, SourceCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +109,8 @@ class TopicStanding:
     dead_letters: DeadLettersView | None = None
     #: How many keys have a last record that is older than a dead letter of theirs; None if a file that tells it is damaged.
     stale_keys: int | None = 0
-    appends: AppendCounts = AppendCounts()
+    sources: tuple[SourceDescription, ...] = ()
+    appends: AppendCounts = field(default_factory=AppendCounts)
     error: str | None = None
 
     @property
@@ -201,12 +206,14 @@ class Looker:
     cleaner: Cleaner
     _dead_letters: DeadLetters = field(init=False)
     _stale_keys: StaleKeys = field(init=False)
+    _sources: SourceDescriptions = field(init=False)
     _last: TopicStanding | None = None
 
     def __post_init__(self) -> None:
         """Open the dead letters of the topic."""
         self._dead_letters = DeadLetters(self.log.paths.dead_letters, self.log.storage_options)
         self._stale_keys = StaleKeys(self.log)
+        self._sources = SourceDescriptions(self.log)
 
     def look(self, *, now_ms: int) -> TopicStanding:
         """Return the standing of the topic; if it cannot be read, the previous one with `error`.
@@ -246,6 +253,7 @@ class Looker:
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),
             stale_keys=self._stale_keys.count(),
+            sources=self._sources.collect(now_ms=now_ms),
         )
 
 

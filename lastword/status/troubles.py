@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.producers import OpenTransaction
     from lastword.status.standing import PartitionStanding, Standing, TopicStanding
+    from lastword.topics.sources import SourceDescription
 
 #: A transaction that is open for this long is an issue, even before its timeout.
 _LONG_OPEN_MS: Final = MINUTE_MS
@@ -77,6 +78,8 @@ def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
     if topic.error is not None:
         yield Trouble(critical=True, topic=topic.name, text=printable(f"topic cannot be read: {topic.error}", _WIDEST))
     yield from _of_rows_left_out(topic, now_ms)
+    for source in topic.sources:
+        yield from _of_source(topic.name, source)
     for one in topic.partitions:
         yield from _of_partition(topic.name, one)
     for transaction in topic.transactions:
@@ -114,6 +117,23 @@ def _of_rows_left_out(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
             "higher source sequence"
         )
         yield Trouble(critical=False, topic=topic.name, text=text)
+
+
+def _of_source(topic: str, source: SourceDescription) -> Iterator[Trouble]:
+    """Return the issues of a source of change events: lower positions than before, and rows that its newest snapshot lacks."""
+    if source.lower_positions:
+        text = (
+            f"source {source.name} sends events at lower positions that are younger than the records above them (position "
+            f"{source.lower_positions}), as after a failover; they are late and left out: lastword sources new-epoch {topic} "
+            f"{source.name}, and then let the connector take a snapshot"
+        )
+        yield Trouble(critical=True, topic=topic, text=printable(text, _WIDEST))
+    if source.rows_not_in_snapshot:
+        text = (
+            f"{source.rows_not_in_snapshot:,} rows of source {source.name} are older than its newest snapshot, which lacks them; if it was "
+            f"of whole tables, they were deleted in a gap: lastword sources sweep {topic} {source.name}"
+        )
+        yield Trouble(critical=False, topic=topic, text=printable(text, _WIDEST))
 
 
 def _of_partition(topic: str, one: PartitionStanding) -> Iterator[Trouble]:

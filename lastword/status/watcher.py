@@ -22,6 +22,7 @@ from lastword.streaming.events import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lastword.compaction.rows.source_states import SourceCounts
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
 
@@ -63,6 +64,7 @@ class Watcher:
     queries: Callable[[], Sequence[QueryStanding]] = tuple
     cleaner_standing: Callable[[], CleanerStanding] = CleanerStanding
     append_counts: Callable[[], Mapping[str, tuple[int, int]]] = metrics.append_counts
+    source_counts: Callable[[], Mapping[str, Mapping[str, SourceCounts]]] = metrics.source_counts
     interval_seconds: float = INTERVAL_SECONDS
     standing: Standing = field(init=False)
     _lookers: dict[str, Looker] = field(default_factory=dict)
@@ -101,13 +103,13 @@ class Watcher:
         self._lookers = {name: self._looker(log) for name, log in logs.items()}
         self._history = {name: samples for name, samples in self._history.items() if name in logs}
         found: dict[str, TopicStanding] = {}
-        counts = self.append_counts()
+        counts, sources = self.append_counts(), self.source_counts()
         loading = [name for name in logs if name not in before]
         for name, looker in self._lookers.items():
             if self._stop.is_set():
                 return self.standing
             try:
-                found[name] = self._with_counts(looker.look(now_ms=self.clock_ms()), *counts.get(name, (0, 0)))
+                found[name] = self._with_counts(looker.look(now_ms=self.clock_ms()), *counts.get(name, (0, 0)), sources.get(name, {}))
             except UnknownTopic:
                 continue
             if name in loading:  # the first pass may take long: publish each topic as soon as it is read
@@ -138,13 +140,17 @@ class Watcher:
         known = self._lookers.get(log.name)
         return known if known is not None and known.log is log else Looker(log, self.cleaner)
 
-    def _with_counts(self, topic: TopicStanding, appended: int, late: int) -> TopicStanding:
+    def _with_counts(self, topic: TopicStanding, appended: int, late: int, sources: Mapping[str, SourceCounts]) -> TopicStanding:
         """Return a topic with what its append queries did; a service that is younger than an hour had counted nothing before."""
         hour_ago_ms = self.clock_ms() - HOUR_MS
         before = next((one for one in reversed(self._history.get(topic.name, ())) if one.time_ms <= hour_ago_ms), None)
         appended_before, late_before = (0, 0) if before is None else (before.appended, before.late)
         counts = AppendCounts(
-            appended=appended, late=late, recent_appended=max(0, appended - appended_before), recent_late=max(0, late - late_before)
+            appended=appended,
+            late=late,
+            recent_appended=max(0, appended - appended_before),
+            recent_late=max(0, late - late_before),
+            sources=sources,
         )
         return replace(topic, appends=counts)
 

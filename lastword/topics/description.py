@@ -1,4 +1,4 @@
-"""What a topic holds, from metadata; and how many keys are stale, for which the keys of records are read."""
+"""What a topic holds, from metadata; and how many keys are stale, or not in a snapshot, for which the keys of records are read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lastword.compaction.config.topic_config import describe_topic_config
 from lastword.compaction.log.segments import is_closed
 from lastword.storage.reading.stale_keys import StaleKeys
+from lastword.topics.sources import SourceDescription, describe_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,8 @@ class TopicDescription:
     #: How many keys have a stale last record, as a newer row of theirs is a dead letter (`Topic.stale_keys`); None if a file that tells it
     #: is damaged.
     stale_keys: int | None = 0
+    #: The sources of its change events (`Topic.sources`).
+    sources: tuple[SourceDescription, ...] = ()
 
     @property
     def record_count(self) -> int:
@@ -98,4 +101,5 @@ def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
         queries={name: query_id for name, query_id in decisions.queries.items() if query_id is not None},
         partitions=tuple(one(partition) for partition in range(decisions.partitions)),
         stale_keys=StaleKeys(log).count(),
+        sources=describe_sources(log),
     )

@@ -346,6 +346,7 @@ class Appender:
                 duplicates=result.duplicates,
                 late=result.late,
             )
+            metrics.count_sources(self._log.name, result.sources)
             if self._grouping is not None and (batch_id + 1) % self._grouping.micro_batches == 0:
                 self.end_transaction()
             self._report(batch_id, result)
@@ -427,4 +428,7 @@ class Appender:
             duplicates=result.duplicates,
             late=result.late,
             skipped=dict(result.skipped),
+            late_by_source={name: counts.late for name, counts in result.sources.items() if counts.late},
         )
+        for note in result.notes:
+            _LOG.warning(note, topic=self._log.name, query=self._name)
