@@ -10,10 +10,10 @@
 ```
 
 The flat form (ExtractNewRecordState) has the row itself as its value, with fields of metadata under a prefix, and says deletions by null,
-by the text `null`, or by `__deleted`. Connect's schemas, if an event carries them, are taken off.
+by the text `null`, or by `__deleted` (`lastword.compaction.rows.flat_events`). Connect's schemas, if an event carries them, are taken off.
 
-An event whose position in its source is not known, as a tombstone of the flat form, has a sequence without an order: the append gives it
-the highest order of its own key (`lastword.compaction.rows.sequence_checks`).
+An event whose position in its source is not known, as a tombstone of the flat form without headers, has a sequence without an order: the
+append gives it the highest order of its own key (`lastword.compaction.rows.sequence_checks`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from lastword.compaction.rows.json_rows import NULL, NoEvent, fields_of, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from lastword.compaction.rows.event_headers import Headers
 
 _UPSERTS: Final = ("r", "c", "u")
 
@@ -61,13 +63,16 @@ def read_events(
     schemas: Mapping[int, bytes] | None = None,
     *,
     key_schemas: Mapping[int, bytes] | None = None,
+    headers: Headers | None = None,
 ) -> Events:
     """Return the events of a batch as rows of a log; values are JSON, as Connect's JsonConverter writes them.
 
-    `schemas` and `key_schemas` are Connect's schemas of values and keys that do not carry them, by row number, as JSON.
+    `schemas` and `key_schemas` are Connect's schemas of values and keys that do not carry them, by row number, as JSON. `headers` are
+    those of flattened events that `added_headers` returned.
     """
-    reader = _Raw if envelope.kind == "debezium" else FlatReader
-    return reader(envelope, schemas or {}, key_schemas).read(key, value)
+    if envelope.kind == "debezium":
+        return _Raw(envelope, schemas or {}, key_schemas).read(key, value)
+    return FlatReader(envelope, schemas or {}, key_schemas, headers or {}).read(key, value)
 
 
 def typed_rows(envelope: Envelope) -> Callable[[bytes, bytes], bytes]:

@@ -1,4 +1,14 @@
-"""Change events that ExtractNewRecordState has flattened: the row itself is the value, and the connector adds fields of metadata to it."""
+"""Change events that ExtractNewRecordState has flattened: the row itself is the value; the connector adds metadata to it, or as headers.
+
+```
+ value                                            headers                          row of the log
+ {"id":1,"v":"a","__op":"u","__source_lsn":7}     none                             {"id":1} = {"v":"a",…} at 7
+ {"id":1,"v":"a"}                                 __op u, __source_lsn 7           the same
+ null                                             __op d, __source_lsn 8           {"id":1} = ∅ at 8
+ null                                             none                             {"id":1} = ∅, behind the newest event of its key
+ {"id":1,"v":"a","__deleted":"true"}              any                              {"id":1} = ∅
+```
+"""
 
 from __future__ import annotations
 
@@ -6,15 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lastword.compaction.rows.envelopes import DELETED, HEARTBEAT, USUAL_ADDED_FIELDS, Envelope, added_names
-from lastword.compaction.rows.event_positions import Source, named_sequence, source_sequence
+from lastword.compaction.rows.envelopes import DELETED, HEARTBEAT, TOMBSTONE, USUAL_ADDED_FIELDS, Envelope, added_names
+from lastword.compaction.rows.event_headers import header_fields, header_names
+from lastword.compaction.rows.event_positions import NO_POSITION, Source, named_sequence, source_sequence
 from lastword.compaction.rows.event_reader import EventReader
 from lastword.compaction.rows.json_rows import NULL, NoEvent, fields_of, unwrapped
+from lastword.compaction.rows.source_positions import SourcePosition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lastword.compaction.rows.column_types import Column
+    from lastword.compaction.rows.event_headers import Headers
 
 _ANY: Final = msgspec.json.Decoder()
 _PLAIN: Final = msgspec.json.Encoder()
@@ -23,31 +36,27 @@ _PLAIN: Final = msgspec.json.Encoder()
 class FlatReader(EventReader):
     """Events that ExtractNewRecordState has flattened."""
 
-    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes], key_schemas: Mapping[int, bytes] | None = None) -> None:
-        """Begin with no events; the schemas are Connect's, by row number, as JSON."""
+    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes], key_schemas: Mapping[int, bytes] | None, headers: Headers) -> None:
+        """Begin with no events; the schemas are Connect's, by row number, as JSON, and `headers` those of the records that are read."""
         super().__init__(envelope, schemas, key_schemas)
-        self._added_names = added_names(envelope)
+        self._added_names, self._headers, self._header_names = added_names(envelope), headers, header_names(envelope)
 
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
         """Add a row, or what the event is instead."""
         text, schema = (NULL, b"") if value is None else self._unwrapped(value)
         if text == NULL:
-            if self.envelope.key:
-                message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
-                raise NoEvent(message)
-            self.events.add(row, self.key_of(row, key, NULL, is_before=True), None, source_sequence(Source(), "d", self.envelope))
-            self.events.guessed.add(len(self.events.row) - 1)
+            self._tombstone(row, key)
             return
         fields = fields_of(text, "the value")
         if set(fields) == {"ts_ms"} and _is_of_heartbeat(key):
             self.events.others[row] = HEARTBEAT
             return
-        metadata = self._metadata(fields)
+        metadata = self._metadata(row, fields)
         if metadata.get("op") == "t":
             self.truncate(row, self._sequence_of(text, metadata))
             return
         columns = {name: part for name, part in fields.items() if not self._is_metadata(name)}
-        bare = self.typed(_PLAIN.encode(columns) if metadata else text, self.schemas.get(row) or schema)
+        bare = self.typed(_PLAIN.encode(columns) if len(columns) < len(fields) else text, self.schemas.get(row) or schema)
         is_deletion = _is_deletion(metadata)
         sequence, own_key = self._sequence_of(text, metadata), self.key_of(row, key, bare, is_before=is_deletion)
         if is_deletion:
@@ -56,10 +65,30 @@ class FlatReader(EventReader):
             self.learn(row, sequence)
             self.events.add(row, own_key, bare, sequence, self.unresolved(bare))
 
+    def _tombstone(self, row: int, key: bytes | None) -> None:
+        """Take a null value: a deletion, at the position that its headers say; or, if they say so, a TRUNCATE."""
+        metadata = self._metadata(row, {})
+        op, sequence = metadata.get("op") or "d", NO_POSITION if self.envelope.sequence else self._position_of(metadata)
+        if op == "t":
+            self.truncate(row, sequence)
+        elif op != "d":
+            message = f"the value is null, and a header says op {op!r}: a null value is a deletion (d) or a TRUNCATE (t)"
+            raise NoEvent(message)
+        elif self.envelope.delete_tombstone_handling_mode == "rewrite-with-tombstone":
+            self.events.others[row] = TOMBSTONE
+        elif self.envelope.key:
+            message = "a tombstone has no row to take the key's columns from; let the connector send deletions as rows (rewrite)"
+            raise NoEvent(message)
+        else:
+            self.events.add(row, self.key_of(row, key, NULL, is_before=True), None, sequence)
+            position = SourcePosition.of(sequence)
+            if not (position.order or position.identity):
+                self.events.guessed.add(len(self.events.row) - 1)
+
     def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
         """Return key and sequence of an event by its key's columns and its metadata alone."""
         text, schema = self._unwrapped(value)
-        metadata = self._metadata(fields_of(text, "the value"))
+        metadata = self._metadata(row, fields_of(text, "the value"))
         if self.envelope.key:
             text = self.identifying_columns(text, self.schemas.get(row) or schema)
         return self.key_of(row, key, text, is_before=_is_deletion(metadata)), self._sequence_of(text, metadata)
@@ -83,14 +112,18 @@ class FlatReader(EventReader):
             return False
         return name.removeprefix(prefix) in USUAL_ADDED_FIELDS
 
-    def _metadata(self, fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-        """Return the fields that the connector adds, without their prefix; `__deleted` has none of the prefix that others are given."""
+    def _metadata(self, row: int, fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+        """Return the fields that the connector adds to the value or as headers, without their prefix; `__deleted` has another one."""
         names = {name: self._added_names.get(name, name.removeprefix(self.envelope.prefix)) for name in fields if self._is_metadata(name)}
-        return {"deleted" if name == DELETED else field: _ANY.decode(fields[name]) for name, field in names.items()}
+        found = {"deleted" if name == DELETED else field: _ANY.decode(fields[name]) for name, field in names.items()}
+        return {**header_fields(self._headers.get(row, ()), self._header_names, found), **found}
 
     def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:
         if self.envelope.sequence:
             return named_sequence(text, self.envelope)
+        return self._position_of(metadata)
+
+    def _position_of(self, metadata: Mapping[str, Any]) -> str:
         of_source = {name.removeprefix("source_"): value for name, value in metadata.items() if name.startswith("source_")}
         source = {**metadata, "ts_ms": None, **of_source}  # a bare ts_ms is the connector's clock
         named = Source(**{name: source.get(name) for name in Source.__struct_fields__})
