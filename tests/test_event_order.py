@@ -189,7 +189,7 @@ def test_a_topic_of_before_goes_on(tmp_path: Path) -> None:
     topic = topic_in(tmp_path)
     text = " ".join(f"{part:020}" for part in (10**9, 1))
     rows = [{"key": key_of(one), "value": json.dumps(_row(one, "before")), "source_sequence": text} for one in (1, 2)]
-    topic.append(rows)
+    topic.append(rows, sequence_as="text")
     assert append(topic, change("u", 1, _postgresql(90, 100), _row(1, "after"))).late == 0
     assert _values(topic) == {1: "after", 2: "before"}
     append(topic, change("t", None, _postgresql(200, 210)))

@@ -64,7 +64,6 @@ _OF_ENVELOPES: Final = (
     "unavailable_value_placeholder",
     "on_unresolved",
     "on_misfit",
-    "sequence_as",
     "connector",
     "scope",
 )
@@ -130,7 +129,7 @@ class _Rows(_Source):
     ] = []
     sequence_as: Annotated[
         Literal["", "text", "number", "time"],
-        Field(description="What a text of sequence is compared as, of an envelope: text, number or time; empty: a text is refused"),
+        Field(description="What a text of sequence is compared as: text, number or time; empty: a text is refused"),
     ] = ""
     connector: Annotated[
         Connector, Field(description="The connector whose events say it not themselves, as flat ones without source.connector")
@@ -228,6 +227,9 @@ class _Rows(_Source):
                 raise ValueError(message)
         elif self.truncate and not self.sequence:
             message = "truncate deletes every key before it, so it needs a sequence, which says what came before"
+            raise ValueError(message)
+        if self.sequence_as and not self.sequence:
+            message = f"sequence.as = {self.sequence_as!r}: it says what a text of sequence is compared as; give sequence, or leave it out"
             raise ValueError(message)
         self._check_columns()
         return self

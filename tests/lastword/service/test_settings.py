@@ -355,6 +355,8 @@ _RATE = {"format": "rate"}
         (_EVENTS, {"add.fields": ["op"]}, "add.fields: only with envelope = debezium-flat"),
         (_EVENTS, {"add.headers": ["op"], "add.headers.prefix": ""}, "add.headers, add.headers.prefix: only with envelope = debezium-flat"),
         (_KAFKA, {"delete.tombstone.handling.mode": "rewrite"}, "delete.tombstone.handling.mode: only with envelope = debezium-flat"),
+        (_FILES, {"sequence.as": "number"}, "sequence.as = 'number': it says what a text of sequence is compared as; give sequence"),
+        (_EVENTS, {"sequence.as": "time"}, "sequence.as = 'time': it says"),
         (_FILES, {"lines": "records"}, "lines = 'records': it says what a line of change events is"),
         (_FILES, {"key.format": "string"}, "key.format = 'string' is how the record's own key is read"),
         (_EVENTS, {"key.format": "string", "key": ["id"]}, "key.format = 'string' is how the record's own key is read"),
@@ -396,6 +398,7 @@ def test_a_setting_of_a_source_that_would_do_nothing_is_refused(source: dict[str
 @pytest.mark.parametrize(
     "source",
     [
+        _FILES | {"sequence": ["at"], "sequence.as": "time"},
         _FILES | {"decimal.handling.mode": "precise", "on.misfit": "dead-letter"},
         _EVENTS | {"on.misfit": "null", "time.precision.mode": "connect", "options": {"pathGlobFilter": "*.json"}},
         _EVENTS | {"envelope": "debezium-flat", "add.fields.prefix": "x_", "add.fields": ["op", "source.lsn:place"]},
