@@ -48,7 +48,7 @@ def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int
         columns = (*_COLUMNS, "source_sequence") if decisions is not None else _COLUMNS
         decisions = [*(decisions or []), *_known_columns(origin, copy)]
         batches = _chunks(origin.record_batches(isolation="read_committed", columns=columns), chunk_bytes)
-        count = sum(copy.append(_with_sequences(rows)).record_count for rows in batches)
+        count = sum(copy.append(_with_sequences(rows), sequence_as="text").record_count for rows in batches)
         if decisions:
             copy.log.ledger.append(decisions)
     except BaseException:

@@ -10,13 +10,14 @@ from pyspark.sql import DataFrame
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
 from lastword.compaction.rows.column_types import ddl_of
+from lastword.compaction.rows.input_columns import check_sequence_column
 from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.storage.reading.view import misfit_policy, view_of
 from lastword.streaming.append.auto_cdc import AutoCdcFlow, flow_columns, scd_type_of
 from lastword.streaming.append.change_rows import change_rows, table_columns
-from lastword.streaming.append.dataframes import DataFrameRows
+from lastword.streaming.append.dataframes import DataFrameRows, dataframe_columns
 from lastword.streaming.append.query import Grouping, start_append_query, stop_append_queries, stop_append_query
 from lastword.streaming.reading.changes import changes as every_change
 from lastword.streaming.reading.changes import net_changes
@@ -83,12 +84,15 @@ class SparkTopic(Topic):
         envelope: Envelope | None = None,
         decoder: FrameDecoder | None = None,
         on_invalid: str = "fail",
+        sequence_as: str = "",
     ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none: a DataFrame, whose source is read once, or what `Topic.append` takes.
 
         Columns, order and errors as `Topic.append`.
         """
-        return super().append(rows, idempotency_key=idempotency_key, envelope=envelope, decoder=decoder, on_invalid=on_invalid)
+        return super().append(
+            rows, idempotency_key=idempotency_key, envelope=envelope, decoder=decoder, on_invalid=on_invalid, sequence_as=sequence_as
+        )
 
     def transaction(self, transactional_id: str, *, timeout_ms: int | None = None) -> SparkTransaction:
         """Begin a transaction that also takes DataFrames, as `Topic.transaction`."""
@@ -108,6 +112,7 @@ class SparkTopic(Topic):
         envelope: Envelope | None = None,
         events: EventSource | None = None,
         decoder: FrameDecoder | None = None,
+        sequence_as: str = "",
     ) -> StreamingQuery:
         """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
 
@@ -121,7 +126,7 @@ class SparkTopic(Topic):
         With an `envelope` the rows are change events of Debezium, with at least a key and a value, as those of Spark's Kafka source.
         Those of a source with offsets (`events`) have them in the order columns `__order_1_partition` and `__order_2_offset`: which of them
         are in the log is known by their offsets then, whatever becomes of the checkpoint. With a `decoder` (a `RegistryDecoder`) keys and
-        values are framed for a schema registry.
+        values are framed for a schema registry. `sequence_as` is that of `append`.
 
         Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
         """
@@ -132,6 +137,7 @@ class SparkTopic(Topic):
             message = f"query {name}: a mirror is the upstream of its topic; give mirror or upstream"
             raise UserError(message)
         check_decoder(decoder, envelope, subject=f"query {name}")
+        check_sequence_column(dataframe_columns(rows.schema), sequence_as, topic=self.name)
         grouping = None
         if transactional_id is not None:
             grouping = Grouping(transactional_id=transactional_id, micro_batches=micro_batches_per_transaction)
@@ -161,6 +167,7 @@ class SparkTopic(Topic):
         ignore_null_updates: bool = False,
         column_list: Names | None = None,
         except_column_list: Names | None = None,
+        sequence_as: str = "",
         stored_as_scd_type: int | str | None = None,
         name: str | None = None,
         table: str | None = None,
@@ -181,6 +188,7 @@ class SparkTopic(Topic):
             ignore_null_updates: A column that is null keeps the value of the key's last row.
             column_list: The columns of a row; all without it.
             except_column_list: Columns that are left out.
+            sequence_as: What a text in `sequence_by` is compared as: `number`, `time` (in UTC where it says no time zone) or `text`.
             stored_as_scd_type: 1 or 2, of the Delta table at `table`: the newest row of each key, or every row with `_valid_from`,
                 `_valid_to` and `_is_current`.
             name: The flow's identity in the topic, which its checkpoint belongs to; without it the topic's name.
@@ -206,12 +214,13 @@ class SparkTopic(Topic):
             ignore_null_updates=ignore_null_updates,
             column_list=column_list,
             except_column_list=except_column_list,
+            sequence_as=sequence_as,
             subject=subject,
         )
         rows = change_rows(source, changes, subject=subject)
         columns = table_columns(source, changes)
         keep_columns(self._log.ledger, columns, now_ms=self._clock())
-        query = self.append_stream(rows, name=named, trigger=trigger, on_invalid=on_invalid, envelope=changes.envelope)
+        query = self.append_stream(rows, name=named, trigger=trigger, on_invalid=on_invalid, envelope=changes.envelope, sequence_as="text")
         if table is None:
             return AutoCdcFlow(query)
 

@@ -20,6 +20,7 @@ from lastword.compaction.errors import CommitConflict, InvalidConfiguration, Use
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
 from lastword.compaction.rows.connect_schema import columns_of_ddl
+from lastword.compaction.rows.input_columns import check_sequence_column
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.storage.append import transactions
 from lastword.storage.append.append import append_rows, check_on_invalid
@@ -135,6 +136,7 @@ class Topic:
         envelope: Envelope | None = None,
         decoder: FrameDecoder | None = None,
         on_invalid: str = "fail",
+        sequence_as: str = "",
     ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none.
 
@@ -147,6 +149,7 @@ class Topic:
                 value binary>>), timestamp (timestamp, or int64 ms; one without a time zone is UTC), partition (int32) and offset (int64,
                 ascending), and source_sequence (a number, text, time, or a struct of those), by which an event that comes late puts no
                 older state over a newer one: it is left out and counted as `late`. Rule: docs/semantics.md#A.52.
+            sequence_as: `text` if source_sequence is a text, or has one in it; else such a column is refused, as of texts 10 is below 9.
             envelope: The rows are change events of Debezium (key and value as JSON); partition and offset, if given, are those of the
                 source, and become headers. See `Envelope`.
             decoder: A `RegistryDecoder`, if keys and values of these events are framed for a schema registry.
@@ -155,12 +158,14 @@ class Topic:
                 streams do, and `refused` of the result counts it by its reason.
 
         Raises:
-            InvalidRecords: The log refuses a row; the message has each reason with its count and an example. Nothing is written.
+            InvalidRecords: The log refuses a row or a column; the message has each reason with a count and an example. Nothing is written.
             InvalidConfiguration: Another `on_invalid`.
         """
         check_on_invalid(on_invalid, subject=f"append to topic {self.name}")
         check_decoder(decoder, envelope, subject=f"topic {self.name}")
         given = self._input(rows, envelope, decoder)
+        if envelope is None or sequence_as:
+            check_sequence_column(given.columns, sequence_as, topic=self.name)
         return append_rows(
             self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key, on_invalid=on_invalid
         )

@@ -45,16 +45,17 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Event:
-    """What a connector sends of a change, or of a row of a snapshot: Kafka's partition, key, value, and the transaction it is of."""
+    """What a connector sends of a change or of a row of a snapshot, and the transaction that it is of."""
 
     partition: int
     key: str | None
     value: str | None
     transaction: int
+    headers: tuple[tuple[str, str], ...] = ()
 
     def drawn(self) -> str:
         """Return it as one line of a picture."""
-        said = json.loads(self.value) if self.value else {}
+        said = {**(json.loads(self.value) if self.value else {}), **dict(self.headers)}
         source = {name: one for name, one in said.get("source", said).items() if one is not None and name not in {"connector", "name", "n"}}
         return f"p{self.partition} {self.key or '-':12} {said.get('op', said.get('__op', '∅')):2} t{self.transaction:<3} {source}"
 
@@ -122,8 +123,10 @@ class Kind:
     #: That of a row of a snapshot that was taken at a position, before the transaction of a number.
     snapshot: Callable[[Server, int, int], dict[str, Any]]
     is_flat: bool = False
-    #: Whether deletions are null, without a position.
-    has_tombstones: bool = False
+    #: What the deletions of a flat connector are: `rows`, `null`, or `both`, one behind the other (rewrite-with-tombstone).
+    deletions: str = "rows"
+    #: Whether the fields of a flat connector are in headers of the records, so that null has a position, too.
+    has_headers: bool = False
     #: Whether each event has a position, so that a key never goes back over a transaction.
     has_positions: bool = True
     #: How often the connector may begin again. In its first transaction it names another commit before it each time (docs/limits.md).
@@ -190,7 +193,7 @@ KINDS: Final = (
         _postgresql_snapshot,
         restarts=1,
         is_flat=True,
-        has_tombstones=True,
+        deletions="null",
         has_positions=False,
     ),
     Kind(
@@ -198,10 +201,12 @@ KINDS: Final = (
         _lsn,
         lambda _server, _number, position: {"lsn": position},
         is_flat=True,
-        has_tombstones=True,
+        deletions="null",
         has_positions=False,
         has_races=False,
     ),
+    Kind("postgresql, flat, headers", _postgresql, _postgresql_snapshot, is_flat=True, deletions="null", has_headers=True, restarts=1),
+    Kind("postgresql, flat, rows and tombstones", _postgresql, _postgresql_snapshot, is_flat=True, deletions="both", restarts=1),
     Kind("mysql", _binlog, _binlog_snapshot, truncates="alone"),
     Kind(
         "sqlserver",
@@ -289,17 +294,21 @@ class SourceLife:
 
     def _send(self, op: str, key: str | None, number: int, source: dict[str, Any]) -> None:
         row = {"id": key, "n": number}
+        headers: tuple[tuple[str, str], ...] = ()
         own_key = None if key is None else json.dumps({"id": key})
         value: str | None = json.dumps({"op": op, "before": None, "after": row if op in "ru" else None, "source": source})
         if self.kind.is_flat:
-            fields = {f"__source_{name}": one for name, one in source.items()}
-            value = json.dumps({**row, "__op": op, "__deleted": str(op == "d").lower(), **fields})
-            if op == "d" and self.kind.has_tombstones:
+            fields = {"__op": op, **{f"__source_{name}": one for name, one in source.items()}}
+            headers = tuple((name, str(one)) for name, one in fields.items()) if self.kind.has_headers else ()
+            value = json.dumps({**row, "__deleted": str(op == "d").lower(), **({} if headers else fields)})
+            if op == "d" and self.kind.deletions == "null":
                 value = None
         elif self.kind.name == "mongodb" and op in "ru":
             value = json.dumps({"op": op, "before": None, "after": json.dumps(row), "source": source})
         partition = 0 if key is None else partition_of(key)
-        self.queues[partition].append(Event(partition, own_key, value, self.transaction_of.get(number, -1)))
+        self.queues[partition].append(Event(partition, own_key, value, self.transaction_of.get(number, -1), headers))
+        if op == "d" and self.kind.deletions == "both":
+            self.queues[partition].append(Event(partition, own_key, None, self.transaction_of.get(number, -1)))
 
     def arrivals(self) -> list[list[Event]]:
         """Return the events in the order of arrival, cut into appends."""

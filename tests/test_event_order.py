@@ -51,6 +51,38 @@ def test_a_null_tombstone_that_comes_again_stands_at_its_own_key(tmp_path: Path,
     assert _values(topic) == {8: "second", 9: "x"}
 
 
+@pytest.mark.parametrize("cut", range(6))
+def test_a_tombstone_with_its_position_in_headers_that_comes_again_is_late(tmp_path: Path, cut: int) -> None:
+    """So the row that was made after it stays, also between two appends; a row without fields of its own has its position there, too."""
+
+    def event(value: str | None, op: str, lsn: int) -> dict[str, Any]:
+        headers = [{"key": "__op", "value": op.encode()}, {"key": "__source_lsn", "value": str(lsn).encode()}]
+        return {"key": key_of(1), "value": value, "headers": headers}
+
+    first, gone, second = event('{"id":1,"v":"first"}', "c", 10), event(None, "d", 20), event('{"id":1,"v":"second"}', "c", 30)
+    sent, topic = [first, gone, second, first, gone, second], topic_in(tmp_path)
+    for events in (sent[:cut], sent[cut:]):
+        if events:
+            topic.append(events, envelope=FLAT)
+        if cut > 2:
+            assert _values(topic) == {1: "second"}
+    assert _values(topic) == {1: "second"}
+    assert len(topic.records()) == 4
+
+
+@pytest.mark.parametrize("mode", ["", "rewrite-with-tombstone"])
+def test_a_tombstone_behind_a_deletion_that_is_a_row_deletes_nothing_if_the_mode_is_known(tmp_path: Path, mode: Any) -> None:
+    """Else a row is gone that was made later, until it comes again, too."""
+    envelope = Envelope(kind="debezium-flat", delete_tombstone_handling_mode=mode)
+    deletion = (key_of(1), '{"id":1,"__deleted":"true","__source_lsn":20}'), (key_of(1), None)
+    later = key_of(1), '{"id":1,"v":"second","__source_lsn":30}'
+    topic = topic_in(tmp_path)
+    append(topic, (key_of(1), '{"id":1,"v":"first","__source_lsn":10}'), *deletion, later, *deletion, envelope=envelope)
+    assert _values(topic) == ({1: "second"} if mode else {})
+    append(topic, later, envelope=envelope)
+    assert _values(topic) == {1: "second"}
+
+
 def test_two_shards_share_a_topic(tmp_path: Path) -> None:
     """Their positions are not compared, a TRUNCATE empties the one, and a deletion that is gone says nothing of the other."""
     topic = at(T0, topic_in(tmp_path, delete_retention_ms="0"))
@@ -157,7 +189,7 @@ def test_a_topic_of_before_goes_on(tmp_path: Path) -> None:
     topic = topic_in(tmp_path)
     text = " ".join(f"{part:020}" for part in (10**9, 1))
     rows = [{"key": key_of(one), "value": json.dumps(_row(one, "before")), "source_sequence": text} for one in (1, 2)]
-    topic.append(rows)
+    topic.append(rows, sequence_as="text")
     assert append(topic, change("u", 1, _postgresql(90, 100), _row(1, "after"))).late == 0
     assert _values(topic) == {1: "after", 2: "before"}
     append(topic, change("t", None, _postgresql(200, 210)))

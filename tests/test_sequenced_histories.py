@@ -137,6 +137,10 @@ def test_a_topic_takes_sequences_or_producers(tmp_path: Path) -> None:
         topic.append([{**row, "producer_id": 1, "producer_epoch": 0, "sequence": 0}])
     with pytest.raises(InvalidRecords, match=r"column source_sequence is list<item: int64>: allowed is whole number"):
         topic.append([{**row, "source_sequence": [1]}])
+    with pytest.raises(InvalidRecords, match=r"column source_sequence is string, and of texts 10 is below 9: .* say sequence_as = 'text'"):
+        topic.append([{**row, "source_sequence": "10"}])
+    with pytest.raises(InvalidRecords, match="sequence_as = 'time': allowed is text"):
+        topic.append([row], sequence_as="time")
     with topic.transaction("t1") as transaction, pytest.raises(InvalidRecords, match="rows of a transaction come in its order"):
         transaction.append([row])
     assert topic.append([row]).record_count == 1

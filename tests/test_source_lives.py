@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lastword import Envelope, LogDir
+from lastword.compaction.rows.input_columns import HEADERS
 from tests.clocks import at
 from tests.pictures import DAY_MS, HOUR_MS, T0
 from tests.source_lives import KINDS, life_of, picture
@@ -50,7 +51,10 @@ def live(seed: int, kind: Kind, folder: Path) -> None:
     chance = random.Random(seed)
     life = life_of(chance, kind)
     topic = LogDir(folder).create_topic("t", partitions=chance.randint(1, 2), config=_CONFIG)
-    envelope = Envelope(kind="debezium-flat" if kind.is_flat else "debezium")
+    envelope = Envelope(
+        kind="debezium-flat" if kind.is_flat else "debezium",
+        delete_tombstone_handling_mode="rewrite-with-tombstone" if kind.deletions == "both" else "",
+    )
     batches, now_ms, shown = life.arrivals(), T0, dict[str, int]()
     for number, batch in enumerate(batches):
         done = at(now_ms, topic).append(_rows(batch), envelope=envelope)
@@ -83,6 +87,7 @@ def _rows(batch: list[Event]) -> pa.Table:
             "key": pa.array([one.key for one in batch], pa.string()),
             "value": pa.array([one.value for one in batch], pa.string()),
             "partition": pa.array([one.partition for one in batch], pa.int32()),
+            "headers": pa.array([[{"key": name, "value": text} for name, text in one.headers] for one in batch], HEADERS),
         }
     )
 

@@ -19,12 +19,16 @@ from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.event_keys import KeyFormat  # noqa: TC001  read at run time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lastword.compaction.rows.column_types import Column
 
 Kind = Literal["debezium", "debezium-flat"]
 Truncate = Literal["delete-all", "alert", "ignore"]
 #: The connectors whose events say where they stand in their source.
 Connector = Literal["", "postgresql", "mysql", "mariadb", "sqlserver", "db2", "oracle", "mongodb"]
+#: What ExtractNewRecordState makes of deletions; empty: it is not said.
+DeleteTombstoneHandling = Literal["", "drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"]
 TimePrecision = Literal["adaptive", "adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
 
 #: What an event is that becomes no row of the log.
@@ -74,8 +78,12 @@ class Envelope:
     complete (replace, for sources whose snapshots are always of whole tables).
 
     `add_fields` are the fields that the connector adds to a flat event (`add.fields`: `op`, `source.lsn`, `source.lsn:name`); none: the
-    usual ones. `prefix` is theirs (`add.fields.prefix`), `placeholder` the connector's `unavailable.value.placeholder`. A column whose
-    value the source left out, and that no earlier event of the key has, makes the event a dead letter, or is null (`unresolved`).
+    usual ones. `prefix` is theirs (`add.fields.prefix`). `add_headers` and `headers_prefix` are the same of the headers of its record
+    (`add.headers`, `add.headers.prefix`); a field of the value goes before a header. `delete_tombstone_handling_mode` is the connector's:
+    with `rewrite-with-tombstone` a null value says nothing, as the deletion is the row before it, and else it is a deletion.
+
+    `placeholder` is the connector's `unavailable.value.placeholder`. A column whose value the source left out, and that no earlier event
+    of the key has, makes the event a dead letter, or is null (`unresolved`).
 
     `schema` gives the columns as SQL DDL (`id bigint, price decimal(20,10), at timestamp`), and the three modes are the connector's
     settings of these names, by which it encodes them. Without it the columns of an event that carries Connect's schema are known from
@@ -96,6 +104,9 @@ class Envelope:
     on_snapshot: Literal["keep", "replace"] = "keep"
     prefix: str = "__"
     add_fields: tuple[str, ...] = ()
+    headers_prefix: str = "__"
+    add_headers: tuple[str, ...] = ()
+    delete_tombstone_handling_mode: DeleteTombstoneHandling = ""
     placeholder: str = PLACEHOLDER
     unresolved: Literal["dead-letter", "null"] = "dead-letter"
     schema: str = ""
@@ -115,7 +126,7 @@ class Envelope:
         wrong += _wrong_names(self) + _unused_settings(self)
         wrong += [
             Violation(key=name, value=repr(getattr(self, name)), allowed="a text")
-            for name in ("schema", "prefix", "scope")
+            for name in ("schema", "prefix", "headers_prefix", "scope")
             if not isinstance(getattr(self, name), str)
         ]
         if not wrong:
@@ -146,31 +157,43 @@ class Envelope:
 def _wrong_names(envelope: Envelope) -> list[Violation]:
     """Return what is wrong with the lists of names of an envelope."""
     wrong = list[Violation]()
-    for name in ("key", "sequence", "add_fields"):
+    for name in ("key", "sequence", "add_fields", "add_headers"):
         names: Any = getattr(envelope, name)
         is_list = isinstance(names, (tuple, list)) and all(isinstance(part, str) and part.strip(".: ") for part in names)
         if not is_list or len(set(names)) < len(names):
             wrong.append(Violation(key=name, value=str(names), allowed="a tuple of names, each once, e.g. ('id',)"))
-    if not wrong and len(added_names(envelope)) < len(envelope.add_fields):
-        wrong.append(Violation(key="add_fields", value=str(envelope.add_fields), allowed="fields with a name of their own each"))
+    if not wrong:
+        for name, names in (("add_fields", added_names(envelope)), ("add_headers", names_of_headers(envelope))):
+            given = getattr(envelope, name)
+            if len(names) < len(given):
+                wrong.append(Violation(key=name, value=str(given), allowed="fields with a name of their own each"))
     return wrong
 
 
 def _unused_settings(envelope: Envelope) -> list[Violation]:
     """Return the settings of an envelope that would do nothing."""
     wrong = list[Violation]()
-    if envelope.kind != "debezium-flat" and (envelope.add_fields or envelope.prefix != "__"):
-        given = str(envelope.add_fields or envelope.prefix)
-        wrong.append(Violation(key="add_fields, prefix", value=given, allowed="only with kind='debezium-flat'; leave it out"))
+    of_flat = (
+        ("add_fields, prefix", envelope.add_fields, envelope.prefix),
+        ("add_headers, headers_prefix", envelope.add_headers, envelope.headers_prefix),
+        ("delete_tombstone_handling_mode", envelope.delete_tombstone_handling_mode, "__"),
+    )
+    wrong += [
+        Violation(key=name, value=str(given or prefix), allowed="only with kind='debezium-flat'; leave it out")
+        for name, given, prefix in of_flat
+        if envelope.kind != "debezium-flat" and (given or prefix != "__")
+    ]
     if envelope.sequence and (envelope.connector or envelope.scope):
         given = envelope.connector or envelope.scope
         wrong.append(Violation(key="connector, scope", value=given, allowed="only without sequence, which orders the events by itself"))
     if envelope.sequence_as and not envelope.sequence:
         wrong.append(Violation(key="sequence_as", value=envelope.sequence_as, allowed="only with sequence; leave it out"))
-    added = set(added_names(envelope).values()) if all(isinstance(name, str) for name in envelope.add_fields) else set()
+    is_readable = all(isinstance(name, str) for name in (*envelope.add_fields, *envelope.add_headers))
+    added = {*added_names(envelope).values(), *names_of_headers(envelope).values()} if is_readable else set()
     if "source_commit_lsn" in added and not ("source_connector" in added or envelope.connector or envelope.sequence):
         allowed = "with source.connector beside source.commit_lsn, or with connector: several connectors have a commit_lsn"
-        wrong.append(Violation(key="add_fields", value=", ".join(envelope.add_fields), allowed=allowed))
+        given = ", ".join((*envelope.add_fields, *envelope.add_headers))
+        wrong.append(Violation(key="add_fields, add_headers", value=given, allowed=allowed))
     if envelope.key and envelope.key_format:
         wrong.append(Violation(key="key_format", value=envelope.key_format, allowed="only without key: columns are the key then"))
     return wrong
@@ -178,8 +201,17 @@ def _unused_settings(envelope: Envelope) -> list[Violation]:
 
 def added_names(envelope: Envelope) -> dict[str, str]:
     """Return the names in a flat event of the fields that `add_fields` lists, each with the field: {"__source_lsn": "source_lsn"}."""
-    pairs = (entry.strip().partition(":") for entry in envelope.add_fields)
-    return {f"{envelope.prefix}{(new_name or field).replace('.', '_')}": field.replace(".", "_") for field, _, new_name in pairs}
+    return _named(envelope.add_fields, envelope.prefix)
+
+
+def names_of_headers(envelope: Envelope) -> dict[str, str]:
+    """Return the names of the headers that `add_headers` lists, each with the field: {"__source_lsn": "source_lsn"}."""
+    return _named(envelope.add_headers, envelope.headers_prefix)
+
+
+def _named(entries: Sequence[str], prefix: str) -> dict[str, str]:
+    pairs = (entry.strip().partition(":") for entry in entries)
+    return {f"{prefix}{(new_name or field).replace('.', '_')}": field.replace(".", "_") for field, _, new_name in pairs}
 
 
 class Learnt(NamedTuple):
@@ -210,7 +242,7 @@ class Events:
     refused: dict[int, str] = field(default_factory=dict)
     refused_keys: dict[int, bytes] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
-    #: The places, in the lists above, of flat tombstones, which have no position of their own.
+    #: The places, in the lists above, of flat tombstones without a position of their own.
     guessed: set[int] = field(default_factory=set)
     #: The columns that the schema of the event with the highest sequence names, that sequence, and the row of the event.
     learnt: Learnt | None = None

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from lastword.compaction.rows.alike_events import NO_EVENTS, alike_events
 from lastword.compaction.rows.debezium import read_events
+from lastword.compaction.rows.event_headers import added_headers
 from lastword.compaction.rows.event_keys import canonical_key
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.compaction.rows.envelopes import Envelope, Events
+    from lastword.compaction.rows.event_headers import Headers
 
     #: The keys that headers name, by header and row number.
     _Moves = Mapping[str, Mapping[int, str]]
@@ -100,10 +102,11 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     made[SOURCE_TIME] = alike.time
     if len(alike.row) < len(batch):
         texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
+        headers = added_headers(batch.column("headers"), envelope) if "headers" in batch.schema.names else {}
         if decoder is None:
-            events = read_events(texts["key"].to_pylist(), texts["value"].to_pylist(), envelope)
+            events = read_events(texts["key"].to_pylist(), texts["value"].to_pylist(), envelope, headers=headers)
         else:
-            events = _framed_events(texts, envelope, decoder)
+            events = _framed_events(texts, envelope, decoder, headers)
         others = _rows_of(events, texts, np.flatnonzero(is_left), moves)
         made = {name: pa.concat_arrays([column, others[name]]) for name, column in made.items()}
     kept = {name: batch.column(name) for name in batch.schema.names if name not in {"key", "value", "headers", *_PLACE}}
@@ -140,7 +143,7 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
     return {name: pa.concat_arrays(list(parts)) for name, parts in columns.items()}
 
 
-def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder) -> Events:
+def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder, headers: Headers) -> Events:
     """Return the events of framed keys and values; a frame that cannot be decoded is refused with its reason."""
     values = decoder.decode_column(columns["value"])
     reasons, schemas = dict(values.reasons), dict[int, bytes]()
@@ -152,7 +155,7 @@ def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder:
     if not envelope.schema:
         schemas = _connect_schemas(values, decoder, reasons)
     texts = [b"" if row in reasons else value for row, value in enumerate(values.values.to_pylist())]
-    events = read_events(keys, texts, envelope, schemas, key_schemas=key_schemas)
+    events = read_events(keys, texts, envelope, schemas, key_schemas=key_schemas, headers=headers)
     events.refused |= reasons
     return events
 
@@ -226,7 +229,7 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
 def line_events(batch: pa.RecordBatch, *, are_records: bool | None = None) -> pa.RecordBatch:
     """Return lines of text as change events, the other columns as they are.
 
-    A line is a record of Kafka, with `key`, `value` and `headers` ([[key, value], …]): texts, or JSON as such; or it is the value of an
+    A line is a record of Kafka, with `key`, `value` and `headers` ([[name, value], …]): texts, or JSON as such; or it is the value of an
     event without a key. `are_records` says which; None: a line is a record if it has a value and no other fields than those of a record.
     """
     keys, values, headers = list[bytes | None](), list[bytes | None](), list[list[dict[str, Any]] | None]()
@@ -255,4 +258,4 @@ def _line_headers(field: msgspec.Raw | None) -> list[dict[str, Any]] | None:
     found = None if field is None else msgspec.json.decode(field)
     if not isinstance(found, list):
         return None
-    return [{"key": str(key), "value": None if value is None else str(value).encode()} for key, value in found]
+    return [{"key": str(name), "value": _text(msgspec.Raw(msgspec.json.encode(value)))} for name, value in found]

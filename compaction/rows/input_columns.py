@@ -59,6 +59,7 @@ class ColumnKind(Enum):
     HEADERS = "headers"
     NULL = "null"
     ORDERED = "orderable"
+    ORDERED_TEXT = "orderable, with a text in it"
     OTHER = "other"
 
 
@@ -71,6 +72,8 @@ class Column:
 
 
 _BYTES: Final = (ColumnKind.BYTES, ColumnKind.TEXT)
+#: What a source sequence is that is compared as a text, or of which a part is.
+_TEXTS: Final = (ColumnKind.TEXT, ColumnKind.ORDERED_TEXT)
 _ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
     "key": (_BYTES, "binary or string (UTF-8)"),
     "value": (_BYTES, "binary or string (UTF-8); null is a tombstone"),
@@ -84,7 +87,7 @@ _ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
     "transactional": ((ColumnKind.FLAG,), "boolean"),
     "control": ((ColumnKind.TEXT,), "string: COMMIT or ABORT; null for data"),
     "source_sequence": (
-        (ColumnKind.WHOLE, ColumnKind.TIME, ColumnKind.TEXT, ColumnKind.BYTES, ColumnKind.FLAG, ColumnKind.ORDERED),
+        (*_TEXTS, ColumnKind.WHOLE, ColumnKind.TIME, ColumnKind.BYTES, ColumnKind.FLAG, ColumnKind.ORDERED),
         ALLOWED,
     ),
 }
@@ -139,6 +142,20 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
         message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
         raise InvalidRecords(message)
     return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order, has_events=EVENT in columns)
+
+
+def check_sequence_column(columns: Mapping[str, Column], sequence_as: object, *, topic: str) -> None:
+    """Raise `InvalidRecords` for a source sequence that is a text, or has one in it, unless `sequence_as` is `text`."""
+    if sequence_as not in {"", "text"}:
+        message = f"topic {topic}: sequence_as = {sequence_as!r}: allowed is text; numbers and times say by their type what they are"
+        raise InvalidRecords(message)
+    column = columns.get("source_sequence")
+    if column is not None and column.kind in _TEXTS and not sequence_as:
+        message = (
+            f"topic {topic} cannot take these rows:\n  column source_sequence is {column.type_name}, and of texts 10 is below 9: give "
+            "numbers or times, or say sequence_as = 'text'"
+        )
+        raise InvalidRecords(message)
 
 
 def check_event_columns(columns: Mapping[str, Column], *, topic: str) -> None:
@@ -210,6 +227,7 @@ def _kind(data_type: pa.DataType) -> ColumnKind:
         (_is_text, ColumnKind.TEXT),
         (_is_bytes, ColumnKind.BYTES),
         (_is_headers, ColumnKind.HEADERS),
+        (_is_ordered_text, ColumnKind.ORDERED_TEXT),
         (is_orderable, ColumnKind.ORDERED),
     )
     return next((kind for holds, kind in checks if holds(data_type)), ColumnKind.OTHER)
@@ -217,6 +235,11 @@ def _kind(data_type: pa.DataType) -> ColumnKind:
 
 def _is_text(data_type: pa.DataType) -> bool:
     return bool(pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type))
+
+
+def _is_ordered_text(data_type: pa.DataType) -> bool:
+    is_struct = pt.is_struct(data_type) and is_orderable(data_type)
+    return is_struct and any(_is_text(data_type.field(number).type) for number in range(data_type.num_fields))
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:

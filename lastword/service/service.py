@@ -269,6 +269,7 @@ class Service:
             envelope=opened.envelope,
             events=opened.events,
             decoder=opened.decoder,
+            sequence_as="text",  # the source has said what its texts are
         )
         return topic.log, query
 

@@ -12,13 +12,13 @@ Open-source Spark has AUTO CDC for pipelines, of SCD type 1, and refuses Delta t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, get_args
 
 from pyspark.errors import AnalysisException
 from pyspark.sql.column import Column
 
 from lastword.compaction.errors import UserError, said_by_spark
-from lastword.streaming.append.change_rows import ChangeColumns
+from lastword.streaming.append.change_rows import ChangeColumns, SequenceAs
 from lastword.streaming.append.query import stop_append_query
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def flow_columns(
     ignore_null_updates: bool,
     column_list: Names | None,
     except_column_list: Names | None,
+    sequence_as: str,
     subject: str,
 ) -> ChangeColumns:
     """Return what the arguments of an AUTO CDC flow say of the columns of its source; raise `UserError` for those that are not allowed."""
@@ -105,6 +106,9 @@ def flow_columns(
     if not isinstance(sequence_by, (str, Column)):
         message = f"{subject}: sequence_by = {sequence_by!r}: allowed is a SQL expression or a column"
         raise UserError(message)
+    if sequence_as not in get_args(SequenceAs):
+        message = f"{subject}: sequence_as = {sequence_as!r}: allowed are number, time and text, what a text is compared as"
+        raise UserError(message)
     columns = names.get("column_list")
     if columns is None:
         left_out = set(names.get("except_column_list", ()))
@@ -116,6 +120,8 @@ def flow_columns(
         apply_as_deletes=apply_as_deletes,
         apply_as_truncates=apply_as_truncates,
         keeps_nulls=ignore_null_updates,
+        sequence_as=cast("SequenceAs", sequence_as),
+        sequence_names=("sequence_by", "sequence_as"),
     )
 
 

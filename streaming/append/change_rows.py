@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from lastword.compaction.rows.column_types import Column as TableColumn
 
+#: What a text in a sequence is compared as; empty: there is none.
+SequenceAs: TypeAlias = Literal["", "text", "number", "time"]
 #: A SQL expression over the columns of the rows, or a column of Spark.
 Expression: TypeAlias = str | Column
 #: How Spark writes JSON: null is written, and times are those that `from_json` reads back to the microsecond.
@@ -50,6 +52,10 @@ _JSON: Final = {
 }
 #: Types of a key whose text is the same in every session.
 _PLAIN: Final = (T.StringType, T.IntegralType, T.DecimalType, T.BooleanType, T.DateType)
+#: Texts that are a date, those that begin with one, and those with a time zone.
+_DATE_ALONE, _DATED, _ZONED = (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}" + rest for rest in ("$", "", r"[T ].*(Z|[+-][0-9:]+)$"))
+#: All digits of a number of 64 bits, and as many decimals as there is room for.
+_NUMBER: Final = "decimal(38,18)"
 _NO_SEQUENCE: Final = "TRUNCATE without a sequence: which rows came before it cannot be told, so none was deleted"
 
 
@@ -57,7 +63,8 @@ _NO_SEQUENCE: Final = "TRUNCATE without a sequence: which rows came before it ca
 class ChangeColumns:
     """What the columns of some rows mean.
 
-    `keys` are the key's columns; none: the key is the column `own_key`. `sequence_by` orders the rows of a key. A row for which
+    `keys` are the key's columns; none: the key is the column `own_key`. `sequence_by` orders the rows of a key by the types of its
+    columns, and texts as `sequence_as` says. A row for which
     `apply_as_deletes` is true deletes its key, one for which `apply_as_truncates` is true every key before it. The value is the text of the
     column `value`, or a JSON object of the columns `columns`. With `keeps_nulls` a column that is null keeps the value that the last record
     of the key has. `timestamp` is the column of the record's time. `is_event`: the rows come from a source that knows each by its offset.
@@ -73,6 +80,9 @@ class ChangeColumns:
     timestamp: str = ""
     own_key: str = "key"
     is_event: bool = False
+    sequence_as: SequenceAs = ""
+    #: The names under which a user gives `sequence_by` and `sequence_as`.
+    sequence_names: tuple[str, str] = ("sequence", "sequence.as")
 
     @property
     def envelope(self) -> Envelope | None:
@@ -102,9 +112,10 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
 
 
 def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: Sequence[Column]) -> DataFrame:
-    refusal = _refusal(rows, changes)
+    parts = [_compared(rows, one, changes, subject) for one in changes.sequence_by]
+    refusal = _refusal(rows, changes, parts)
     is_read = F.lit(True) if refusal is None else refusal.isNull()
-    sequence = _sequence([_expression(part) for part in changes.sequence_by])
+    sequence = _sequence(parts)
     deletes = is_read & _condition(rows, changes.apply_as_deletes, subject)
     truncates = is_read & _condition(rows, changes.apply_as_truncates, subject)
     if sequence is not None and refusal is not None:
@@ -160,18 +171,61 @@ def _ansi(spark: SparkSession) -> Iterator[None]:
         spark.conf.set("spark.sql.ansi.enabled", str(before))
 
 
-def _refusal(rows: DataFrame, changes: ChangeColumns) -> Column | None:
+def _compared(rows: DataFrame, given: Expression, changes: ChangeColumns, subject: str) -> Column:
+    """Return a part of the sequence as what it is compared as, by its type; raise `UserError` for a text of which nothing says it."""
+    column = _expression(given)
+    data_type = _selected(rows, [column.alias("part")], subject).schema["part"].dataType
+    if not _has_text(data_type) or changes.sequence_as == "text":
+        return column
+    if not changes.sequence_as:
+        name, setting = changes.sequence_names
+        message = (
+            f"{subject}: {name} {given!s} is {data_type.simpleString()}, and of texts 10 is below 9: say by {setting} what a text is "
+            f"compared as, number, time or text; or cast it to a type, e.g. CAST({given!s} AS BIGINT)"
+        )
+        raise UserError(message)
+    return F.when(F.spark_partition_id() >= 0, _without_text(column, data_type, changes.sequence_as))
+
+
+def _has_text(data_type: T.DataType) -> bool:
+    if isinstance(data_type, T.StructType):
+        return any(_has_text(field.dataType) for field in data_type.fields)
+    return isinstance(data_type, T.StringType)
+
+
+def _without_text(column: Column, data_type: T.DataType, kind: SequenceAs) -> Column:
+    """Return a column whose texts are numbers or times; one without a time zone is in UTC, whatever the session says."""
+    if isinstance(data_type, T.StructType):
+        parts = [_without_text(column.getField(field.name), field.dataType, kind).alias(field.name) for field in data_type.fields]
+        return F.struct(*parts)
+    if not isinstance(data_type, T.StringType):
+        return column
+    if kind == "number":
+        return column.cast(_NUMBER)
+    text = F.trim(column)
+    whole = F.when(text.rlike(_DATE_ALONE), F.concat(text, F.lit("T00:00:00"))).otherwise(text)
+    zoned = F.when(whole.rlike(_ZONED), whole).otherwise(F.concat(whole, F.lit("Z")))
+    # Spark takes a text without a date for a time of today.
+    no_time = F.when(text.isNotNull(), F.raise_error(F.lit("no date")).cast("timestamp"))
+    return F.when(text.rlike(_DATED), zoned.cast("timestamp")).otherwise(no_time)
+
+
+def _refusal(rows: DataFrame, changes: ChangeColumns, sequence: Sequence[Column]) -> Column | None:
     """Return why a row is refused: what its source says, or that an expression cannot be computed; None where no row can be.
 
     `try_to_binary` is null where anything in it fails.
     """
-    given: list[tuple[str, Expression | None]] = [("sequence", one) for one in changes.sequence_by]
-    given += [("tombstone", changes.apply_as_deletes), ("truncate", changes.apply_as_truncates)]
+    given = [
+        ("sequence", one, column, changes.sequence_as in {"number", "time"})
+        for one, column in zip(changes.sequence_by, sequence, strict=True)
+    ]
+    conditions = ("tombstone", changes.apply_as_deletes), ("truncate", changes.apply_as_truncates)
+    given += [(name, one, _expression(one), False) for name, one in conditions if one is not None]
     found = [F.col(REFUSAL)] if REFUSAL in rows.columns else []
-    for name, one in given:
-        if one is None or (isinstance(one, str) and one in rows.columns):
+    for name, one, column, is_cast in given:
+        if isinstance(one, str) and one in rows.columns and not is_cast:
             continue
-        text = F.to_json(F.struct(_expression(one).cast("string").alias("found")))
+        text = F.to_json(F.struct(column.cast("string").alias("found")))
         reason = f"{Reason.FAILED_EXPRESSION.value}: {name} {one} cannot be computed for this row"
         found.append(F.when(F.try_to_binary(text, F.lit("utf-8")).isNull(), F.lit(reason)))
     return F.coalesce(*found) if found else None

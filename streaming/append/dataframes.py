@@ -102,7 +102,8 @@ def _kind(data_type: T.DataType) -> ColumnKind:
     if isinstance(data_type, T.StructType):
         parts = [_kind(one.dataType) for one in data_type.fields]
         is_ordered = bool(parts) and not {ColumnKind.OTHER, ColumnKind.NULL, ColumnKind.HEADERS} & set(parts)
-        return ColumnKind.ORDERED if is_ordered else ColumnKind.OTHER
+        ordered = ColumnKind.ORDERED_TEXT if {ColumnKind.TEXT, ColumnKind.ORDERED_TEXT} & set(parts) else ColumnKind.ORDERED
+        return ordered if is_ordered else ColumnKind.OTHER
     return next((kind for types, kind in _KINDS if isinstance(data_type, types)), ColumnKind.OTHER)
 
 

@@ -292,6 +292,7 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         apply_as_deletes=source.tombstone or None,
         apply_as_truncates=source.truncate or None,
         timestamp=source.timestamp,
+        sequence_as=source.sequence_as,
     )
     typed = _typed(rows, types, source, [KEY, VALUE])
     made = change_rows(typed, changes, subject=f"source {source.name}", beside=_beside())

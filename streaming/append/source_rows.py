@@ -57,6 +57,7 @@ def change_columns(source: FileSource | KafkaSource, names: Sequence[str], other
         apply_as_truncates=source.truncate or None,
         keeps_nulls=source.on_null == "keep",
         timestamp=source.timestamp,
+        sequence_as=source.sequence_as,
     )
 
 

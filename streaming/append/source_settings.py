@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from lastword.compaction.rows.envelopes import PLACEHOLDER, Connector, TimePrecision
+from lastword.compaction.rows.envelopes import PLACEHOLDER, Connector, DeleteTombstoneHandling, TimePrecision
 from lastword.compaction.rows.event_keys import KeyFormat
 
 #: What a TRUNCATE of an envelope does.
@@ -64,10 +64,10 @@ _OF_ENVELOPES: Final = (
     "unavailable_value_placeholder",
     "on_unresolved",
     "on_misfit",
-    "sequence_as",
     "connector",
     "scope",
 )
+_OF_FLAT: Final = ("add_fields", "add_fields_prefix", "add_headers", "add_headers_prefix", "delete_tombstone_handling_mode")
 #: Settings of rows whose columns are the key and the value; an envelope says these things itself.
 _OF_ROWS: Final = ("value", "columns", "drop", "tombstone", "timestamp")
 
@@ -129,7 +129,7 @@ class _Rows(_Source):
     ] = []
     sequence_as: Annotated[
         Literal["", "text", "number", "time"],
-        Field(description="What a text of sequence is compared as, of an envelope: text, number or time; empty: a text is refused"),
+        Field(description="What a text of sequence is compared as: text, number or time; empty: a text is refused"),
     ] = ""
     connector: Annotated[
         Connector, Field(description="The connector whose events say it not themselves, as flat ones without source.connector")
@@ -171,6 +171,21 @@ class _Rows(_Source):
             "empty: the usual ones"
         ),
     ] = []
+    add_headers_prefix: Annotated[str, Field(description="ExtractNewRecordState's setting; for debezium-flat")] = "__"
+    add_headers: Annotated[
+        list[str],
+        Field(
+            description="ExtractNewRecordState's setting; for debezium-flat: the fields that it adds as headers of the record, of which "
+            "those of its position are read; empty: the usual ones"
+        ),
+    ] = []
+    delete_tombstone_handling_mode: Annotated[
+        DeleteTombstoneHandling,
+        Field(
+            description="ExtractNewRecordState's setting; for debezium-flat: with rewrite-with-tombstone null values are no deletions, "
+            "else they are"
+        ),
+    ] = ""
     on_unresolved: Annotated[
         Literal["dead-letter", "null"], Field(description="What an event does that leaves out a column which no record of its key has")
     ] = "dead-letter"
@@ -178,7 +193,7 @@ class _Rows(_Source):
         Literal["dead-letter", "null"], Field(description="What an event does of which a value does not fit its column's type")
     ] = "dead-letter"
 
-    @field_validator("key", "columns", "drop", "sequence", "add_fields")
+    @field_validator("key", "columns", "drop", "sequence", "add_fields", "add_headers")
     @classmethod
     def _are_named_once(cls, names: list[str]) -> list[str]:
         """Refuse a name that comes twice, or is empty."""
@@ -199,7 +214,7 @@ class _Rows(_Source):
         if not self.envelope and (given := self._changed(*_OF_ENVELOPES)):
             message = f"{', '.join(given)}: only with an envelope, whose events they are for; leave it out, or give the envelope"
             raise ValueError(message)
-        if self.envelope != "debezium-flat" and (given := self._changed("add_fields", "add_fields_prefix")):
+        if self.envelope != "debezium-flat" and (given := self._changed(*_OF_FLAT)):
             message = f"{', '.join(given)}: only with envelope = debezium-flat: other values have no such fields"
             raise ValueError(message)
         if self.envelope:
@@ -212,6 +227,9 @@ class _Rows(_Source):
                 raise ValueError(message)
         elif self.truncate and not self.sequence:
             message = "truncate deletes every key before it, so it needs a sequence, which says what came before"
+            raise ValueError(message)
+        if self.sequence_as and not self.sequence:
+            message = f"sequence.as = {self.sequence_as!r}: it says what a text of sequence is compared as; give sequence, or leave it out"
             raise ValueError(message)
         self._check_columns()
         return self

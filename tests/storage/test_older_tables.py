@@ -59,7 +59,7 @@ def test_a_topic_of_an_older_version_is_read_appended_to_cleaned_and_verified(to
     assert latest(topic) == {"lime": "2"}
     at(T0, topic).append(rows("fig=1", timestamp_ms=T0))
     with pytest.raises(InvalidRecords, match="was created by an older version and has no column source_sequence; create a new topic"):
-        topic.append([{"key": "fig", "value": "2", _COLUMN: "1"}])
+        topic.append([{"key": "fig", "value": "2", _COLUMN: 1}])
     topic.roll()
     [receipt] = at(T0, topic).clean(force=True)
     assert receipt.removed_count == 2

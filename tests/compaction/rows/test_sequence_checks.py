@@ -213,3 +213,45 @@ def test_a_truncate_is_of_its_table() -> None:
     truncated = {("@a:", "t"): _at(40, table="t")}
     events = [("x", _at(30, table="t")), ("y", _at(30, table="u")), ("z", _at(30)), ("x", _at(41, table="t"))]
     assert _checked(_Sources(), *events, truncated=truncated) == "late ok late ok"
+
+
+#: Changes of two transactions in the order in which PostgreSQL sends them: key, LSN, transaction. A row is locked until its writer commits.
+_BY_LSN = (("a", 10, 1), ("a", 14, 1), ("b", 15, 1), ("c", 11, 2), ("c", 13, 2), ("b", 17, 2), ("a", 18, 2))
+
+
+def _deliveries() -> list[list[tuple[str, int, int]]]:
+    """Return all that arrives if the connector stops after any event and begins again at any one before it, twice."""
+    count, found = len(_BY_LSN), list[list[tuple[str, int, int]]]()
+    for first_end in range(1, count + 1):
+        for begin in range(first_end):
+            for second_end in range(begin + 1, count + 1):
+                again = min(begin, second_end - 1)
+                found.append([*_BY_LSN[:first_end], *_BY_LSN[begin:second_end], *_BY_LSN[again:]])
+    return found
+
+
+def test_changes_of_one_transaction_by_lsn_need_no_rule_of_their_own() -> None:
+    """They come in the order of their LSNs, so one is late behind another one only when it comes again, and then that comes again, too.
+
+    A rule that such a change is not late would end with the same rows, and let keys go back inside their transaction meanwhile.
+    """
+    went_back = 0
+    for arrived in _deliveries():
+        newest, by_rule, shown = dict[str, tuple[int, int]](), dict[str, int](), dict[str, int]()
+        (verdicts,) = _verdicts(_Log(""), " ".join(f"{key}@{lsn}" for key, lsn, _ in arrived))
+        for (key, lsn, transaction), verdict in zip(arrived, verdicts.split(), strict=True):
+            known = newest.get(key, (0, 0))
+            if lsn >= known[0] or transaction == known[1]:
+                went_back += lsn < by_rule.get(key, 0)
+                by_rule[key], newest[key] = lsn, max(known, (lsn, transaction))
+            if verdict == "ok":
+                assert lsn >= shown.get(key, 0)
+                shown[key] = lsn
+        assert shown == by_rule == {"a": 18, "b": 17, "c": 13}
+    assert went_back
+
+
+def test_changes_of_one_transaction_below_the_log_are_late_until_the_last_one_comes() -> None:
+    """The rows of c that the log has are those of its transaction's end."""
+    log = _Log("c@13 a@14")
+    assert _verdicts(log, "a@10 a@14 c@11", "c@13 b@15") == ["late ok late", "ok ok"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from lastword.compaction.rows.input_columns import (
     UNCHANGED,
     Column,
     ColumnKind,
+    check_sequence_column,
     columns_of,
     shape_of,
 )
@@ -313,6 +316,46 @@ def test_a_source_sequence_is_a_text_and_needs_an_order() -> None:
     assert _validated({**_KV, "source_sequence": pa.nulls(2)}) == [("no_sequence", said)] * 2
     with pytest.raises(InvalidRecords, match="source_sequence and producer_id exclude each other"):
         _rows({**_KV, "source_sequence": [7, 8], "producer_id": [1, 1], "producer_epoch": [0, 0], "sequence": [0, 1]})
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        (pa.array(["10", "9"]), "string"),
+        (pa.array(["10", "9"]).dictionary_encode(), "dictionary<values=string, indices=int32, ordered=0>"),
+        (pa.array(["10", None], pa.large_string()), "large_string"),
+        (pa.array([{"at": 1, "part": "10"}]), "struct<at: int64, part: string>"),
+    ],
+)
+def test_a_source_sequence_that_is_a_text_is_taken_if_somebody_says_so(values: pa.Array, name: str) -> None:
+    """By its type, whatever its values are; one of the log itself is a text."""
+    columns = columns_of(pa.schema([("source_sequence", values.type)]))
+    with pytest.raises(InvalidRecords, match=re.escape(f"column source_sequence is {name}, and of texts 10 is below 9: give numbers")):
+        check_sequence_column(columns, "", topic="t")
+    check_sequence_column(columns, "text", topic="t")
+    shape_of(columns_of(pa.schema([("key", pa.string()), ("value", pa.string()), ("source_sequence", values.type)])), topic="t")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([10, 9]),
+        pa.array([Decimal("1.5")]),
+        pa.array([datetime(2026, 3, 1, tzinfo=timezone.utc)]),
+        pa.array([datetime(2026, 3, 1, tzinfo=timezone.utc).date()]),
+        pa.array([{"at": 1, "part": 2}]),
+        pa.array([b"10"]),
+        pa.nulls(1),
+        pa.array([[1]]),
+    ],
+)
+def test_a_source_sequence_with_a_type_goes_by_it(values: pa.Array) -> None:
+    """Numbers, times and their like; what has no order is refused as before."""
+    for sequence_as in ("", "text"):
+        check_sequence_column(columns_of(pa.schema([("source_sequence", values.type)])), sequence_as, topic="t")
+    check_sequence_column({}, "", topic="t")
+    with pytest.raises(InvalidRecords, match="sequence_as = 'number': allowed is text"):
+        check_sequence_column({}, "number", topic="t")
 
 
 def test_events_that_are_no_rows_are_told_apart_from_those_that_are_refused() -> None:

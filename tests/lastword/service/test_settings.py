@@ -353,6 +353,10 @@ _RATE = {"format": "rate"}
         (_FILES, {"on.unresolved": "null", "on.misfit": "null"}, "on.unresolved, on.misfit: only with an envelope"),
         (_FILES, {"add.fields.prefix": "x_"}, "add.fields.prefix: only with envelope = debezium-flat"),
         (_EVENTS, {"add.fields": ["op"]}, "add.fields: only with envelope = debezium-flat"),
+        (_EVENTS, {"add.headers": ["op"], "add.headers.prefix": ""}, "add.headers, add.headers.prefix: only with envelope = debezium-flat"),
+        (_KAFKA, {"delete.tombstone.handling.mode": "rewrite"}, "delete.tombstone.handling.mode: only with envelope = debezium-flat"),
+        (_FILES, {"sequence.as": "number"}, "sequence.as = 'number': it says what a text of sequence is compared as; give sequence"),
+        (_EVENTS, {"sequence.as": "time"}, "sequence.as = 'time': it says"),
         (_FILES, {"lines": "records"}, "lines = 'records': it says what a line of change events is"),
         (_FILES, {"key.format": "string"}, "key.format = 'string' is how the record's own key is read"),
         (_EVENTS, {"key.format": "string", "key": ["id"]}, "key.format = 'string' is how the record's own key is read"),
@@ -394,9 +398,12 @@ def test_a_setting_of_a_source_that_would_do_nothing_is_refused(source: dict[str
 @pytest.mark.parametrize(
     "source",
     [
+        _FILES | {"sequence": ["at"], "sequence.as": "time"},
         _FILES | {"decimal.handling.mode": "precise", "on.misfit": "dead-letter"},
         _EVENTS | {"on.misfit": "null", "time.precision.mode": "connect", "options": {"pathGlobFilter": "*.json"}},
         _EVENTS | {"envelope": "debezium-flat", "add.fields.prefix": "x_", "add.fields": ["op", "source.lsn:place"]},
+        _EVENTS
+        | {"envelope": "debezium-flat", "add.headers.prefix": "x_", "add.headers": ["op"], "delete.tombstone.handling.mode": "drop"},
         _EVENTS | {"lines": "records", "key.format": "string"},
         _KAFKA | {"mirror": False, "schema": "id int", "key.format": "long"},
         _KAFKA | {"mirror": True, "options": {"kafka.security.protocol": "SSL", "minpartitions": "4"}},

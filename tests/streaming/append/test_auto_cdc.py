@@ -186,6 +186,50 @@ def test_keys_and_sequences_of_several_columns_of_any_type(spark: SparkSession, 
 
 
 @pytest.mark.parametrize(
+    "case",
+    [
+        ("number", ["9", "10", " 9.5", "-1", "ten", "1e400", None], 1, [4, 5, 6]),
+        ("text", ["9", "10", "a"], 2, []),
+        (
+            "time",
+            [
+                "2026-03-01 06:30:00",
+                "2026-03-01T06:30:00.000001",
+                "2026-03-01T07:30:00+01:00",
+                "2026-03-01",
+                "06:30:01",
+                "2026-13-01",
+                "2026-03-01T06:30:00.000001Z",
+            ],
+            6,
+            [4, 5],
+        ),
+    ],
+)
+def test_a_text_in_a_sequence_is_compared_as_it_is_said(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, case: tuple[str, list[str | None], int, list[int]]
+) -> None:
+    """One that is no number or no time is a dead letter; a time without a zone is in UTC. Each change is of one append."""
+    kind, texts, newest, refused = case
+    topic = logs.create_topic("users", config=_CONFIG)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        _arrive(tmp_path / "in", 0, [{"id": 1, "name": f"{number}", "city": text, "op": "U"} for number, text in enumerate(texts)])
+        sequence = F.struct("city", F.lit(1).alias("one")) if kind == "number" else "city"
+        flow = topic.create_auto_cdc_flow(
+            _stream(spark, tmp_path / "in"), ["id"], sequence, column_list=["id", "name"], sequence_as=kind, trigger=_NOW
+        )
+        assert flow.await_termination(90)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    assert _table(topic) == [(1, f"{newest}")]
+    letters = by_arrow(topic).dead_letters().to_pylist()
+    assert sorted(json.loads(row["value"])["name"] for row in letters) == [f"{number}" for number in refused]
+    assert {row["reason"] for row in letters} <= {"failed_expression", "no_sequence"}
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"keys": []}, "keys is empty; name at least one column"),
@@ -198,6 +242,9 @@ def test_keys_and_sequences_of_several_columns_of_any_type(spark: SparkSession, 
         ({"apply_as_deletes": "op = = 'D'"}, "op = = 'D' is not a SQL condition over the columns id, name"),
         ({"apply_as_truncates": "nope"}, "nope is not a SQL condition over the columns id, name"),
         ({"sequence_by": 7}, "sequence_by = 7: allowed is a SQL expression or a column"),
+        ({"sequence_by": "op"}, "sequence_by op is string, and of texts 10 is below 9: say by sequence_as what"),
+        ({"sequence_by": "struct(seq, op)"}, r"is struct<seq:bigint,op:string>, and of texts 10 is below 9"),
+        ({"sequence_as": "date"}, "sequence_as = 'date': allowed are number, time and text"),
         ({"sequence_by": "nope"}, "an expression cannot be read over the columns id, name"),
         ({"sequence_by": "seq = = 1"}, "an expression cannot be read over the columns id, name"),
         ({"column_list": ["name"], "except_column_list": ["city"]}, "column_list and except_column_list exclude each other"),

@@ -159,3 +159,16 @@ def test_a_batch_call_with_a_wrong_row_leaves_nothing_behind(spark: SparkSession
         topic.append(spark.createDataFrame([("a", "1", 0, 5), ("a", "2", 0, 5)], "key string, value string, partition int, offset bigint"))
     assert topic.describe().table_version == 0
     assert list(Path(topic.log.paths.log).rglob("*.parquet")) == []
+
+
+def test_a_text_that_orders_rows_is_refused_until_somebody_says_so(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
+    """As a column, and in a struct; in one append and in a stream. Numbers need no word."""
+    topic = logs.create_topic("t", config={"cleanup.policy": "compact"})
+    for number, sequence in enumerate(("'10'", "struct(1, '10')")):
+        rows = spark.sql(f"SELECT 'a{number}' AS key, 'x' AS value, {sequence} AS source_sequence")
+        for append in (topic.append, lambda given: topic.append_stream(given, name="q")):
+            with pytest.raises(InvalidRecords, match=r"column source_sequence is .*string.*, and of texts 10 is below 9"):
+                append(rows)
+        assert topic.append(rows, sequence_as="text").record_count == 1
+    rows = spark.sql("SELECT 'b' AS key, 'x' AS value, struct(1, 10) AS source_sequence")
+    assert topic.append(rows).record_count == 1

@@ -34,7 +34,9 @@ def _source(folder: Path | str, **settings: Any) -> FileSource:
 
 def _run(spark: SparkSession, topic: SparkTopic, source: FileSource) -> None:
     opened = open_source(spark, source, topic.log, now_ms=0)
-    query = topic.append_stream(opened.rows, name=source.name, trigger=_NOW, envelope=opened.envelope, upstream=opened.upstream)
+    query = topic.append_stream(
+        opened.rows, name=source.name, trigger=_NOW, envelope=opened.envelope, upstream=opened.upstream, sequence_as="text"
+    )
     assert query.awaitTermination(120)
 
 
@@ -244,6 +246,28 @@ def test_a_column_that_is_not_there_yet_is_null_until_it_comes(
     _run(spark, topic, _source(tmp_path / "in", **{**settings, "sequence": ["n"]}))
     assert set(latest(topic)) == {"b"}
     assert _letters(topic) == []
+
+
+@pytest.mark.parametrize("file_format", ["json", "csv", "parquet"])
+def test_a_text_that_orders_rows_is_refused_until_somebody_says_what_it_is(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, file_format: str
+) -> None:
+    """With and without a schema; numbers of CSV have a type, as all their values are numbers."""
+    topic = logs.create_topic("t", config=_COMPACT)
+    rows = [{"k": "a", "n": text, "v": number, "version": number} for number, text in enumerate(["v9", "v10"])]
+    _write_rows(tmp_path / "in", "1", file_format, *rows)
+    ddl = {} if file_format == "parquet" else {"schema": "k string, n string, v int, version int"}
+    for more in ({}, ddl):
+        with pytest.raises(
+            UserError, match=r"source files: sequence n is string, .* say by sequence.as what .* number, time or text; or cast"
+        ):
+            open_source(spark, _source(tmp_path / "in", format=file_format, sequence=["version", "n"], **more), topic.log, now_ms=0)
+    cast = "CAST(substring(n, 2) AS INT)"
+    for number, (sequence, sequence_as, newest) in enumerate(((["n"], "text", 0), ([cast], "", 1), (["version"], "", 1))):
+        other = logs.create_topic(f"t{number}", config=_COMPACT)
+        settings = {"topic": other.name, "format": file_format, "sequence": sequence, "sequence.as": sequence_as, "value": "v"}
+        _run(spark, other, _source(tmp_path / "in", **settings))
+        assert latest(other) == {"a": f"{newest}"}
 
 
 def test_a_whole_condition_that_is_not_there_yet_is_false(spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path) -> None:
