@@ -73,6 +73,7 @@ from lastword.compaction.readers import ReaderStanding
 if TYPE_CHECKING:
     from lastword.arrow_topic import ArrowBootstrap, ArrowTopic
     from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.source_states import SourceCounts
     from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from lastword.topics.description import PartitionDescription, TopicDescription
     from lastword.topics.explanation import PartitionReport
     from lastword.topics.purging import PurgeReceipt
+    from lastword.topics.sources import SnapshotDescription, SourceDescription
     from lastword.transaction import Transaction
 
     __version__: str
@@ -98,11 +100,12 @@ else:  # a type checker that sees this takes any name for one of ours
         "ArrowBootstrap": "lastword.arrow_topic",
         "ArrowTopic": "lastword.arrow_topic",
         "Envelope": "lastword.compaction.rows.envelopes",
+        "SourceCounts": "lastword.compaction.rows.source_states",
         "copy_topic": "lastword.copying",
         "LogDir": "lastword.log_dir",
         "spark_session": "lastword.spark.session",
         "AppendedRange": "lastword.storage.append.ranges",
-        "AppendResult": "lastword.storage.append.append",
+        "AppendResult": "lastword.storage.append.requests",
         "SparkBootstrap": "lastword.spark_topic",
         "SparkTopic": "lastword.spark_topic",
         "SparkTransaction": "lastword.spark_topic",
@@ -121,6 +124,8 @@ else:  # a type checker that sees this takes any name for one of ours
         "TopicDescription": "lastword.topics.description",
         "PartitionReport": "lastword.topics.explanation",
         "PurgeReceipt": "lastword.topics.purging",
+        "SnapshotDescription": "lastword.topics.sources",
+        "SourceDescription": "lastword.topics.sources",
         "Transaction": "lastword.transaction",
     }
 
@@ -188,6 +193,9 @@ __all__ = [
     "RegistryConfig",
     "RegistryDecoder",
     "ServiceConfig",
+    "SnapshotDescription",
+    "SourceCounts",
+    "SourceDescription",
     "SourceFailed",
     "SparkBootstrap",
     "SparkTopic",

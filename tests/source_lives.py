@@ -94,8 +94,11 @@ class Server:
                         changes.append(replace(change, number=number + len(changes)))
                         table = {**table, key: changes[-1].number} if change.is_row else {k: v for k, v in table.items() if k != key}
             number += len(changes)
-            committed |= dict.fromkeys(KEYS if any(one.key is None for one in changes) else [one.key or "" for one in changes], commit)
-            written |= {one.key: one.lsn for one in changes if one.key is not None}
+            if any(one.key is None for one in changes):  # what waits for the lock is written after this commit
+                committed, written = dict.fromkeys(KEYS, commit), {}
+            else:
+                committed |= dict.fromkeys([one.key or "" for one in changes], commit)
+                written |= {one.key: one.lsn for one in changes if one.key is not None}
             if changes:
                 self.transactions.append(Transaction(commit, tuple(changes)))
                 self.tables.append(dict(table))
@@ -191,7 +194,6 @@ KINDS: Final = (
         "postgresql, flat, null tombstones",
         _postgresql,
         _postgresql_snapshot,
-        restarts=1,
         is_flat=True,
         deletions="null",
         has_positions=False,
@@ -205,8 +207,8 @@ KINDS: Final = (
         has_positions=False,
         has_races=False,
     ),
-    Kind("postgresql, flat, headers", _postgresql, _postgresql_snapshot, is_flat=True, deletions="null", has_headers=True, restarts=1),
-    Kind("postgresql, flat, rows and tombstones", _postgresql, _postgresql_snapshot, is_flat=True, deletions="both", restarts=1),
+    Kind("postgresql, flat, headers", _postgresql, _postgresql_snapshot, is_flat=True, deletions="null", has_headers=True),
+    Kind("postgresql, flat, rows and tombstones", _postgresql, _postgresql_snapshot, is_flat=True, deletions="both"),
     Kind("mysql", _binlog, _binlog_snapshot, truncates="alone"),
     Kind(
         "sqlserver",

@@ -183,6 +183,9 @@ def _unused_settings(envelope: Envelope) -> list[Violation]:
         for name, given, prefix in of_flat
         if envelope.kind != "debezium-flat" and (given or prefix != "__")
     ]
+    if envelope.sequence and envelope.on_snapshot == "replace":
+        allowed = "only without sequence: positions of the connector tell what a snapshot lacks"
+        wrong.append(Violation(key="on_snapshot", value=envelope.on_snapshot, allowed=allowed))
     if envelope.sequence and (envelope.connector or envelope.scope):
         given = envelope.connector or envelope.scope
         wrong.append(Violation(key="connector, scope", value=given, allowed="only without sequence, which orders the events by itself"))

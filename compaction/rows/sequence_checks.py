@@ -182,7 +182,7 @@ class SequenceChecks:
         """
         events = _events_of(rows, positions).with_columns(pl.Series("is_without", without))
         known_of_scope = {scope: self._of(scope).bounds.known for scope in events["scope"].unique().to_list()}
-        is_below = pl.col("commit") < pl.col("scope").replace_strict(known_of_scope, return_dtype=pl.String)
+        is_below = pl.col("reach") < pl.col("scope").replace_strict(known_of_scope, return_dtype=pl.String)
         found = pl.DataFrame(schema=NEWEST)
         if any(SourcePosition.of(text).order for text in self._bounds.highest.values()):
             found = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
@@ -290,10 +290,10 @@ class _ScopeChecks:
         has_order = (events["commit"] != "").to_numpy()
         part.late = (self._is_late_in_append(events) | self._is_truncated(events)) & has_order
         removed = max(self.bounds.removed.values(), default="")
-        asked = events.filter(pl.Series(~part.late & has_order) & (pl.col("commit") < self.bounds.known))
-        asked = asked if self.bounds.highest else asked.filter(pl.col("commit") < removed)
+        asked = events.filter(pl.Series(~part.late & has_order) & (pl.col("reach") < self.bounds.known))
+        asked = asked if self.bounds.highest else asked.filter(pl.col("reach") < removed)
         if len(asked):
-            lowest = str(asked["commit"].min())
+            lowest = str(asked["reach"].min())
             # Below a removed deletion any record of the key counts: while one is there, no deletion after it was removed.
             part.asked = _asked(asked, self.scope if lowest < removed else lowest)
         return part
@@ -303,17 +303,17 @@ class _ScopeChecks:
         events, removed = part.events, max(self.bounds.removed.values(), default="")
         newest = found.filter(pl.col("scope") == self.scope)
         if not self.bounds.is_retired:
-            asked = events.filter(pl.Series(~part.late) & (pl.col("commit") != "") & (pl.col("commit") < self.bounds.known))
-            behind = asked.join(newest, on="key").filter(pl.col("commit") < pl.col("newest"))
+            asked = events.filter(pl.Series(~part.late) & (pl.col("commit") != "") & (pl.col("reach") < self.bounds.known))
+            behind = asked.join(newest, on="key").filter(pl.col("reach") < pl.col("newest"))
             part.late[behind["row"].to_numpy()] = True
             is_younger = behind["source_time"] > behind["time"] + NEW_EPOCH_MS
             part.lower[behind.filter(is_younger.fill_null(value=False))["row"].to_numpy()] = True
-            doubtful = asked.filter(pl.col("commit") < removed)
+            doubtful = asked.filter(pl.col("reach") < removed)
             if len(doubtful):
                 missing = doubtful.join(newest, on="key", how="anti")
                 missing = missing.join(self.taken_of(missing["key"]), on="key", how="anti")
                 own = pl.col("partition").replace_strict(dict(self.bounds.removed), default="", return_dtype=pl.String)
-                comes_again = missing.filter((pl.col("commit") < own) & (pl.col("partition") != ""))
+                comes_again = missing.filter((pl.col("reach") < own) & (pl.col("partition") != ""))
                 part.late[comes_again["row"].to_numpy()] = True
                 part.unknown[missing["row"].to_numpy()] = True
         part.unknown &= ~part.late
@@ -334,18 +334,20 @@ class _ScopeChecks:
 
     def _is_late_in_append(self, events: pl.DataFrame) -> Mask:
         """Tell which rows come after one of their key with a higher order, in this batch or in those before it."""
-        ranked = ranks(events["commit"].to_arrow().cast(pa.string()))
-        behind_any = ranked < np.maximum.accumulate(ranked)  # nothing else can come after one of its key with a higher order
-        late = np.zeros(len(events), dtype=np.bool_)
+        count = len(events)
+        ranked = ranks(pl.concat([events["commit"], events["reach"]]).to_arrow().cast(pa.string()))
+        commit, reach = ranked[:count], ranked[count:]
+        behind_any = reach < np.maximum.accumulate(commit)  # nothing else can come after one of its key with a higher order
+        late = np.zeros(count, dtype=np.bool_)
         if behind_any.any():
             keys = events.filter(pl.Series(behind_any)).select("key").unique()
-            some = events.with_columns(pl.Series("rank", ranked)).join(keys, on="key", how="semi").sort("row")
-            found = some.filter(pl.col("rank") < pl.col("rank").cum_max().over("key"))
+            some = events.with_columns(pl.Series("commit_rank", commit), pl.Series("reach_rank", reach)).join(keys, on="key", how="semi")
+            found = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("key"))
             late[found["row"].to_numpy()] = True
-        behind = events.filter(pl.col("commit") < self._highest)
+        behind = events.filter(pl.col("reach") < self._highest)
         if len(behind):
             before = self.taken_of(behind["key"]).group_by("key").agg(pl.col("commit").max().alias("newest"))
-            late[behind.join(before, on="key").filter(pl.col("commit") < pl.col("newest"))["row"].to_numpy()] = True
+            late[behind.join(before, on="key").filter(pl.col("reach") < pl.col("newest"))["row"].to_numpy()] = True
         return late
 
     def _is_truncated(self, events: pl.DataFrame) -> Mask:
@@ -361,7 +363,7 @@ class _ScopeChecks:
 def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
     """Return rows as a frame: row, key, the parts of their positions, source_time (ms, null if it is not known)."""
     times = rows.column(SOURCE_TIME) if SOURCE_TIME in rows.schema.names else pa.nulls(len(rows), pa.int64())
-    names = ("scope", "commit", "in_table", "partition", "table")
+    names = ("scope", "commit", "reach", "in_table", "partition", "table")
     columns = {"key": rows.column("key"), **{name: getattr(positions, name) for name in names}, "source_time": times}
     return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")
 

@@ -109,6 +109,17 @@ class SourcePosition:
         return f"{self.commit}/{self.identity}" if self.scope and self.order else self.order
 
     @property
+    def reach(self) -> str:
+        """The text to compare with the `commit` of an earlier record: an event is before that only if this is below it.
+
+        A change of PostgreSQL is written behind all commits below its LSN, whatever the commit is that its connector says: one that begins
+        again inside the first transaction which it reads takes a position in that for a commit.
+        """
+        if self.identity and self.scope.startswith(POSTGRESQL) and self.order.endswith(CHANGE):
+            return max(self.commit, f"{self._epoch_of_scope}/{self.identity}{CHANGE}")
+        return self.commit
+
+    @property
     def in_table(self) -> str:
         """The text by which a row is compared with a TRUNCATE of its table.
 
@@ -167,7 +178,7 @@ def is_order_of_event(text: str) -> bool:
 def is_after(one: str, other: str) -> bool:
     """Tell whether a source sequence is above another one of its scope; where that is not known it is not."""
     first, second = SourcePosition.of(one), SourcePosition.of(other)
-    return first.scope == second.scope and first.commit > second.commit and bool(second.order)
+    return first.scope == second.scope and first.commit > second.reach and bool(second.order)
 
 
 def is_before(one: str, other: str) -> bool:
@@ -291,10 +302,14 @@ def _parts(texts: pl.Series) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Source sequences by their parts, a column each: `commit` is compared, empty where the order is not known."""
+    """Source sequences by their parts, a column each: `commit` is compared, empty where the order is not known.
+
+    `reach` is what an event has itself to be compared with the `commit` of an earlier record (`SourcePosition.reach`).
+    """
 
     scope: pa.Array
     commit: pa.Array
+    reach: pa.Array
     in_table: pa.Array
     partition: pa.Array
     table: pa.Array
@@ -305,15 +320,25 @@ class Positions:
         given = pl.Series("text", texts if len(texts) else pa.array([], pa.string()), pl.String)
         if not given.str.starts_with(_MARK).any():
             nothing = pa.array(np.repeat("", len(given)).tolist(), pa.string())
-            return Positions(nothing, texts, texts, nothing, nothing)
+            return Positions(nothing, texts, texts, texts, nothing, nothing)
         parts = _parts(given)
         is_scoped, order = pl.col("scope").is_not_null(), pl.col("order")
         has_order = (order != "") & ~order.str.starts_with(AT_LEAST)
         commit = pl.concat_str("scope", "epoch", pl.lit("/"), "order")
         is_of_postgresql = pl.any_horizontal(*(pl.col("scope").str.starts_with(begin) for begin in POSTGRESQL))
+        is_written = is_of_postgresql & order.str.ends_with(CHANGE) & (pl.col("identity") != "")
+        written = pl.concat_str("scope", "epoch", pl.lit("/"), "identity", pl.lit(CHANGE))
         made = parts.select(
             pl.col("scope").fill_null(""),
             pl.when(~is_scoped).then("text").when(has_order).then(commit).otherwise(pl.lit("")).alias("commit"),
+            pl.when(~is_scoped)
+            .then("text")
+            .when(has_order & is_written & (written > commit))
+            .then(written)
+            .when(has_order)
+            .then(commit)
+            .otherwise(pl.lit(""))
+            .alias("reach"),
             pl.when(~is_scoped)
             .then("text")
             .when(is_of_postgresql & has_order & (pl.col("identity") != ""))
@@ -325,7 +350,9 @@ class Positions:
             pl.col("partition").fill_null(""),
             pl.col("table").fill_null(""),
         )
-        return Positions(*(made[name].to_arrow().cast(pa.string()) for name in ("scope", "commit", "in_table", "partition", "table")))
+        return Positions(
+            *(made[name].to_arrow().cast(pa.string()) for name in ("scope", "commit", "reach", "in_table", "partition", "table"))
+        )
 
 
 def commits_of_one_scope(texts: pa.Array) -> tuple[str, pa.Array] | None:

@@ -66,6 +66,7 @@ _OF_ENVELOPES: Final = (
     "on_misfit",
     "connector",
     "scope",
+    "on_snapshot",
 )
 _OF_FLAT: Final = ("add_fields", "add_fields_prefix", "add_headers", "add_headers_prefix", "delete_tombstone_handling_mode")
 #: Settings of rows whose columns are the key and the value; an envelope says these things itself.
@@ -138,6 +139,13 @@ class _Rows(_Source):
         str,
         Field(description="The source's name in place of source.name: positions are compared with those of one connector and name alone"),
     ] = ""
+    on_snapshot: Annotated[
+        Literal["keep", "replace"],
+        Field(
+            description="What rows do that a later snapshot of the source lacks: they stay, or are deleted once the snapshot is complete; "
+            "replace only where snapshots are always of whole tables"
+        ),
+    ] = "keep"
     truncate: Annotated[
         str,
         Field(

@@ -95,6 +95,7 @@ def _envelope(source: FileSource | KafkaSource) -> Envelope | None:
         connector=source.connector,
         scope=source.scope,
         truncate=cast("Truncate", source.truncate or "delete-all"),
+        on_snapshot=source.on_snapshot,
         prefix=source.add_fields_prefix,
         add_fields=tuple(source.add_fields),
         headers_prefix=source.add_headers_prefix,

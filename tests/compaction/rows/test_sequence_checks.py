@@ -9,8 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from lastword.compaction.rows.input_columns import SOURCE_TIME
 from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
 from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scopes, scope_of
+from lastword.compaction.rows.source_states import SourceCounts
 
 #: When each record of a log came.
 _RECORD_MS = 1_700_000_000_000
@@ -255,3 +257,49 @@ def test_changes_of_one_transaction_below_the_log_are_late_until_the_last_one_co
     """The rows of c that the log has are those of its transaction's end."""
     log = _Log("c@13 a@14")
     assert _verdicts(log, "a@10 a@14 c@11", "c@13 b@15") == ["late ok late", "ok ok"]
+
+
+def _events(*events: tuple[str, str], time_ms: int | None = None) -> pa.RecordBatch:
+    keys, texts = (pa.array(column) for column in zip(*events, strict=True))
+    times = pa.array([time_ms] * len(events), pa.int64())
+    return pa.record_batch({"key": keys.cast(pa.binary()), "source_sequence": texts, SOURCE_TIME: times})
+
+
+def test_what_comes_of_each_source_is_counted() -> None:
+    """In order and not; a row that no source sent is of none."""
+    log = _Sources(("k", _at(50)), ("k", _at(9, "b")))
+    checks = SequenceChecks(SequenceBounds(highest=log.highest), log)
+    assert checks.take(_events(("k", _at(51)), ("j", _at(52)))).counts == {"@a:": SourceCounts(rows=2)}
+    mixed = checks.take(_events(("k", _at(40)), ("k", _at(None)), ("k", _at(8, "b")), ("k", _at(9, "b")), ("k", "0001")))
+    assert mixed.counts == {"@a:": SourceCounts(rows=2, late=1, without_position=1), "@b:": SourceCounts(rows=2, late=1)}
+    by_lsn = SourcePosition(scope="@postgresql.s:", order="0007.1", identity="0007").text
+    assert checks.take(_events(("k", by_lsn))).counts == {"@postgresql.s:": SourceCounts(rows=1, is_by_lsn=True)}
+
+
+@pytest.mark.parametrize(("later_ms", "lower"), [(60_001, 1), (60_000, 0), (None, 0)])
+def test_a_late_event_that_is_much_younger_is_at_a_lower_position(later_ms: int | None, lower: int) -> None:
+    """By more than a minute; one that does not say when it was is only late."""
+    log = _Sources(("k", _at(50)))
+    checks = SequenceChecks(SequenceBounds(highest=log.highest), log)
+    time_ms = None if later_ms is None else _RECORD_MS + later_ms
+    counts = checks.take(_events(("k", _at(40)), ("x", _at(41)), time_ms=time_ms)).counts["@a:"]
+    assert (counts.late, counts.lower_positions, counts.example) == (1, lower, "0040.1" if lower else "")
+
+
+def test_all_of_a_retired_source_is_late() -> None:
+    """Whatever its position, and nothing of another one."""
+    log = _Sources(("k", _at(50)))
+    retired = {"retired": frozenset({"@a:"})}
+    assert _checked(log, ("k", _at(51)), ("x", _at(52)), **retired) == "late late"
+    assert _checked(log, ("k", _at(51)), ("k", _at(1, "b")), ("j", _at(None)), **retired) == "late ok late"
+
+
+def test_the_log_is_asked_once_for_a_batch() -> None:
+    """For the keys of rows below the highest of their source and of those without a position; not for rows in order."""
+    log = _Sources(("k", _at(50)), ("j", _at(9, "b")), ("i", _at(7, "c")))
+    checks = SequenceChecks(SequenceBounds(highest=log.highest), log)
+    checks.take(_events(("k", _at(40)), ("j", _at(8, "b")), ("n", _at(None)), ("i", _at(8, "c"))))
+    assert log.asked == [([b"j", b"k", b"n"], "")]
+    log.asked.clear()
+    checks.take(_events(("k", _at(40)), ("j", _at(8, "b")), ("i", _at(8, "c"))))
+    assert [keys for keys, _ in log.asked] == [[b"j", b"k"]]

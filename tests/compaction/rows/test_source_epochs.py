@@ -7,7 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.rows.source_epochs import NewSnapshot, Snapshot, SourceEpochs, merge_snapshots, new_snapshots
+from lastword.compaction.rows.source_epochs import (
+    EVERY_PARTITION,
+    NewSnapshot,
+    Snapshot,
+    SourceEpochs,
+    merge_snapshots,
+    new_snapshots,
+    places_of_changes,
+)
 from lastword.compaction.rows.source_positions import SourcePosition
 
 _SCOPE = "@postgresql.s:"
@@ -122,3 +130,28 @@ def test_several_tasks_see_one_snapshot() -> None:
     other = new_snapshots(_texts("0 r40 0 u50"), pa.array([3, 4]), SourceEpochs(), seen=10)
     (both,) = merge_snapshots([*one, *other])
     assert (both.offset, both.begin, both.before) == (3, 3, "@postgresql.s:0001/0060.1")
+
+
+def test_a_new_epoch_that_somebody_begins_holds_for_all_that_comes() -> None:
+    """In places with snapshots, with and without offsets, and in places that nobody has seen."""
+    epochs = _known((40, 1), (90, 2), offsets=(10, 20))
+    epochs = epochs.with_snapshot((_SCOPE, EVERY_PARTITION), Snapshot(position="", epoch=3))
+    assert _drawn(epochs.with_epochs(_texts("0 u35 1 u36 0 ?37"), None)) == "3:0035.1 3:0036.1 3:>.1"
+    assert _drawn(epochs.with_epochs(_texts("0 u35 0 u36"), pa.array([5, 30]))) == "3:0035.1 3:0036.1"
+    assert (epochs.highest_epoch(_SCOPE), epochs.highest_epoch("@other:")) == (3, 1)
+    assert epochs.epoch((_SCOPE, "7")) == 3
+    again = epochs.with_snapshot((_SCOPE, EVERY_PARTITION), Snapshot(position="", epoch=4))
+    assert [again.epoch((_SCOPE, partition)) for partition in ("0", "7")] == [4, 4]
+
+
+def test_a_snapshot_behind_such_an_epoch_belongs_to_it() -> None:
+    """In each partition; one that lies below what came since begins the next."""
+    epochs = _known((90, 1)).with_snapshot((_SCOPE, EVERY_PARTITION), Snapshot(position="", epoch=2))
+    assert _begun(epochs, "0 u35 0 r40 1 r40", f"{_SCOPE}0001/0095.1") == [("0", "0040", 2), ("1", "0040", 2)]
+    assert _begun(epochs, "0 u45 0 r40", f"{_SCOPE}0001/0095.1") == [("0", "0040", 3)]
+
+
+def test_places_of_changes_are_those_behind_a_snapshot() -> None:
+    """Not of its rows; a change of which no commit is known is one."""
+    texts = pa.concat_arrays([_texts("0 r40 1 r40 1 u45 2 ?50"), pa.array(["0007", ""])])
+    assert places_of_changes(texts) == {(_SCOPE, "1"), (_SCOPE, "2")}

@@ -13,15 +13,20 @@ from lastword.compaction.rows.source_positions import (
     highest_by_place,
     highest_of_each_place,
     highest_of_scope,
+    highest_of_scopes,
+    highest_text,
     is_after,
     is_before,
     is_of_truncated,
+    is_order_of_event,
     is_same_event,
     last_truncates,
+    parse_highest,
     parse_place,
     parts_of,
     place_name,
     scope_name,
+    scope_of,
     scope_text,
     table_code,
     with_partitions,
@@ -200,3 +205,45 @@ def test_kafkas_partition_is_the_last_part() -> None:
     assert with_partitions(pa.array([_at("5.1"), _at("6.1")]), partitions).to_pylist() == [_at("5.1", partition="3"), _at("6.1")]
     assert with_partitions(pa.array([_at("5.1"), "7"]), partitions).to_pylist() == [_at("5.1", partition="3"), "7"]
     assert with_partitions(pa.array(["5", "7"]), partitions).to_pylist() == ["5", "7"]
+
+
+@pytest.mark.parametrize(
+    "sequences",
+    [
+        [],
+        ["0007"],
+        [_at("5.1"), _at("7.1")],
+        [_at("5.1"), _at("7.1", scope="@a:")],
+        [_at("5.1"), "0007", _at("7.1", scope="@a:")],
+        [_at("5.1"), "zz\ttop", _at("7.1", scope="@a:")],
+        ["0007\t8", _at("5.1")],
+        ["0005", "zz", "0007"],
+    ],
+)
+def test_the_highest_of_each_scope_is_one_text_that_is_not_below_any(sequences: list[str]) -> None:
+    """A file's statistic: whatever a user's own texts have in them."""
+    found = highest_of_scopes(pa.array([*sequences, None], pa.string()))
+    assert found == {scope_of(text): max(one for one in sequences if scope_of(one) == scope_of(text)) for text in sequences}
+    text = highest_text(found)
+    assert parse_highest(text) == found
+    assert all(text >= sequence for sequence in sequences)
+
+
+def test_a_change_of_postgresql_is_not_before_a_position_below_its_lsn() -> None:
+    """A connector that begins again in the first transaction takes 1004 for a commit; a row of a snapshot was not written there."""
+    scope = "@postgresql.s:"
+    first = _at("1004.1", "1004", scope=scope)
+    assert not is_after(first, _at("1003.1", "1010", scope=scope))
+    assert is_after(first, _at("1003.1", "1003", scope=scope))
+    assert is_after(first, _at("1003.1", "", scope=scope))
+    assert SourcePosition.of(_at("1003.0", "1010", scope=scope)).reach == f"{scope}0001/1003.0"
+    texts = pa.array([first, _at("1003.1", "1010", scope=scope), _at("1003.0", "1010", scope=scope), _at("3.1", "9"), _at(""), "0007"])
+    assert Positions.of(texts).reach.to_pylist() == [SourcePosition.of(text).reach for text in texts.to_pylist()]
+
+
+def test_a_change_at_its_own_lsn_has_no_commit() -> None:
+    """As of flattened events without source.sequence."""
+    assert is_order_of_event(_at("7.1", "7", scope="@postgresql.s:"))
+    assert not is_order_of_event(_at("7.0", "7", scope="@postgresql.s:"))
+    assert not is_order_of_event(_at("6.1", "7", scope="@postgresql.s:"))
+    assert not is_order_of_event(_at("7.1", "7"))

@@ -6,9 +6,11 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lastword.compaction.rows.source_states import SourceCounts
 from lastword.status.metrics import METRICS, SeriesLimits, registry_of
 from lastword.status.standing import QueryStanding, Standing
 from lastword.streaming import metrics
+from lastword.topics.sources import SourceDescription
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
 
 
@@ -32,6 +34,19 @@ def full_standing() -> Standing:
             readers=(reader("cache", 120),),
             receipts=(receipt(),),
             dead_letters=[{"refused_at": None}],
+            sources=(
+                SourceDescription(
+                    name="mysql.shop",
+                    since_ms=1,
+                    epoch=1,
+                    retired=False,
+                    by_lsn=False,
+                    lower_positions="",
+                    snapshots=(),
+                    rows_not_in_snapshot=0,
+                    incomplete_snapshots=(),
+                ),
+            ),
         ),
         queries=(QueryStanding(name="files", topic="fruit", active=True, batch_id=4, progressed_ms=NOW_MS),),
     )
@@ -39,6 +54,7 @@ def full_standing() -> Standing:
 
 def _count_everything() -> None:
     metrics.count_append("fruit", seconds=0.2, records=10, refused=1, late=0, duplicates=2)
+    metrics.count_sources("fruit", {"mysql.shop": SourceCounts(rows=1)})
     metrics.count_round("fruit", [receipt()], seconds=2.0)
     for counter in (metrics.TENDING_FAILURES, metrics.HANGING_ENDED):
         counter.labels("fruit").inc()
