@@ -204,3 +204,41 @@ def test_what_has_no_order_is_refused_by_name(tmp_path: Path, kind: Any) -> None
     flat = {**_row(1), "__op": "c", "__source_connector": "cassandra"}
     with pytest.raises(InvalidRecords, match=r"source\.connector cassandra: its events come in no order"):
         append(topic, (key_of(1), json.dumps(value if kind == "debezium" else flat)), envelope=Envelope(kind=kind))
+
+
+def _at_partition(partition: int, event: tuple[str | None, str], **headers: str) -> dict[str, Any]:
+    listed = [{"key": name, "value": text.encode()} for name, text in headers.items()]
+    return {"key": event[0], "value": event[1], "partition": partition, "headers": listed}
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_changed_key_beside_the_rows_of_a_snapshot_begins_no_epoch(tmp_path: Path, cut: int) -> None:
+    """So a TRUNCATE in its Kafka partition leaves newer rows of another one, and one of the other deletes what came before it."""
+    table = {"schema": "public", "table": "t"}
+    row = _at_partition(1, change("r", 1, _postgresql(None, 100, snapshot="true", **table), _row(1)))
+    moved = _at_partition(1, change("d", 1, _postgresql(200, 190, **table), before=_row(1)), **{"__debezium.newkey": '{"id":2}'})
+    topic, other = topic_in(tmp_path / "a"), topic_in(tmp_path / "b")
+    for one in (topic, other):
+        for events in ([row, moved][:cut], [row, moved][cut:]):
+            if events:
+                one.append(events, envelope=Envelope())
+        assert [source.epoch for source in one.sources()] == [1]
+    topic.append([_at_partition(0, change("c", 9, _postgresql(390, 400, **table), _row(9)))], envelope=Envelope())
+    topic.append([_at_partition(1, change("t", None, _postgresql(300, 310, **table)))], envelope=Envelope())
+    assert set(_values(topic)) == {9}
+    other.append([_at_partition(1, change("c", 1, _postgresql(210, 220, **table), _row(1)))], envelope=Envelope())
+    other.append([_at_partition(0, change("t", None, _postgresql(300, 310, **table)))], envelope=Envelope())
+    assert _values(other) == {}
+
+
+def test_a_change_before_a_snapshot_in_its_append_stays_behind_a_truncate_of_the_new_epoch(tmp_path: Path) -> None:
+    """Although no commit before it is known, and its key has the tombstone of the TRUNCATE already."""
+    topic = topic_in(tmp_path)
+    append(topic, change("r", 1, _postgresql(None, 1022, snapshot="true"), _row(1, "old")))
+    append(
+        topic,
+        change("u", 1, _postgresql(None, 1025), _row(1, "newer")),
+        change("r", 1, _postgresql(None, 102, snapshot="true"), _row(1, "newer")),
+        change("t", None, _postgresql(None, 110)),
+    )
+    assert _values(topic) == {}

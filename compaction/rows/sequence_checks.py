@@ -218,9 +218,13 @@ class _HighestOrders:
             self._known[key, scope] = max(commit, self._known.get((key, scope), ""))
 
     def of(self, key: bytes, scope: str, position: SourcePosition) -> str:
-        """Return the order of an event without one: the highest of its key, and not below that which it has at least; empty for none."""
+        """Return the order of an event without one: the highest of its key, and not below that which it has at least; empty for none.
+
+        Behind a record of a later epoch of its source it stays in its own.
+        """
         newest = self._known.get((key, "" if scope in _NO_SCOPES else scope), "")
-        return max(newest, replace(position, order=position.floor).commit)
+        least = replace(position, order=position.floor).commit
+        return least if least and SourcePosition.of_commit(newest).epoch > position.epoch else max(newest, least)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -153,12 +153,12 @@ class Append:
             self.log.discard(written.files)
             events, in_log = rows.events_of(written.needed), plan.records(written.needed)
             written = rows.write(replace(plan, moved=moved_rows(events, in_log, rows.envelope)))
-        if written.moves and rows.envelope is not None:
-            self._settle_moves(rows, written, plan, rows.envelope)
         if written.snapshots:
             self.log.discard(written.files)
             self.stats.begun = (*self.stats.begun, *written.snapshots)
             begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
+        if written.moves and rows.envelope is not None:
+            self._settle_moves(rows, written, plan, rows.envelope)
         if written.truncated:
             self._truncate(written)
         self._keep_columns(written, rows.envelope)
