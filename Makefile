@@ -55,7 +55,7 @@ against: .jars/.classes ## the tests of what runs on Spark, on another release o
 	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps --no-build-isolation --editable .
 	@$(WITH_JAVA) .against/$(SPARK)/bin/python -m pytest --numprocesses 2 --dist loadfile $(AGAINST)
 
-torture: .jars/.classes ## random histories, crashes, restarts: minutes
+torture: .jars/.classes .jars/.debezium ## random histories, crashes, restarts, a real PostgreSQL with Debezium: an hour or more
 	@$(WITH_JAVA) $(PY) -m pytest -m torture
 
 bench: .jars/.spark ## how fast it is here
@@ -125,6 +125,11 @@ clean: ## remove what setup and the tools made
 
 .jars/.broker: .jars/.spark
 	@$(WITH_JAVA) $(PY) -m lastword.spark.jars --group broker
+	@mkdir -p .jars && touch $@
+
+# What sends the events of a real PostgreSQL (tests/test_live_postgres.py); its own programs are the system's (Debian: apt install postgresql).
+.jars/.debezium: .jars/.spark
+	@$(WITH_JAVA) $(PY) -m lastword.spark.jars --group debezium
 	@mkdir -p .jars && touch $@
 
 # Archives of the classes that the JVMs of tests load; they are of one Java and one environment.

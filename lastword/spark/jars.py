@@ -11,6 +11,7 @@ that starts from the folder starts faster than one that resolves (`spark.jars.pa
     python -m lastword.spark.jars                    the jars of a Spark session
     python -m lastword.spark.jars --group s3         those of an S3 store
     python -m lastword.spark.jars --group broker     those of a Kafka broker, for the tests
+    python -m lastword.spark.jars --group debezium   those of Debezium's engine, for `make torture`
 
 The folder is $LASTWORD_JARS; else `.jars` in a checkout; else `jars` in the user's cache. Where nothing can be downloaded, copy a folder
 from elsewhere. Proxies are the JVM's business (JAVA_TOOL_OPTIONS).
@@ -96,9 +97,10 @@ class Jar:
 
 
 def locked(group: str, spark: str | None = None) -> list[Jar]:
-    """Return what `jars.lock` lists for a group (`spark`, `s3`, `broker`) and a release of Spark (default: the pyspark that is installed).
+    """Return what `jars.lock` lists for a group (`spark`, `s3`, `broker`, `debezium`) and a release of Spark.
 
-    Raises `UserError` for a group that the lock does not have, and for a Spark that lastword does not run on.
+    By default it is the release of the pyspark that is installed. Raises `UserError` for a group that the lock does not have, and for a
+    Spark that lastword does not run on.
     """
     groups = tomllib.loads(_LOCK.read_text(encoding="utf-8"))
     if group not in groups:
@@ -297,7 +299,7 @@ def _ivy_jar() -> Path:
 
 
 def main(
-    group: Annotated[list[str] | None, typer.Option(help="Which jars: spark, s3, broker; can be given more than once.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="Which jars: spark, s3, broker, debezium; can be given more than once.")] = None,
 ) -> None:
     """Download the jars that lastword needs beside pyspark's own: for an image, or to be copied; else the first session does it."""
     groups = tuple(group or ["spark"])
