@@ -242,3 +242,12 @@ def test_a_change_before_a_snapshot_in_its_append_stays_behind_a_truncate_of_the
         change("t", None, _postgresql(None, 110)),
     )
     assert _values(topic) == {}
+
+
+@pytest.mark.parametrize("envelope", [Envelope(), FLAT], ids=["raw", "flat"])
+def test_headers_may_be_empty_in_all_rows(tmp_path: Path, envelope: Envelope) -> None:
+    """Arrow has a type of its own for lists that are all empty."""
+    key, value = change("c", 1, _postgresql(1, 2), _row(1)) if envelope.kind == "debezium" else (key_of(1), '{"id":1,"v":""}')
+    topic = topic_in(tmp_path)
+    topic.append([{"key": key, "value": value, "headers": []}], envelope=envelope)
+    assert _values(topic) == {1: ""}

@@ -102,7 +102,7 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     made[SOURCE_TIME] = alike.time
     if len(alike.row) < len(batch):
         texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
-        headers = added_headers(batch.column("headers"), envelope) if "headers" in batch.schema.names else {}
+        headers = added_headers(cast_column(batch.column("headers"), HEADERS), envelope) if "headers" in batch.schema.names else {}
         if decoder is None:
             events = read_events(texts["key"].to_pylist(), texts["value"].to_pylist(), envelope, headers=headers)
         else:
@@ -184,7 +184,7 @@ def _learnt(events: Events, count: int) -> pa.Array:
 def _changed_keys(batch: pa.RecordBatch) -> _Moves:
     """Return the old and the new keys that the headers of a batch name, in their canonical form; one that cannot be read is none."""
     keys: dict[str, dict[int, str]] = {_OLD_KEY: {}, _NEW_KEY: {}}
-    headers = batch.column("headers") if "headers" in batch.schema.names else None
+    headers = cast_column(batch.column("headers"), HEADERS) if "headers" in batch.schema.names else None
     if headers is not None and headers.null_count < len(headers):
         names = pc.struct_field(pc.list_flatten(headers), "key")
         if pc.any(pc.is_in(names, value_set=pa.array([_OLD_KEY, _NEW_KEY], names.type))).as_py():
