@@ -385,6 +385,7 @@ def test_a_number_that_nothing_can_compute_with_is_one_dead_letter(envelope: Env
         ({"schema": 5}, "schema = 5: a text"),
         ({"sequence": ("..",)}, "a tuple of names"),
         ({"sequence": ("a",), "scope": "blue"}, "connector, scope = blue: only without sequence"),
+        ({"sequence": ("a",), "on_snapshot": "replace"}, "on_snapshot = replace: only without sequence"),
         ({"sequence_as": "time"}, "sequence_as = time: only with sequence"),
         ({"sequence": ("a",), "sequence_as": "date"}, "sequence_as = date: one of text, number, time"),
         ({"connector": "vitess"}, "connector = vitess: one of postgresql, mysql"),
