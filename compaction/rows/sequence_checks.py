@@ -132,6 +132,16 @@ class SequenceChecks:
         self._bounds, self._newest = bounds, newest
         self._scopes: dict[str, _ScopeChecks] = {}
 
+    def take_if_in_order(self, rows: pa.RecordBatch) -> Checked | None:
+        """Take a batch of rows, as `take` does, if it is of one source, in order, and above all that is known; else return None."""
+        keys, texts = rows.column("key"), rows.column("source_sequence")
+        alike = commits_of_one_scope(texts) if len(rows) else None
+        if alike is None or not self._of(alike[0]).take_if_in_order(keys, alike[1]):
+            return None
+        counts = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
+        nothing = np.zeros(len(rows), dtype=np.bool_)
+        return Checked(rows=rows, late=nothing, unknown=nothing, counts={alike[0]: counts} if alike[0] else {})
+
     def take(self, rows: pa.RecordBatch) -> Checked:
         """Take a batch of rows, and return which of them put an older state over a newer one.
 
@@ -139,14 +149,12 @@ class SequenceChecks:
         one of its key so far, if there is one: that of its scope, or, without a scope, as a flat tombstone, the highest of all. The log is
         asked at most once for the keys of a batch.
         """
-        keys, texts = rows.column("key"), rows.column("source_sequence")
+        in_order, texts = self.take_if_in_order(rows), rows.column("source_sequence")
+        if in_order is not None:
+            return in_order
         late, unknown = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.bool_)
         if not len(rows):
             return Checked(rows=rows, late=late, unknown=unknown, counts={})
-        alike = commits_of_one_scope(texts)
-        if alike is not None and self._of(alike[0]).take_if_in_order(keys, alike[1]):
-            in_order = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
-            return Checked(rows=rows, late=late, unknown=unknown, counts={alike[0]: in_order} if alike[0] else {})
         positions, found = Positions.of(texts), None
         without = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
         if without.any():

@@ -86,7 +86,7 @@ def _part(column: pa.Array) -> pa.Array:
 
 
 def _whole(column: pa.Array) -> pa.Array:
-    texts = pc.utf8_lpad(column.cast(pa.string()), _DIGITS, "0")
+    texts = pc.ascii_lpad(column.cast(pa.string()), _DIGITS, "0")
     negative = pc.less(column, pa.scalar(0, column.type))
     if not pc.any(negative).as_py():
         return texts
@@ -131,6 +131,21 @@ def highest(texts: pa.Array | pa.ChunkedArray) -> str:
     """Return the highest of some source sequences, the empty text if there is none; null is left out."""
     found: str | None = pc.max(texts).as_py() if len(texts) else None
     return found or ""
+
+
+def ends(texts: pa.Array | pa.ChunkedArray) -> tuple[str, str] | None:
+    """Return the lowest and the highest of some source sequences; None if there is none; null is left out.
+
+    Those of a source in order need no look at each.
+    """
+    if texts.null_count == len(texts):
+        return None
+    if not texts.null_count and (isinstance(texts, pa.Array) or texts.num_chunks == 1):
+        one = texts if isinstance(texts, pa.Array) else texts.chunk(0)
+        if len(one) == 1 or pc.all(pc.greater_equal(one[1:], one[:-1])).as_py():
+            return one[0].as_py(), one[-1].as_py()
+    found = pc.min_max(texts).as_py()
+    return found["min"], found["max"]
 
 
 def ranks(texts: pa.Array) -> NDArray[np.int64]:

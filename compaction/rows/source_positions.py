@@ -30,6 +30,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.rows.sequences import ends
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -222,12 +224,13 @@ def last_truncates(texts: Iterable[str]) -> tuple[str, ...]:
 
 def highest_of_scopes(texts: pa.Array) -> dict[str, str]:
     """Return the highest of some source sequences by scope; null is left out. Those of no scope are under the empty text."""
-    if texts.null_count == len(texts):
+    bounds = ends(texts)
+    if bounds is None:
         return {}
-    ends = pc.min_max(texts).as_py()
-    scope = scope_of(ends["max"])
-    if ends["max"] < FIRST_SCOPE or (scope and scope == scope_of(ends["min"])):  # all that sorts between has this scope, too
-        return {scope: ends["max"]}
+    lowest, highest = bounds
+    scope = scope_of(highest)
+    if highest < FIRST_SCOPE or (scope and scope == scope_of(lowest)):  # all that sorts between has this scope, too
+        return {scope: highest}
     given = pl.Series("text", texts, pl.String).drop_nulls()
     found = _parts(given).group_by(pl.col("scope").fill_null("")).agg(pl.col("text").max())
     return dict(sorted(found.iter_rows()))

@@ -1,15 +1,19 @@
-"""Batches of a bounded size: the rows of a table cut into some, and small ones joined to larger ones."""
+"""Batches of a bounded size: the rows of a table cut into some, small ones joined to larger ones, and one divided by partition."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from lastword.storage.append.plan import BatchLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
 
 _LIMITS: Final = BatchLimits()
 
@@ -35,3 +39,17 @@ def joined(batches: Iterable[pa.RecordBatch], limits: BatchLimits = _LIMITS) -> 
         held_rows, held_bytes = held_rows + len(batch), held_bytes + batch.nbytes
     if held:
         yield pa.concat_batches(held)
+
+
+def by_partition(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> list[tuple[int, pa.RecordBatch]]:
+    """Return some rows of a validated batch by partition, in their order."""
+    at = np.flatnonzero(which)
+    if not len(at):
+        return []
+    partition = rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False)[at]
+    order = np.argsort(partition, kind="stable")
+    ascending = partition[order]
+    cuts = np.flatnonzero(np.diff(ascending)) + 1
+    sorted_rows = rows if len(at) == len(rows) and not len(cuts) else rows.take(pa.array(at[order]))
+    bounds = [0, *cuts.tolist(), len(at)]
+    return [(int(ascending[start]), sorted_rows.slice(start, end - start)) for start, end in pairwise(bounds)]

@@ -17,7 +17,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -51,7 +50,7 @@ from lastword.compaction.rows.source_positions import SourcePosition, highest_of
 from lastword.compaction.rows.source_states import sum_counts
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
-from lastword.storage.append.batches import in_batches, joined
+from lastword.storage.append.batches import by_partition, in_batches, joined
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
 from lastword.storage.append.plan import AppendPlan, BatchLimits, Written
 from lastword.storage.files.data_files import SliceWriter, complete, delete_files
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.compaction.rows.input_columns import Column
     from lastword.compaction.rows.numbering import SlicePart
+    from lastword.compaction.rows.sequence_checks import Checked
     from lastword.compaction.rows.source_epochs import NewSnapshot
     from lastword.compaction.rows.source_states import SourceCounts
     from lastword.compaction.rows.unchanged_columns import Move
@@ -205,11 +205,24 @@ class PartitionAppend:
         if plan.rules.shape.has_events and plan.envelope is not None:
             self._unchanged = UnchangedColumns(plan.envelope, plan.lookups[partition].records, plan.records, plan.moved)
 
+    def take_all(self, batches: Sequence[pa.RecordBatch], limits: BatchLimits) -> Iterator[SliceRows]:
+        """Yield what `take` returns of some batches; those that are not in the order of their source are joined to larger ones first."""
+        at = 0
+        while at < len(batches) and self._sequences is not None:
+            checked = self._sequences.take_if_in_order(batches[at])
+            if checked is None:
+                break
+            yield from self._take(self._in_sequence(checked))
+            at += 1
+        for rows in joined(batches[at:], limits):
+            yield from self.take(rows)
+
     def take(self, rows: pa.RecordBatch) -> list[SliceRows]:
         """Return validated rows of the partition that are not refused, as rows of the log, slice by slice."""
+        return self._take(rows if self._sequences is None else self._in_sequence(self._sequences.take(rows)))
+
+    def _take(self, rows: pa.RecordBatch) -> list[SliceRows]:
         checks, firsts = self._checks, None
-        if self._sequences is not None:
-            rows = self._in_sequence(rows, self._sequences)
         if self._unchanged is not None:
             rows = self._with_unchanged(rows, self._unchanged)
         if checks is None:
@@ -229,9 +242,8 @@ class PartitionAppend:
         table = self._log_rows(rows, offsets, firsts)
         return [SliceRows(part.segment, part.slice, table.slice(part.start, part.end - part.start)) for part in parts]
 
-    def _in_sequence(self, rows: pa.RecordBatch, checks: SequenceChecks) -> pa.RecordBatch:
+    def _in_sequence(self, checked: Checked) -> pa.RecordBatch:
         """Return the rows that put no older state over a newer one; the others are counted, or refused where that cannot be told."""
-        checked = checks.take(rows)
         rows, late, unknown = checked.rows, checked.late, checked.unknown
         self._refusals.late += int(late.sum())
         self._refusals.sources = sum_counts([self._refusals.sources, checked.counts])
@@ -403,8 +415,7 @@ class ArrowRows:
                 else:
                     parts.setdefault(partition, []).extend(appends[partition].take(mine))
         for partition, batches in held.items():
-            for rows in joined(batches, self._limits):
-                parts.setdefault(partition, []).extend(appends[partition].take(rows))
+            parts.setdefault(partition, []).extend(appends[partition].take_all(batches, self._limits))
         refusals.check()
         return refusals.written(write_all(plan, parts))
 
@@ -465,20 +476,6 @@ def _ascending(table: pa.Table, order: Sequence[str]) -> pa.Array:
         column = table.column(name)
         columns[name] = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     return pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
-
-
-def by_partition(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> list[tuple[int, pa.RecordBatch]]:
-    """Return some rows of a validated batch by partition, in their order."""
-    at = np.flatnonzero(which)
-    if not len(at):
-        return []
-    partition = rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False)[at]
-    order = np.argsort(partition, kind="stable")
-    ascending = partition[order]
-    cuts = np.flatnonzero(np.diff(ascending)) + 1
-    sorted_rows = rows if len(at) == len(rows) and not len(cuts) else rows.take(pa.array(at[order]))
-    bounds = [0, *cuts.tolist(), len(at)]
-    return [(int(ascending[start]), sorted_rows.slice(start, end - start)) for start, end in pairwise(bounds)]
 
 
 def write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> list[DataFile]:

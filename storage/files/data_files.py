@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lastword.compaction.rows.sequences import ends
 from lastword.compaction.rows.source_positions import highest_of_scopes, highest_text
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of
@@ -185,10 +186,9 @@ class _Statistics:
             column = rows.column(name)
             self._nulls[name] += column.null_count
             if column.null_count < len(column):
-                values = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-                found = pc.min_max(values).as_py()
-                self._least[name] = min(self._least.get(name, found["min"]), found["min"])
-                self._greatest[name] = max(self._greatest.get(name, found["max"]), found["max"])
+                least, greatest = _ends(name, column)
+                self._least[name] = min(self._least.get(name, least), least)
+                self._greatest[name] = max(self._greatest.get(name, greatest), greatest)
         for scope, sequence in highest_of_scopes(rows.column("source_sequence")).items():
             self._sequences[scope] = max(sequence, self._sequences.get(scope, ""))
 
@@ -205,6 +205,15 @@ class _Statistics:
             },
             separators=(",", ":"),
         )
+
+
+def _ends(name: str, column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """Return the least and the greatest value of a column that has one."""
+    found = ends(column) if name == "source_sequence" else None
+    if found is not None:
+        return found
+    bounds = pc.min_max(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).as_py()
+    return bounds["min"], bounds["max"]
 
 
 def _plain(name: str, value: Any) -> Any:
