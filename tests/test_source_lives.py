@@ -33,7 +33,7 @@ _CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delet
 def test_a_table_is_right_in_the_end(kind: Kind, tmp_path: Path) -> None:
     """However the events come, and however they are cut."""
     first = seed_of_this_run()
-    for number in range(40):
+    for number in range(91):  # a thousand of all kinds
         live(first + number, kind, tmp_path / str(number))
 
 
