@@ -17,9 +17,9 @@ Packages, from the top down; each one imports only what stands below it (import-
  lastword.cli        the command line                    ┐
  lastword.service    `lastword run` and its settings     │ lastword/
  lastword.status     metrics, health, status page        │
- LogDir, Topic       the Python API                      │
+ LogDir, Topic       the Python API                      │   log_dir, handle, topic, arrow_topic, spark_topic, transaction, copying
  lastword.topics     what the methods of a topic do      │
- lastword.spark      session, jars, S3 options           ┘
+ lastword.spark      session, jars, S3 options           ┘   clock, text
  lastword.streaming  streaming queries                     streaming/
  lastword.storage    the log on Delta                      storage/
  lastword.checkpoints  query checkpoints, caches           checkpoints/

@@ -7,6 +7,8 @@ spark.readStream.format("lastword").option("startingOffsets", "earliest").load("
 
 PySpark finds this module by its name (`pyspark_…`) in every session, so it imports nothing but PySpark's own interface.
 
+`readers` plans on the driver and reads in Python workers, for batches and streams alike; `stream` is the stream of it.
+
 Columns: key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int (0, CreateTime), and
 with `includeHeaders=true` headers array<struct<key string, value binary>>. Options: `pyspark_lastword.options`.
 """

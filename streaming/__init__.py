@@ -5,6 +5,7 @@
  ticker ──► cleaning/       foreachBatch on a ticker: rounds of cleaning, retention, upkeep
  log    ──► reading/        DataFrames, tail, materialized tables, the JVM-side source
  events, metrics            what all of them report
+ planned_source             a Spark streaming source whose planning is Python
 ```
 
 `lastword.storage` below holds the tables; nothing here opens a file.

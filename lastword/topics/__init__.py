@@ -3,6 +3,7 @@
 ```
  description    metadata of a topic            explanation    why a partition is or is not cleaned now
  decisions      log starts, rolls, pauses      positions      where a reader starts
+ sources        of change events: epochs, retired ones, what a snapshot lacks
  arguments      keys, partitions and columns that a caller names
  materializing  starts a materialized table    purging        erases a key, with a receipt
 ```

@@ -4,6 +4,7 @@
  schema       columns and properties of the tables            paths          folders, local or on an object store
  data_files   writes a slice as Parquet, with statistics       data_reader    reads one row group at a time
  row_files    files of the ledger and the dead letters          locations      where a path or URI leads
+ json_files   small files with a checksum                 file_listing   which files a query has taken
  source_files the files of a source, and their rows             source_streams their bytes, decompressed
 ```
 """

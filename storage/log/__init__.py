@@ -2,6 +2,7 @@
 
 ```
  topic_log        snapshot, decisions, configuration, plans; shared by all appenders of a process
+ partition_logs   what planning knows of the partitions
  producer_states  producers and open transactions, read from the log
  reader_history   what readers cannot see in the rows: removed tombstones, RESTOREs
  reader_positions where registered readers are, in a small file each

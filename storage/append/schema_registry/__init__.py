@@ -5,7 +5,7 @@
    │            │           │
    │            └► store (a file per id) ◄── client (GET /schemas/ids/…)
    │                    │
-   └──► decoder ◄── one format per id:  avro, avro_reader, avro_connect | json_schema | protobuf, protobuf_connect, protobuf_files
+   └──► decoder ◄── formats: one format per id:  avro, avro_reader, avro_connect | json_schema | protobuf, protobuf_connect, protobuf_files
             │                                        connect: the words of a Connect schema
             └──► JSON text, as Kafka Connect's JsonConverter writes it; a reason for each frame that cannot be decoded
 ```
