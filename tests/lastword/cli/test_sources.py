@@ -16,9 +16,8 @@ from lastword.status.standing import AppendCounts
 from lastword.status.troubles import troubles
 from lastword.storage.ledger.decisions import Kind
 from lastword.streaming import metrics
-from lastword.topics.sources import SourceDescription
 from tests.change_events import append, change, topic_in
-from tests.lastword.status.standings import standing
+from tests.lastword.status.standings import source, standing
 from tests.lastword.status.standings import topic as topic_standing
 from tests.lastword.status.test_metrics import scraped
 from tests.lastword.status.test_pages import client
@@ -28,17 +27,7 @@ if TYPE_CHECKING:
 
     from lastword import ArrowTopic
 
-_LOW = SourceDescription(
-    name="mysql.<shop>",
-    since_ms=1,
-    epoch=2,
-    retired=False,
-    by_lsn=False,
-    lower_positions="0007.1",
-    snapshots=(),
-    rows_not_in_snapshot=3,
-    incomplete_snapshots=(),
-)
+_LOW = source("mysql.<shop>", epoch=2, lower_positions="0007.1", rows_not_in_snapshot=3)
 
 
 @pytest.fixture(name="topic")

@@ -13,6 +13,7 @@ from lastword.compaction.readers import Reader, ReaderStanding
 from lastword.status.standing import Standing, TopicStanding, partition_standing
 from lastword.storage.append.dead_letters import DeadLettersView
 from lastword.topics.explanation import partition_reports
+from lastword.topics.sources import SourceDescription
 from tests.compaction.logs import HOUR_MS, MIB, drawn
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ PICTURE = f"0:30@{NOW_MS - 9 * HOUR_MS} 100:20 | 200:40@{NOW_MS - 2 * HOUR_MS} 3
 def partition(picture: str = PICTURE, **options: Any) -> PartitionLog:
     """Return the log of a picture; sizes are MiB."""
     return drawn(picture, options.pop("settings", None), unit=MIB, **options)
+
+
+def source(name: str = "mysql.shop", **options: Any) -> SourceDescription:
+    """Return a source of change events of which nothing is to be said."""
+    given = {"since_ms": NOW_MS, "epoch": 1, "retired": False, "by_lsn": False, "lower_positions": "", "snapshots": ()}
+    return SourceDescription(name=name, **(given | {"rows_not_in_snapshot": 0, "incomplete_snapshots": ()} | options))
 
 
 def receipt(topic: str = "fruit", partition: int = 0, *, removed: Mapping[str, int] | None = None, now_ms: int = NOW_MS) -> CleaningReceipt:

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lastword.status.metrics import METRICS
 from lastword.status.standing import QueryStanding, Standing
 from lastword.streaming import metrics
-from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
+from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, source, standing, topic, transaction
 from tests.lastword.status.test_metrics import scraped
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ _SITUATIONS: dict[str, Standing] = {
     ),
     "LastwordTransactionHanging": _topic(logs=[], transactions=(transaction(NOW_MS - 20 * _MINUTE_MS),)),
     "LastwordReaderBehind": _topic(logs=[], readers=(reader("cache", 120, seen_ms=NOW_MS - 31 * _MINUTE_MS),)),
+    "LastwordSourceNeedsEpoch": _topic(logs=[], sources=(source(lower_positions="0007.1"),)),
     "LastwordTimestampsInTheFuture": _topic(logs=[partition(f"0:1@{NOW_MS + 5 * _HOUR_MS} 10")]),
     "LastwordQueryStalled": dataclasses.replace(
         _calm(), queries=(QueryStanding(name="files", topic="fruit", active=True, progressed_ms=NOW_MS - _HOUR_MS),)

@@ -10,8 +10,7 @@ from lastword.compaction.rows.source_states import SourceCounts
 from lastword.status.metrics import METRICS, SeriesLimits, registry_of
 from lastword.status.standing import QueryStanding, Standing
 from lastword.streaming import metrics
-from lastword.topics.sources import SourceDescription
-from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
+from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, source, standing, topic, transaction
 
 
 def scraped(of: Standing, *, limits: SeriesLimits | None = None) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -34,19 +33,7 @@ def full_standing() -> Standing:
             readers=(reader("cache", 120),),
             receipts=(receipt(),),
             dead_letters=[{"refused_at": None}],
-            sources=(
-                SourceDescription(
-                    name="mysql.shop",
-                    since_ms=1,
-                    epoch=1,
-                    retired=False,
-                    by_lsn=False,
-                    lower_positions="",
-                    snapshots=(),
-                    rows_not_in_snapshot=0,
-                    incomplete_snapshots=(),
-                ),
-            ),
+            sources=(source(),),
         ),
         queries=(QueryStanding(name="files", topic="fruit", active=True, batch_id=4, progressed_ms=NOW_MS),),
     )
