@@ -33,7 +33,7 @@ def partition(picture: str = PICTURE, **options: Any) -> PartitionLog:
 
 def source(name: str = "mysql.shop", **options: Any) -> SourceDescription:
     """Return a source of change events of which nothing is to be said."""
-    given = {"since_ms": NOW_MS, "epoch": 1, "retired": False, "by_lsn": False, "lower_positions": "", "snapshots": ()}
+    given: dict[str, Any] = {"since_ms": NOW_MS, "epoch": 1, "retired": False, "by_lsn": False, "lower_positions": "", "snapshots": ()}
     return SourceDescription(name=name, **(given | {"rows_not_in_snapshot": 0, "incomplete_snapshots": ()} | options))
 
 
