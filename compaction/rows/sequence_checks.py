@@ -37,6 +37,7 @@ from lastword.compaction.rows.source_positions import (
     SourcePosition,
     commits_of_one_scope,
     is_order_of_event,
+    shown_position,
     with_commits,
 )
 from lastword.compaction.rows.source_states import NEW_EPOCH_MS, SourceCounts, sum_counts
@@ -258,7 +259,7 @@ class _Part:
             late=int(self.late.sum()),
             without_position=int(without[self.rows].sum()),
             lower_positions=len(lower),
-            example=SourcePosition.of(texts[int(self.rows[lower[0]])].as_py()).order if len(lower) else "",
+            example=shown_position(SourcePosition.of(texts[int(self.rows[lower[0]])].as_py()).order) if len(lower) else "",
             is_by_lsn=is_order_of_event(texts[int(self.rows[0])].as_py()),
         )
         return {self.checks.scope: counts}

@@ -41,6 +41,7 @@ _MARK: Final = "@"
 #: No sequence of a scope is below this text; sequences of no scope may be.
 FIRST_SCOPE: Final = _MARK
 _FORM: Final = re.compile(r"(@[^:/]*:)(\d{4})/([^/]*)/([^/]*)/([^/]*)/([^/]*)")
+_NUMBER_OF_ORDER: Final = re.compile(r"\b\d{20}\b")
 _POLARS_FORM: Final = r"^(?<scope>@[^:/]*:)(?<epoch>\d{4})/(?<order>[^/]*)/(?<identity>[^/]*)/(?<table>[^/]*)/(?<partition>[^/]*)$"
 #: What finds the scope of a source sequence, as a regular expression with one group.
 SCOPE_FORM: Final = r"^(@[^:/]*:)\d{4}/[^/]*/[^/]*/[^/]*/[^/]*$"
@@ -148,6 +149,11 @@ def epoch_text(epoch: int) -> str:
 def scope_text(connector: str, *names: str) -> str:
     """Return the scope of a connector, its `source.name` and, of some, its database: `@postgresql.shop:`."""
     return f"{_MARK}{'.'.join(quote(name, safe='') for name in (connector, *names) if name)}:"
+
+
+def shown_position(order: str) -> str:
+    """Return an order for people: without the zeros before its numbers and the mark of a change at its end."""
+    return _NUMBER_OF_ORDER.sub(lambda number: str(int(number[0])), order.removesuffix(CHANGE).removesuffix(SNAPSHOT))
 
 
 def scope_name(scope: str) -> str:

@@ -203,7 +203,8 @@ def sources_table(found: Sequence[SourceDescription], topic: str) -> Table:
     """Return the sources of a topic as a table."""
     table = Table(title=f"{topic}: sources", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
     for name in ("source", "state", "since", "epoch", "snapshots", "rows not in snapshot"):
-        table.add_column(name, justify="right" if name in {"epoch", "snapshots", "rows not in snapshot"} else "left")
+        is_number = name in {"epoch", "snapshots", "rows not in snapshot"}
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=name == "since")
     for one in found:
         state = Text("retired") if one.retired else Text("lower positions", style="red") if one.lower_positions else Text("active")
         since = "" if one.since_ms is None else instant(one.since_ms)

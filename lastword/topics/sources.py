@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lastword.compaction.config.keys import MINUTE_MS
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import NO_SCOPE
+from lastword.compaction.rows.source_positions import NO_SCOPE, shown_position
 from lastword.compaction.rows.source_states import SourceState, source_name
 from lastword.storage.append.append import sweep
 from lastword.storage.append.snapshot_gaps import SnapshotGap, open_snapshots, read_gaps
@@ -83,7 +83,10 @@ def _described(scope: str, decisions: Decisions, gaps: Iterable[SnapshotGap]) ->
     epoch = epochs.highest_epoch(scope)
     snapshots = [
         SnapshotDescription(
-            partition=partition, position=one.position, epoch=one.epoch, swept=(scope, partition, one.position) in decisions.sweeps
+            partition=partition,
+            position=shown_position(one.position),
+            epoch=one.epoch,
+            swept=(scope, partition, one.position) in decisions.sweeps,
         )
         for (name, partition), known in sorted(epochs.snapshots.items())
         for one in known

@@ -28,6 +28,7 @@ from lastword.compaction.rows.source_positions import (
     scope_name,
     scope_of,
     scope_text,
+    shown_position,
     table_code,
     with_partitions,
 )
@@ -247,3 +248,9 @@ def test_a_change_at_its_own_lsn_has_no_commit() -> None:
     assert not is_order_of_event(_at("7.0", "7", scope="@postgresql.s:"))
     assert not is_order_of_event(_at("6.1", "7", scope="@postgresql.s:"))
     assert not is_order_of_event(_at("7.1", "7"))
+
+
+def test_a_position_is_shown_as_people_know_it() -> None:
+    """SQL Server's as it is."""
+    assert shown_position(f"{1:020}.{70:020}.1") == "1.70"
+    assert shown_position("00000027:00000ac0:0003.0") == "00000027:00000ac0:0003"

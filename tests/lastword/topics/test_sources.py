@@ -68,7 +68,7 @@ def test_a_failover_without_a_snapshot_is_noticed_and_a_new_epoch_is_the_way_on(
     lost = append(topic, change("u", 1, _source(1, 70, ts_ms=T0 + HOUR_MS), _row(1, "new")))
     assert (lost.late, lost.sources["mysql.shop"].lower_positions) == (1, 1)
     assert "lastword sources new-epoch" in lost.notes[0]
-    assert _sources(topic)["mysql.shop"].lower_positions.startswith("00000000000000000001.")
+    assert _sources(topic)["mysql.shop"].lower_positions == "1.70"
     assert append(topic, change("u", 2, _source(1, 80, ts_ms=T0 + HOUR_MS), _row(2, "new"))).notes == ()
     assert topic.new_epoch("mysql.shop") == 2
     assert _sources(topic)["mysql.shop"].lower_positions == ""
