@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from lastword.topic import Topic
 
 _COLUMNS: Final = ("key", "value", "headers", "timestamp")
+#: The decisions about sources of change events, which a copy needs as they are.
+_OF_SOURCES: Final = frozenset({Kind.SOURCE, Kind.SNAPSHOT, Kind.SWEEP})
 #: About how many bytes of rows are in memory, and in a commit, at once.
 _CHUNK_BYTES: Final = 128 * 2**20
 
@@ -71,6 +74,7 @@ def _order_of_events(origin: ArrowTopic, copy: Topic) -> list[Decision] | None:
         for partition in range(copy.partitions)
         if removed
     ]
+    found += [replace(row, sequence=0, table_version=0) for row in log.ledger.rows() if row.kind in _OF_SOURCES]
     return [*found, *(truncate_decision(one.position, is_applied=one.is_applied, now_ms=now_ms) for one in decisions.truncations.values())]
 
 

@@ -33,10 +33,12 @@ from lastword.compaction.rows.sequences import highest, ranks
 from lastword.compaction.rows.source_positions import (
     CHANGE,
     NO_SCOPE,
+    UNNAMED_BELOW,
     Positions,
     SourcePosition,
     commits_of_one_scope,
     is_order_of_event,
+    scope_of,
     shown_position,
     with_commits,
 )
@@ -52,8 +54,10 @@ if TYPE_CHECKING:
 #: The reason of a row of which `SequenceChecks` cannot tell whether it is late.
 UNKNOWN_ORDER: Final = "unknown_order"
 _SCHEMA: Final = {"key": pl.Binary, "commit": pl.String}
-#: The newest records of some keys.
-NEWEST: Final = {"key": pl.Binary, "scope": pl.String, "newest": pl.String, "time": pl.Int64}
+#: Above each order.
+_ABOVE_ALL: Final = "~"
+#: The newest records of some keys; `last` is the offset of the last one.
+NEWEST: Final = {"key": pl.Binary, "scope": pl.String, "newest": pl.String, "time": pl.Int64, "last": pl.Int64}
 #: The scopes of rows that do not name their source.
 _NO_SCOPES: Final = frozenset({"", NO_SCOPE})
 
@@ -81,10 +85,17 @@ class SequenceBounds:
     truncated: Mapping[tuple[str, str], str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
 
+    def highest_of(self, scope: str) -> str:
+        """Return the highest order of a scope; one above all where a file of an older version may have it and does not say so."""
+        below = self.highest.get(UNNAMED_BELOW, "")
+        if scope < below and scope_of(below) != scope:
+            return _ABOVE_ALL
+        return SourcePosition.of(self.highest.get(scope, "")).commit
+
     def of(self, scope: str) -> _Bounds:
         """Return what is known of one scope."""
         return _Bounds(
-            highest=SourcePosition.of(self.highest.get(scope, "")).commit,
+            highest=self.highest_of(scope),
             removed={partition: commit for (name, partition), commit in self.removed.items() if name == scope},
             truncated={table: text for (name, table), text in self.truncated.items() if name == scope},
             is_retired=scope in self.retired,
@@ -197,7 +208,7 @@ class SequenceChecks:
             found = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
         mine = events.filter(pl.col("key").is_in(events.filter("is_without")["key"].implode()))
         newest = _HighestOrders()
-        for key, commit in found.select("key", "newest").iter_rows():
+        for key, commit in found.sort("last").select("key", "newest").iter_rows():
             newest.add(key, commit)
         for checks in self._scopes.values():
             for key, commit in checks.taken_of(mine["key"]).iter_rows():
@@ -216,22 +227,25 @@ class SequenceChecks:
 
 
 class _HighestOrders:
-    """The highest order so far of each key: in each scope, and in any."""
+    """The highest order so far of each key in each scope; add events as they come, as between scopes arrival counts."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str], str] = {}
+        #: That of the scope which came last.
+        self._last: dict[bytes, str] = {}
 
     def add(self, key: bytes, commit: str) -> None:
-        """Add the order of an event of a key."""
-        for scope in {SourcePosition.of_commit(commit).scope, ""}:
-            self._known[key, scope] = max(commit, self._known.get((key, scope), ""))
+        """Add the order of an event of a key; one that is late in its scope changes nothing."""
+        scope = SourcePosition.of_commit(commit).scope
+        if commit >= self._known.get((key, scope), ""):
+            self._known[key, scope] = self._last[key] = commit
 
     def of(self, key: bytes, scope: str, position: SourcePosition) -> str:
         """Return the order of an event without one: the highest of its key, and not below that which it has at least; empty for none.
 
         Behind a record of a later epoch of its source it stays in its own.
         """
-        newest = self._known.get((key, "" if scope in _NO_SCOPES else scope), "")
+        newest = self._last.get(key, "") if scope in _NO_SCOPES else self._known.get((key, scope), "")
         least = replace(position, order=position.floor).commit
         return least if least and SourcePosition.of_commit(newest).epoch > position.epoch else max(newest, least)
 
@@ -324,7 +338,7 @@ class _ScopeChecks:
             doubtful = asked.filter(pl.col("reach") < removed)
             if len(doubtful):
                 missing = doubtful.join(newest, on="key", how="anti")
-                missing = missing.join(self.taken_of(missing["key"]), on="key", how="anti")
+                missing = missing.join(self.taken_of(missing["key"]).filter(pl.col("commit") != ""), on="key", how="anti")
                 own = pl.col("partition").replace_strict(dict(self.bounds.removed), default="", return_dtype=pl.String)
                 comes_again = missing.filter((pl.col("reach") < own) & (pl.col("partition") != ""))
                 part.late[comes_again["row"].to_numpy()] = True

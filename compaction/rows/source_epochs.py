@@ -52,7 +52,8 @@ class Snapshot:
     """A snapshot in one partition of Kafka: its position, its epoch, and the offset of its first row there, if offsets are known.
 
     Without a position it is none, but a new epoch that somebody has said to begin with the next events. `row` is the number of that row
-    in the append which brings it, while that is under way. `is_first` tells that nothing was in this place before it.
+    in the append which brings it, while that is under way. `is_first` tells that nothing was in this place before it,
+    `begun_ms` when its first row came.
     """
 
     position: str
@@ -60,6 +61,7 @@ class Snapshot:
     offset: int | None = None
     row: int | None = None
     is_first: bool = False
+    begun_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +120,10 @@ class SourceEpochs:
 
     def is_known(self, place: Place, position: str) -> bool:
         """Tell whether a snapshot says nothing new: it was seen in this place, or it is of an epoch before that of the place."""
-        if any(one.position == position for one in self.of(place)):
+        if any(one.position == position for one in _since_epoch(self.of(place))):
             return True
-        epoch = self.of_scope(place[0]).get(position)
+        others = (one for (scope, _), known in self.snapshots.items() if scope == place[0] for one in _since_epoch(known))
+        epoch = max((one.epoch for one in others if one.position == position), default=None)
         return epoch is not None and epoch < self.epoch(place)
 
     def epoch_of(self, new: NewSnapshot, highest: str) -> int:
@@ -211,13 +214,18 @@ class SourceEpochs:
         return bool(floor) and (alike is None or pc.min(alike[1]).as_py() < floor)
 
 
+def _since_epoch(known: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """Return the snapshots of a place from the last epoch on that somebody has said to begin, or all of them."""
+    return known[max((number for number, one in enumerate(known) if not one.position), default=0) :]
+
+
 def _stretches(
     known: Sequence[Snapshot], at: NDArray[np.int64], order: NDArray[np.object_], offsets: pa.Array | None, first_row: int
 ) -> Iterator[tuple[int, int, Snapshot]]:
     """Yield which of the rows `at`, of one place, are behind which of its snapshots, as begin and end; none where it is behind none."""
     if not known:
         return
-    known = known[max((number for number, one in enumerate(known) if not one.position), default=0) :]
+    known = _since_epoch(known)
     if offsets is not None:
         places = offsets.take(pa.array(at)).to_numpy(zero_copy_only=False)
         begins = np.searchsorted(places, [one.offset or 0 for one in known]).tolist()
@@ -264,10 +272,13 @@ def new_snapshots(
     return found
 
 
-def places_of_changes(texts: pa.Array) -> frozenset[Place]:
-    """Return the places of source sequences that are those of changes: not of rows of a snapshot, nor without any order."""
+def places_of_changes(texts: pa.Array, begins: Mapping[Place, str]) -> frozenset[Place]:
+    """Return those of some places that have a change behind the snapshot which begins at an order there, among source sequences."""
     changes = parts_of(texts).filter(pl.col("order").str.ends_with(CHANGE) & (pl.col("scope") != ""))
-    return frozenset(changes.select("scope", "partition").unique().rows())
+    order = pl.when(pl.col("order").str.starts_with(AT_LEAST)).then(pl.col("order").str.slice(1)).otherwise("order")
+    highest = changes.group_by("scope", "partition").agg(pl.concat_str("epoch", pl.lit("/"), order).max())
+    there = {(scope, partition): commit for scope, partition, commit in highest.iter_rows()}
+    return frozenset(place for place, begin in begins.items() if there.get(place, "") > begin)
 
 
 def merge_snapshots(snapshots: Iterable[NewSnapshot]) -> tuple[NewSnapshot, ...]:

@@ -53,8 +53,10 @@ POSTGRESQL: Final = ("@postgresql.", "@postgresql:")
 SNAPSHOT, CHANGE = ".0", ".1"
 #: The end of the order of a deletion of what a snapshot lacks: before the rows of the snapshot.
 SWEPT: Final = ".-"
-#: What parts the highest sequences of several scopes in the statistic of a file: below all that a sequence has.
-_NEXT_SCOPE: Final = "\t"
+#: What ends the highest sequence of each scope in the statistic of a file: below all that a sequence of a scope has.
+_END: Final = "\t"
+#: In the place of a scope: what is above all that a file of before such statistics may have, of scopes that it does not name.
+UNNAMED_BELOW: Final = "?"
 #: What stands before the floor of an event whose order is not known.
 AT_LEAST: Final = ">"
 
@@ -246,21 +248,31 @@ def highest_text(highest: Mapping[str, str]) -> str:
     """Return the highest sequences of some scopes as one text, which is not below any of them, as a statistic of a file may be."""
     of_none = highest.get("", "")
     scoped = sorted((text for scope, text in highest.items() if scope), reverse=True)
-    parts = [*scoped, of_none] if scoped and scoped[0] > of_none else [of_none, *scoped]
-    return _NEXT_SCOPE.join(part for part in parts if part)
+    ended = "".join(f"{text}{_END}" for text in scoped)
+    if scoped and scoped[0] > of_none:
+        return f"{ended}{of_none}"
+    return f"{of_none}{_END}{ended}" if scoped else of_none
 
 
 @lru_cache(maxsize=2**16)
 def parse_highest(text: str) -> Mapping[str, str]:
-    """Return the highest sequences by scope of a text that `highest_text` returned; that of no scope is its first or its last."""
-    parts = text.split(_NEXT_SCOPE)
+    """Return the highest sequences by scope of a text that `highest_text` returned; that of no scope is its first or its last.
+
+    An older version wrote the highest of all alone: then it is under `UNNAMED_BELOW`, too.
+    """
+    if not text:
+        return {}
+    parts = text.split(_END)
     scoped = [scope_of(part) for part in parts]
-    begin = next((number for number, scope in enumerate(scoped) if not scope), len(parts))
-    end = next((number for number, scope in reversed([*enumerate(scoped)]) if not scope), begin - 1) + 1
-    if begin:  # a text of no scope may have anything in it
-        end = len(parts)
-    found = dict(zip(scoped[:begin] + scoped[end:], parts[:begin] + parts[end:], strict=True))
-    of_none = _NEXT_SCOPE.join(parts[begin:end])
+    if scoped[0] and len(parts) == 1:
+        return {scoped[0]: text, UNNAMED_BELOW: text}
+    if scoped[0]:
+        count = next(number for number, scope in enumerate(scoped) if not scope)
+        named, of_none = parts[:count], _END.join(parts[count:])
+    else:
+        count = next(number for number, scope in enumerate([*scoped[-2::-1], ""]) if not scope) if not parts[-1] else 0
+        named, of_none = parts[len(parts) - 1 - count : -1], _END.join(parts[: len(parts) - 1 - count]) if count else text
+    found = {scope_of(part): part for part in named}
     return {**found, "": of_none} if of_none else found
 
 

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from lastword.compaction.config.keys import MINUTE_MS
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import NO_SCOPE, shown_position
+from lastword.compaction.rows.source_positions import NO_SCOPE, UNNAMED_BELOW, shown_position
 from lastword.compaction.rows.source_states import SourceState, source_name
 from lastword.storage.append.append import sweep
-from lastword.storage.append.snapshot_gaps import SnapshotGap, open_snapshots, read_gaps
-from lastword.storage.append.source_decisions import new_epoch_decision, source_decision
+from lastword.storage.append.snapshot_gaps import SnapshotGap, begin_of, open_snapshots, read_gaps
+from lastword.storage.append.source_decisions import new_epoch_decision, source_decision, sweep_decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from lastword.storage.ledger.decisions import Decision, Decisions
     from lastword.storage.log.topic_log import TopicLog
 
+#: What are no sources among the scopes of a log.
+_NO_SOURCES: Final = frozenset({"", NO_SCOPE, UNNAMED_BELOW})
 #: Rows that a snapshot lacks are counted again after this time at the earliest, as keys are read for it.
 _RECOUNT_MS: Final = MINUTE_MS
 
@@ -72,7 +75,7 @@ def describe_sources(log: TopicLog, gaps: Sequence[SnapshotGap] | None = None) -
     """Return the sources of a topic by name; `gaps` are those of `read_gaps`, which reads keys if they are not given."""
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
-    scopes = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest} - {"", NO_SCOPE}
+    scopes = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest} - _NO_SOURCES
     found = read_gaps(log) if gaps is None else gaps
     described = [_described(scope, decisions, [gap for gap in found if gap.scope == scope]) for scope in scopes | {*decisions.sources}]
     return tuple(sorted(described, key=lambda one: one.name))
@@ -80,13 +83,13 @@ def describe_sources(log: TopicLog, gaps: Sequence[SnapshotGap] | None = None) -
 
 def _described(scope: str, decisions: Decisions, gaps: Iterable[SnapshotGap]) -> SourceDescription:
     epochs, state = decisions.epochs, decisions.sources.get(scope)
-    epoch = epochs.highest_epoch(scope)
+    epoch, swept = epochs.highest_epoch(scope), decisions.sweeps
     snapshots = [
         SnapshotDescription(
             partition=partition,
             position=shown_position(one.position),
             epoch=one.epoch,
-            swept=(scope, partition, one.position) in decisions.sweeps,
+            swept=(scope, partition, one.position, one.epoch) in swept,
         )
         for (name, partition), known in sorted(epochs.snapshots.items())
         for one in known
@@ -116,7 +119,7 @@ class SourceDescriptions:
 
     def collect(self, *, now_ms: int) -> tuple[SourceDescription, ...]:
         """Return what `describe_sources` does; how many rows a snapshot lacks may be a minute old."""
-        there = frozenset((*place, one.position) for place, one in open_snapshots(self.log.decisions()).items())
+        there = frozenset((*place, begin_of(one)) for place, one in open_snapshots(self.log.decisions()))
         is_settled = there == self._open and all(gap.is_complete and not len(gap.rows) for gap in self._gaps)
         if there != self._open or (not is_settled and now_ms - self._counted_ms >= _RECOUNT_MS):
             self._gaps, self._counted_ms, self._open = read_gaps(self.log), now_ms, there
@@ -134,14 +137,21 @@ def begin_epoch(log: TopicLog, name: str, *, now_ms: int) -> int:
 
 
 def retire(log: TopicLog, name: str, *, is_retired: bool, now_ms: int) -> bool:
-    """Retire a source, or take it back, and return whether that changed anything. Raises `UserError` for a source that is not known."""
-    scope, changed = _scope_of(log, name), False
+    """Retire a source, or take it back, and return whether that changed anything. Raises `UserError` for a source that is not known.
+
+    A snapshot that came while it was retired lacks what was left out of it: it is not swept any more.
+    """
+    scope, changed, version = _scope_of(log, name), False, log.snapshot().version
 
     def decided(today: Decisions) -> list[Decision]:
         nonlocal changed
         state = today.sources.get(scope, SourceState(scope=scope, since_ms=now_ms))
         changed = state.is_retired != is_retired
-        return [source_decision(replace(state, is_retired=is_retired), now_ms=now_ms)] if changed else []
+        if not changed:
+            return []
+        snapshots = [] if is_retired else [(place, one) for place, one in open_snapshots(today) if place[0] == scope]
+        closed = [sweep_decision(place, one, rows=0, table_version=version, now_ms=now_ms) for place, one in snapshots]
+        return [*closed, source_decision(replace(state, is_retired=is_retired), now_ms=now_ms)]
 
     log.ledger.decide(decided)
     return changed
@@ -153,15 +163,14 @@ def sweep_source(log: TopicLog, name: str, *, incomplete: bool, now_ms: int) -> 
     Raises `UserError` for a source that is not known, and, unless `incomplete`, for one with a snapshot that may not be complete.
     """
     scope = _scope_of(log, name)
-    gaps = [gap for gap in read_gaps(log) if gap.scope == scope]
-    unsure = sorted(gap.partition or "-" for gap in gaps if not gap.is_complete)
+    unsure = sorted({gap.partition or "-" for gap in read_gaps(log) if gap.scope == scope and not gap.is_complete})
     if unsure and not incomplete:
         message = (
             f"topic {log.name}: the snapshot of {name} may not be complete: no change has come behind it in Kafka's partition "
             f"{', '.join(unsure)}; wait for one, or sweep it as it is (--incomplete): rows that it brings later come back"
         )
         raise UserError(message)
-    return sweep(log, gaps, now_ms=now_ms)
+    return sweep(log, lambda gap: gap.scope == scope, now_ms=now_ms)
 
 
 def _scope_of(log: TopicLog, name: str) -> str:
@@ -169,7 +178,8 @@ def _scope_of(log: TopicLog, name: str) -> str:
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
     scopes = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest} | {*decisions.sources}
-    names = {source_name(scope): scope for scope in scopes - {"", NO_SCOPE}}
+    names = {source_name(scope): scope for scope in scopes - _NO_SOURCES}
+    name = name if name in names else quote(name, safe=".%")
     if name not in names:
         known = ", ".join(sorted(names)) or "none"
         message = f"topic {log.name} has no source {name!r}; its sources are: {known}"

@@ -28,13 +28,13 @@ from lastword.compaction.rows.source_states import source_name
 from lastword.compaction.rows.table_columns import TableColumns
 from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
-from lastword.storage.append.dead_letters import LetterOrigin, replace_dead_letters
+from lastword.storage.append.dead_letters import LetterOrigin, letter_keys, replace_dead_letters
 from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.append.key_lookup import KeyLookup, is_sequenced, sequence_bounds
 from lastword.storage.append.plan import AppendPlan, Stamped
 from lastword.storage.append.ranges import ranges_of
 from lastword.storage.append.requests import AppendResult, AppendStats
-from lastword.storage.append.snapshot_gaps import open_snapshots, read_gaps, swept_rows
+from lastword.storage.append.snapshot_gaps import begin_of, open_snapshots, read_gaps, swept_rows
 from lastword.storage.append.source_decisions import begin_snapshots, note_sources, sweep_decision, truncate_decision
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
@@ -47,11 +47,12 @@ from lastword.storage.ledger.table_columns import keep_columns
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lastword.compaction.producers import ProducerStamp
     from lastword.compaction.rows.envelopes import Envelope
     from lastword.compaction.rows.input_columns import Shape
+    from lastword.compaction.rows.sequence_checks import SequenceBounds
     from lastword.storage.append.plan import Written
     from lastword.storage.append.requests import MicroBatch, Rows
     from lastword.storage.append.snapshot_gaps import SnapshotGap
@@ -94,7 +95,7 @@ def append_rows(
     stats.begun = ()
     result = log.attempts(once)
     if rows.envelope is not None and rows.envelope.on_snapshot == "replace" and (result.replayed or result.complete_snapshots):
-        sweep(log, [gap for gap in read_gaps(log) if gap.is_complete], now_ms=now_ms)
+        sweep(log, lambda gap: gap.is_complete, now_ms=now_ms)
     return result
 
 
@@ -219,7 +220,7 @@ class Append:
             stamped=self._stamped(),
             is_mirror=self.decisions.mirror is not None,
             letters=self._letters(),
-            sequences=sequence_bounds(self.snapshot, self.log.decisions_seen(self.snapshot)) if shape.has_sequences else (),
+            sequences=self._sequence_bounds(shape),
             lookups=[
                 KeyLookup.of(self.log.paths.log, self.log.storage_options, self.snapshot.files, partition)
                 for partition in range(self.decisions.partitions)
@@ -231,10 +232,16 @@ class Append:
             open_snapshots=self._open_snapshots(envelope),
         )
 
-    def _open_snapshots(self, envelope: Envelope | None) -> frozenset[tuple[str, str]]:
-        """Return the snapshots that replace what they lack once they are complete; none where the envelope keeps it."""
-        is_replaced = envelope is not None and envelope.on_snapshot == "replace"
-        return frozenset(open_snapshots(self.decisions)) if is_replaced else frozenset()
+    def _sequence_bounds(self, shape: Shape) -> Sequence[SequenceBounds]:
+        if not shape.has_sequences:
+            return ()
+        return sequence_bounds(self.snapshot, self.log.decisions_seen(self.snapshot), are_events=shape.has_events)
+
+    def _open_snapshots(self, envelope: Envelope | None) -> Mapping[tuple[str, str], str]:
+        """Return where the snapshots begin that replace what they lack once they are complete; none where the envelope keeps it."""
+        if envelope is None or envelope.on_snapshot != "replace":
+            return {}
+        return {place: begin_of(one) for place, one in open_snapshots(self.decisions)}
 
     def _source_offsets(self) -> dict[int, int] | None:
         """Return the last offset of each partition of the source whose events are in the log; None for a source without offsets."""
@@ -404,30 +411,48 @@ def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
     for partition in range(decisions.partitions):
         keys = KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).live(position)
         if len(keys):
-            _delete(log, keys, [position] * len(keys), partition, now_ms=now_ms)
+            rows = ArrowRows(_tombstones(partition, keys, [position] * len(keys)))
+            append_rows(log, rows, now_ms=now_ms, stats=AppendStats())
     log.ledger.append([truncate_decision(position, is_applied=True, now_ms=now_ms)])
 
 
-def sweep(log: TopicLog, gaps: Sequence[SnapshotGap], *, now_ms: int) -> int:
-    """Append a tombstone for each row that a snapshot of its source lacks, and return how many. Rule: docs/semantics.md#A.62.
+def sweep(log: TopicLog, is_swept: Callable[[SnapshotGap], bool], *, now_ms: int) -> int:
+    """Append a tombstone for each row that some snapshots of its source lack, and return how many. Rule: docs/semantics.md#A.62.
 
-    A tombstone is older than the rows of the snapshot: one that comes later brings its key back.
+    A tombstone is older than the rows of the snapshot: one that comes later brings its key back. A key stays of which a row is among the
+    dead letters since the snapshot began: that may be its row of the snapshot.
     """
-    count = 0
-    for gap in gaps:
-        for partition, keys, positions in swept_rows(gap):
-            _delete(log, keys, positions, partition, now_ms=now_ms)
-            count += len(keys)
-        log.ledger.append([sweep_decision(gap, now_ms=now_ms)])
+    letters = log.paths.dead_letters, log.storage_options
+
+    def once() -> tuple[int, int, list[SnapshotGap]]:
+        append = Append(log, now_ms=now_ms, stats=AppendStats())
+        gaps = [gap for gap in read_gaps(log, append.snapshot) if is_swept(gap)]
+        parts = [
+            (partition, keys, positions)
+            for gap in gaps
+            for partition, keys, positions in swept_rows(gap, letter_keys(*letters, since_ms=gap.snapshot.begun_ms))
+        ]
+        if not parts:
+            return 0, append.snapshot.version, gaps
+        result = append.run(ArrowRows(pa.concat_tables(_tombstones(*part) for part in parts)))
+        return result.record_count, append.snapshot.version + 1, gaps
+
+    count, version, gaps = log.attempts(once)
+    if gaps:
+        places = [((gap.scope, gap.partition), gap) for gap in gaps]
+        log.ledger.append(
+            [sweep_decision(place, gap.snapshot, rows=len(gap.rows), table_version=version, now_ms=now_ms) for place, gap in places]
+        )
     return count
 
 
-def _delete(log: TopicLog, keys: pa.Array, positions: Sequence[str], partition: int, *, now_ms: int) -> None:
-    """Append tombstones of some keys to a partition, at positions of their source."""
-    columns = {
-        "key": keys,
-        "value": pa.nulls(len(keys), pa.binary()),
-        "partition": pa.array([partition] * len(keys), pa.int32()),
-        "source_sequence": pa.array(positions, pa.string()),
-    }
-    append_rows(log, ArrowRows(pa.table(columns)), now_ms=now_ms, stats=AppendStats())
+def _tombstones(partition: int, keys: pa.Array, positions: Sequence[str]) -> pa.Table:
+    """Return tombstones of some keys of a partition, at positions of their source, as the input of an append."""
+    return pa.table(
+        {
+            "key": keys,
+            "value": pa.nulls(len(keys), pa.binary()),
+            "partition": pa.array([partition] * len(keys), pa.int32()),
+            "source_sequence": pa.array(positions, pa.string()),
+        }
+    )

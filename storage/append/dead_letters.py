@@ -104,6 +104,16 @@ def read_letters(location: str, storage_options: Mapping[str, str], path: str) -
     return complete(read_row_file(location, storage_options, path), dead_letter_arrow_schema())
 
 
+def letter_keys(location: str, storage_options: Mapping[str, str], *, since_ms: int) -> frozenset[bytes]:
+    """Return the canonical keys of the dead letters that were refused since a moment; errors as `read_letters`."""
+    keys = set[bytes]()
+    for file in current_files(open_dead_letters(location, storage_options)):
+        letters = read_letters(location, storage_options, file.path)
+        recent = letters.column("record_key").filter(pa.array(_millis(letters.column("refused_at")) >= since_ms))
+        keys.update(recent.drop_null().to_pylist())
+    return frozenset(keys)
+
+
 def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, before_ms: int) -> int:
     """Take the dead letters that were refused before a moment out of the table; return how many. Runs no Spark job."""
 

@@ -41,16 +41,19 @@ if TYPE_CHECKING:
     from lastword.storage.delta.snapshot import Files, LogSnapshot
     from lastword.storage.ledger.decisions import Decisions
 
-_COLUMNS: Final = ("key", "source_sequence", "timestamp")
-_KEYS: Final = pl.Schema([("key", pl.Binary()), ("is_live", pl.Boolean()), ("source_sequence", pl.String())])
-_SCHEMA: Final = pl.Schema([("key", pl.Binary()), ("source_sequence", pl.String()), ("timestamp", pl.Datetime("us", "UTC"))])
+_COLUMNS: Final = ("key", "source_sequence", "timestamp", "offset")
+_KEY_COLUMNS: Final = ("key", "value", "control", "source_sequence", "appended_at")
+_KEYS: Final = pl.Schema([("key", pl.Binary()), ("is_live", pl.Boolean()), ("source_sequence", pl.String()), ("appended_ms", pl.Int64())])
+_SCHEMA: Final = pl.Schema(
+    [("key", pl.Binary()), ("source_sequence", pl.String()), ("timestamp", pl.Datetime("us", "UTC")), ("offset", pl.Int64())]
+)
 
 
-def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions) -> list[SequenceBounds]:
-    """Return what is known of the source sequences of each partition."""
+def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions, *, are_events: bool = False) -> list[SequenceBounds]:
+    """Return what is known of the source sequences of each partition; what is retired is left out of events alone."""
     highest = snapshot.highest_sequences(decisions.partitions)
     truncated = {table: one.position for table, one in decisions.truncations.items()}
-    retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired)
+    retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired and are_events)
     return [
         SequenceBounds(highest=highest[partition], removed=_removed(decisions, partition), truncated=truncated, retired=retired)
         for partition in range(len(highest))
@@ -157,18 +160,19 @@ class KeyLookup:
         return found
 
     def key_batches(self) -> Iterator[pl.DataFrame]:
-        """Yield the data records in the order of their offsets: key, is_live (no tombstone), source_sequence (empty for none).
+        """Yield the data records in the order of their offsets: key, is_live (no tombstone), source_sequence (empty for none), appended_ms.
 
         Errors as `newest`.
         """
         for path in self.paths:
-            for group in row_groups(self.location, self.storage_options, path, ("key", "value", "control", "source_sequence")):
+            for group in row_groups(self.location, self.storage_options, path, _KEY_COLUMNS):
                 rows = group.read()
                 rows = rows.filter(pc.and_(pc.is_valid(rows.column("key")), pc.is_null(rows.column("control"))))
                 columns = {
                     "key": rows.column("key"),
                     "is_live": pc.is_valid(rows.column("value")),
                     "source_sequence": pc.fill_null(rows.column("source_sequence"), ""),
+                    "appended_ms": pc.divide(rows.column("appended_at").cast(pa.int64()), 1000),
                 }
                 yield pl.DataFrame({name: pl.from_arrow(column) for name, column in columns.items()}, schema=_KEYS)
 
@@ -218,7 +222,11 @@ def _newest_of(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return of some records (`_COLUMNS`) the highest sequence of each key in each scope, and the time of the newest: `NEWEST`."""
     return (
         rows.group_by("key", pl.col("source_sequence").str.extract(SCOPE_FORM).fill_null("").alias("scope"))
-        .agg(pl.col("source_sequence").max().alias("newest"), pl.col("timestamp").max().dt.epoch("ms").alias("time"))
+        .agg(
+            pl.col("source_sequence").max().alias("newest"),
+            pl.col("timestamp").max().dt.epoch("ms").alias("time"),
+            pl.col("offset").max().alias("last"),
+        )
         .select(list(NEWEST))
     )
 

@@ -76,8 +76,8 @@ class AppendPlan:
     lookups: Sequence[KeyLookup] = ()
     #: The snapshots of sources that the log has seen.
     epochs: SourceEpochs = field(default_factory=SourceEpochs)
-    #: The places, by scope and Kafka's partition, whose snapshot replaces what it lacks once it is complete.
-    open_snapshots: frozenset[tuple[str, str]] = frozenset()
+    #: Where the snapshots begin, by scope and Kafka's partition, that replace what they lack once they are complete.
+    open_snapshots: Mapping[tuple[str, str], str] = field(default_factory=dict)
     envelope: Envelope | None = None
     #: Rows under keys that have changed since, which the append brings itself; None before anybody has looked for them.
     moved: MovedRows | None = None

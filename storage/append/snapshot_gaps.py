@@ -20,17 +20,19 @@ import polars as pl
 import pyarrow as pa
 
 from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import SNAPSHOT, SWEPT, SourcePosition, epoch_text, parts_of
+from lastword.compaction.rows.source_positions import AT_LEAST, SNAPSHOT, SWEPT, SourcePosition, epoch_text, parts_of
 from lastword.storage.append.key_lookup import KeyLookup, last_of_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator
 
     from lastword.compaction.rows.source_epochs import Place, Snapshot
+    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
 _PLACE: Final = ("scope", "partition")
+_BEGINS: Final = pl.Schema([("scope", pl.String()), ("partition", pl.String()), ("begin", pl.String()), ("begun_ms", pl.Int64())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,63 +49,78 @@ class SnapshotGap:
     rows: pl.DataFrame
 
 
-def open_snapshots(decisions: Decisions) -> Mapping[Place, Snapshot]:
-    """Return the newest snapshots, by scope and Kafka's partition, that may lack rows of before and have not been swept."""
-    newest = {place: known[-1] for place, known in decisions.epochs.snapshots.items() if place[1] != EVERY_PARTITION}
-    return {
-        place: one for place, one in newest.items() if one.position and not one.is_first and (*place, one.position) not in decisions.sweeps
-    }
+def open_snapshots(decisions: Decisions) -> list[tuple[Place, Snapshot]]:
+    """Return the snapshots, with scope and Kafka's partition, that may lack rows of before and have not been swept; oldest first."""
+    swept = decisions.sweeps
+    return [
+        (place, one)
+        for place, known in decisions.epochs.snapshots.items()
+        if place[1] != EVERY_PARTITION
+        for one in known
+        if one.position and not one.is_first and (*place, one.position, one.epoch) not in swept
+    ]
 
 
-def read_gaps(log: TopicLog) -> list[SnapshotGap]:
-    """Return what the newest snapshots lack, one entry for each that has not been swept; keys are read only where there is one.
+def begin_of(snapshot: Snapshot) -> str:
+    """Return the epoch and the order of the rows of a snapshot."""
+    return f"{epoch_text(snapshot.epoch)}/{snapshot.position}{SNAPSHOT}"
 
-    Rows count that are older than the snapshot, of a table of which it has a row. Raises `CorruptLog` naming a file that cannot be read.
+
+def read_gaps(log: TopicLog, snapshot: LogSnapshot | None = None) -> list[SnapshotGap]:
+    """Return what snapshots lack, one entry for each that has not been swept; keys are read only where there is one.
+
+    Rows count that are older than the snapshot by position and by the time of their append, and of a table of which it has a row; a row
+    counts for the newest of such snapshots. Raises `CorruptLog` naming a file that cannot be read.
     """
-    snapshot = log.snapshot()
+    snapshot = snapshot or log.snapshot()
     decisions = log.decisions_seen(snapshot)
     places = open_snapshots(decisions)
     if not places:
         return []
-    begins = pl.DataFrame(
-        [(*place, f"{epoch_text(one.epoch)}/{one.position}{SNAPSHOT}") for place, one in places.items()],
-        schema={"scope": pl.String, "partition": pl.String, "begin": pl.String},
-        orient="row",
-    )
-    tables, complete, older = set[tuple[str, str, str]](), set[tuple[str, str]](), list[pl.DataFrame]()
+    begins = pl.DataFrame([(*place, begin_of(one), one.begun_ms) for place, one in places], schema=_BEGINS, orient="row")
+    tables, complete, older = set[tuple[str, str, str]](), set[tuple[str, str, str]](), list[pl.DataFrame]()
     for partition in range(decisions.partitions):
         last = list[pl.DataFrame]()
         for batch in KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).key_batches():
             records = _placed(batch, begins)
             tables |= {*records.filter(pl.col("commit") == pl.col("begin")).select("scope", "begin", "table").unique().iter_rows()}
-            complete |= {*records.filter(pl.col("commit") > pl.col("begin")).select(_PLACE).unique().iter_rows()}
+            complete |= {*records.filter(pl.col("commit") > pl.col("begin")).select(*_PLACE, "begin").unique().iter_rows()}
             last.append(batch)
-        live = _placed(last_of_keys(last).filter("is_live"), begins).filter(pl.col("commit") < pl.col("begin"))
+        live = _placed(last_of_keys(last).filter("is_live"), begins)
+        live = live.filter((pl.col("commit") < pl.col("begin")) & (pl.col("appended_ms") < pl.col("begun_ms")))
         older.append(live.with_columns(pl.lit(partition).alias("log_partition")))
-    of_tables = pl.DataFrame(sorted(tables), schema={"scope": pl.String, "begin": pl.String, "table": pl.String}, orient="row")
-    rows = pl.concat(older).join(of_tables, on=["scope", "begin", "table"], how="semi")
+    named = pl.DataFrame(sorted(tables), schema={"scope": pl.String, "begin": pl.String, "table": pl.String}, orient="row")
+    of_tables = pl.concat(older).join(named.filter(pl.col("table") != ""), on=["scope", "begin", "table"], how="semi")
+    rows = of_tables.sort("begin").unique(["log_partition", "key"], keep="last", maintain_order=True)
     return [
         SnapshotGap(
             scope=scope,
             partition=kafka_partition,
             snapshot=one,
-            is_complete=(scope, kafka_partition) in complete,
-            rows=rows.filter((pl.col("scope") == scope) & (pl.col("partition") == kafka_partition)).select("log_partition", "key", "table"),
+            is_complete=(scope, kafka_partition, begin_of(one)) in complete,
+            rows=rows.filter(
+                (pl.col("scope") == scope) & (pl.col("partition") == kafka_partition) & (pl.col("begin") == begin_of(one))
+            ).select("log_partition", "key", "table"),
         )
-        for (scope, kafka_partition), one in places.items()
+        for (scope, kafka_partition), one in places
     ]
 
 
 def _placed(batch: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
-    """Return those records that are in the place of a snapshot, with where that begins and the parts of their positions."""
+    """Return those records that are in the place of a snapshot and have an order, with where that begins and their positions."""
     parts = parts_of(batch["source_sequence"].to_arrow().cast(pa.string()))
-    placed = parts.with_columns(batch["key"], pl.concat_str("epoch", pl.lit("/"), "order").alias("commit"))
-    return placed.join(begins, on=list(_PLACE)).select("key", *_PLACE, "table", "commit", "begin")
+    placed = parts.with_columns(batch["key"], batch["appended_ms"], pl.concat_str("epoch", pl.lit("/"), "order").alias("commit"))
+    ordered = placed.filter((pl.col("order") != "") & ~pl.col("order").str.starts_with(AT_LEAST))
+    return ordered.join(begins, on=list(_PLACE)).select("key", *_PLACE, "table", "commit", "appended_ms", "begin", "begun_ms")
 
 
-def swept_rows(gap: SnapshotGap) -> Iterator[tuple[int, pa.Array, list[str]]]:
-    """Yield the keys of a gap by partition of the log, with the position of the deletion of each: before the rows of the snapshot."""
-    for (log_partition,), rows in gap.rows.partition_by("log_partition", as_dict=True).items():
+def swept_rows(gap: SnapshotGap, kept: Container[bytes] = ()) -> Iterator[tuple[int, pa.Array, list[str]]]:
+    """Yield the keys of a gap by partition of the log, with the position of the deletion of each: before the rows of the snapshot.
+
+    Those that are `kept` are left out.
+    """
+    gone = gap.rows.filter(pl.Series([key not in kept for key in gap.rows["key"].to_list()], dtype=pl.Boolean))
+    for (log_partition,), rows in gone.partition_by("log_partition", as_dict=True).items():
         positions = [
             SourcePosition(
                 scope=gap.scope,

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import CommitConflict
 from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import NO_SCOPE, SourcePosition, place_name, scope_name
+from lastword.compaction.rows.source_positions import NO_SCOPE, SourcePosition, epoch_text, place_name, scope_name
 from lastword.compaction.rows.source_states import SourceState, notes_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lastword.compaction.rows.source_epochs import NewSnapshot
+    from lastword.compaction.rows.source_epochs import NewSnapshot, Place, Snapshot
     from lastword.compaction.rows.source_states import SourceCounts
     from lastword.storage.append.plan import AppendPlan
-    from lastword.storage.append.snapshot_gaps import SnapshotGap
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
 
@@ -48,7 +47,7 @@ def _highest_before(new: NewSnapshot, plan: AppendPlan) -> str:
     epoch = plan.epochs.epoch((new.scope, new.partition))
     begin = SourcePosition(scope=new.scope, epoch=epoch, order=new.position).commit
     removed = [one.removed.get((new.scope, new.partition), "") for one in plan.sequences]
-    if not any(one.highest.get(new.scope, "") > begin for one in plan.sequences):
+    if not any(one.highest_of(new.scope) > begin for one in plan.sequences):
         return max(removed, default="")
     return max([*removed, *(lookup.highest_in(new.scope, new.partition) for lookup in plan.lookups)])
 
@@ -58,7 +57,7 @@ def _is_first(new: NewSnapshot, plan: AppendPlan) -> bool:
     place = new.scope, new.partition
     if any(place in one.removed for one in plan.sequences):
         return False
-    is_there = any(new.scope in one.highest for one in plan.sequences)
+    is_there = any(one.highest_of(new.scope) for one in plan.sequences)
     return not is_there or not any(lookup.highest_in(*place) for lookup in plan.lookups)
 
 
@@ -75,11 +74,14 @@ def new_epoch_decision(scope: str, epoch: int, *, now_ms: int) -> Decision:
     return Decision(kind=Kind.SNAPSHOT, time_ms=now_ms, name=f"{place_name(scope, EVERY_PARTITION)}/{epoch}", details=details)
 
 
-def sweep_decision(gap: SnapshotGap, *, now_ms: int) -> Decision:
-    """Return the row of the ledger that says that what a snapshot of a source lacks in one of Kafka's partitions was deleted."""
-    details = {"scope": gap.scope, "partition": gap.partition, "position": gap.snapshot.position, "rows": len(gap.rows)}
-    name = f"{place_name(gap.scope, gap.partition)}/{gap.snapshot.position}"
-    return Decision(kind=Kind.SWEEP, time_ms=now_ms, name=name, details=details)
+def sweep_decision(place: Place, snapshot: Snapshot, *, rows: int, table_version: int, now_ms: int) -> Decision:
+    """Return the row of the ledger that says that what a snapshot of a source lacks in one of Kafka's partitions was deleted.
+
+    `table_version` shows the deletions: a RESTORE to before it makes the row void.
+    """
+    details = {"scope": place[0], "partition": place[1], "position": snapshot.position, "epoch": snapshot.epoch, "rows": rows}
+    name = f"{place_name(*place)}/{epoch_text(snapshot.epoch)}/{snapshot.position}"
+    return Decision(kind=Kind.SWEEP, time_ms=now_ms, name=name, table_version=table_version, details=details)
 
 
 def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decision:

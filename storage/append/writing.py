@@ -113,7 +113,7 @@ class Refusals:
             found = new_snapshots(texts, offsets, self._plan.epochs, seen=self._seen, highest=before)
             self.snapshots = merge_snapshots([*self.snapshots, *found])
             if self._plan.open_snapshots:
-                self.complete_snapshots |= self._plan.open_snapshots & places_of_changes(texts)
+                self.complete_snapshots |= places_of_changes(texts, self._plan.open_snapshots)
             self._highest, self._seen = max(self._highest, highest(texts)), self._seen + len(rows)
         if self._plan.rules.source_offsets is None or not len(rows):
             return

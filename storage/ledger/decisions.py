@@ -153,8 +153,8 @@ class Decisions:
     epochs: SourceEpochs
     #: The sources of change events, by scope.
     sources: Mapping[str, SourceState]
-    #: The snapshots of which what they lack was deleted, by scope, Kafka's partition and position.
-    sweeps: frozenset[tuple[str, str, str]]
+    #: That what a snapshot lacks was deleted.
+    swept: Sequence[Decision]
     #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
     columns: Mapping[str, Any] | None
     #: When each kind of upkeep that a restart must not repeat was done last.
@@ -205,6 +205,12 @@ class Decisions:
     def log_start_offsets(self) -> list[int]:
         """Return the log start offset of every partition."""
         return [self.log_start_offset(partition) for partition in range(self.partitions)]
+
+    @property
+    def sweeps(self) -> frozenset[tuple[str, str, str, int]]:
+        """The snapshots of which what they lack was deleted, and no RESTORE brought it back: scope, Kafka's partition, position, epoch."""
+        rows = (row.details for row in self.swept if self.contains(row))
+        return frozenset((row["scope"], row["partition"], row["position"], row["epoch"]) for row in rows)
 
     def removed_positions(self, partition: int) -> dict[str, str]:
         """Return the highest order of the deletions that left a partition, by `place_name` of scope and Kafka's partition.
@@ -312,9 +318,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         truncations=_truncations(row for row in ordered if row.kind is Kind.TRUNCATE),
         epochs=_epochs(row for row in ordered if row.kind is Kind.SNAPSHOT),
         sources={row.details["scope"]: SourceState.of_details(row.details) for row in ordered if row.kind is Kind.SOURCE},
-        sweeps=frozenset(
-            (row.details["scope"], row.details["partition"], row.details["position"]) for row in ordered if row.kind is Kind.SWEEP
-        ),
+        swept=[row for row in ordered if row.kind is Kind.SWEEP],
         upkeep_ms={row.name: row.time_ms for row in ordered if row.kind is Kind.UPKEEP and row.name is not None},
         columns=next((row.details for row in reversed(ordered) if row.kind is Kind.COLUMNS), None),
         cleanings=_receipts(ordered),
@@ -349,8 +353,13 @@ def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
     found = SourceEpochs()
     for row in rows:
         details = row.details
-        is_first = details.get("is_first", False)
-        snapshot = Snapshot(position=details["position"], epoch=details["epoch"], offset=details["offset"], is_first=is_first)
+        snapshot = Snapshot(
+            position=details["position"],
+            epoch=details["epoch"],
+            offset=details["offset"],
+            is_first=details.get("is_first", True),
+            begun_ms=row.time_ms,
+        )
         found = found.with_snapshot((row.details["scope"], row.details["partition"]), snapshot)
     return found
 

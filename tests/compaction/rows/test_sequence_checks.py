@@ -11,7 +11,7 @@ import pytest
 
 from lastword.compaction.rows.input_columns import SOURCE_TIME
 from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
-from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scopes, scope_of
+from lastword.compaction.rows.source_positions import UNNAMED_BELOW, SourcePosition, highest_of_scopes, scope_of
 from lastword.compaction.rows.source_states import SourceCounts
 
 #: When each record of a log came.
@@ -40,7 +40,7 @@ class _Log:
             place = key, scope_of(sequence)
             if key in keys.to_pylist() and sequence >= at_least:
                 newest[place] = max(sequence, newest.get(place, ""))
-        rows = [(key, scope, sequence, _RECORD_MS) for (key, scope), sequence in newest.items()]
+        rows = [(key, scope, sequence, _RECORD_MS, number) for number, ((key, scope), sequence) in enumerate(newest.items())]
         return pl.DataFrame(rows, schema=NEWEST, orient="row")
 
 
@@ -303,3 +303,12 @@ def test_the_log_is_asked_once_for_a_batch() -> None:
     log.asked.clear()
     checks.take(_events(("k", _at(40)), ("j", _at(8, "b")), ("i", _at(8, "c"))))
     assert [keys for keys, _ in log.asked] == [[b"j", b"k"]]
+
+
+def test_a_source_that_an_older_file_may_have_is_looked_up() -> None:
+    """Those above the highest of the file are not in it."""
+    log = _Sources(("k", _at(50)), ("j", _at(9, "b")))
+    checks = SequenceChecks(SequenceBounds(highest={"@b:": _at(9, "b"), UNNAMED_BELOW: _at(9, "b")}), log)
+    assert _drawn(checks.take(_events(("k", _at(40)), ("k", _at(60))))) == "late ok"
+    assert _drawn(checks.take(_events(("k", _at(1, "c"))))) == "ok"
+    assert [keys for keys, _ in log.asked] == [[b"k"]]

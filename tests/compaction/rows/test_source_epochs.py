@@ -154,4 +154,6 @@ def test_a_snapshot_behind_such_an_epoch_belongs_to_it() -> None:
 def test_places_of_changes_are_those_behind_a_snapshot() -> None:
     """Not of its rows; a change of which no commit is known is one."""
     texts = pa.concat_arrays([_texts("0 r40 1 r40 1 u45 2 ?50"), pa.array(["0007", ""])])
-    assert places_of_changes(texts) == {(_SCOPE, "1"), (_SCOPE, "2")}
+    begins = {(_SCOPE, partition): "0001/0040.0" for partition in ("0", "1", "2", "3")}
+    assert places_of_changes(texts, begins) == {(_SCOPE, "1")}
+    assert places_of_changes(texts, {(_SCOPE, "1"): "0001/0045.1", (_SCOPE, "2"): "0000/0"}) == {(_SCOPE, "2")}

@@ -7,6 +7,7 @@ import pytest
 
 from lastword.compaction.planning.receipt import removed_positions_of
 from lastword.compaction.rows.source_positions import (
+    UNNAMED_BELOW,
     Positions,
     SourcePosition,
     commits_of_one_scope,
@@ -254,3 +255,10 @@ def test_a_position_is_shown_as_people_know_it() -> None:
     """SQL Server's as it is."""
     assert shown_position(f"{1:020}.{70:020}.1") == "1.70"
     assert shown_position("00000027:00000ac0:0003.0") == "00000027:00000ac0:0003"
+
+
+def test_the_highest_of_an_older_version_bounds_what_it_does_not_name() -> None:
+    """It is the highest of all sources of a file; the text of no scope is all that its file has."""
+    old = _at("5.1")
+    assert parse_highest(old) == {"@mysql.s:": old, UNNAMED_BELOW: old}
+    assert [parse_highest(text) for text in ("", "0007", "zz\t", "a\tb")] == [{}, {"": "0007"}, {"": "zz\t"}, {"": "a\tb"}]

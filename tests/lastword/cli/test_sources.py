@@ -34,7 +34,7 @@ _LOW = source("mysql.<shop>", epoch=2, lower_positions="0007.1", rows_not_in_sna
 def _topic(tmp_path: Path) -> ArrowTopic:
     """Return a topic of two sources, of which one has had a gap and a snapshot."""
     topic = topic_in(tmp_path)
-    old = {"connector": "mysql", "name": "shop", "file": "bin.1", "row": 0}
+    old = {"connector": "mysql", "name": "shop", "file": "bin.1", "row": 0, "table": "t"}
     append(topic, change("c", 1, {**old, "pos": 10}, {"id": 1}), change("c", 2, {"connector": "postgresql", "lsn": 7}, {"id": 2}))
     new = {**old, "file": "bin.2", "snapshot": "true"}
     append(topic, change("r", 3, {**new, "pos": 10}, {"id": 3}), change("u", 3, {**new, "pos": 20, "snapshot": "false"}, {"id": 3}))

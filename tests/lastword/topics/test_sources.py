@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword import Envelope, UserError
+from lastword import Envelope, LogDir, UserError, copy_topic
 from lastword.compaction.rows.source_states import SourceCounts
+from lastword.storage.delta.tables import open_table
+from lastword.storage.files import data_files
 from lastword.topics.sources import SourceDescriptions
 from tests.change_events import append, change, rows_of, topic_in
 from tests.clocks import at
@@ -189,3 +191,134 @@ def test_what_was_decided_is_the_same_after_the_ledger_was_compacted(tmp_path: P
     topic.log.ledger.compact(before_ms=T0 + 400 * DAY_MS, least_files=1)
     assert topic.sources() == before
     assert (before[0].retired, before[0].epoch) == (True, 2)
+
+
+def test_a_retired_source_can_be_swept_and_its_keys_purged(tmp_path: Path) -> None:
+    """What is left out is what comes from the source, not what is decided of it."""
+    topic = topic_in(tmp_path)
+    _gap(topic, cut=True)
+    topic.retire_source("mysql.shop")
+    assert topic.sweep_source("mysql.shop") == 1
+    assert set(_values(topic)) == {2, 3, 9}
+    topic.roll()
+    topic.purge('{"id":2}')
+    assert set(_values(topic)) == {3, 9}
+
+
+def test_a_key_whose_row_of_the_snapshot_is_a_dead_letter_stays(tmp_path: Path) -> None:
+    """The source has it, although the log does not know which row."""
+    topic = topic_in(tmp_path, max_message_bytes="200")
+    append(topic, *(change("c", one, _source(1, 100 + one), _row(one, "old")) for one in (1, 2)))
+    rows = [change("r", one, _source(2, 50, snapshot="true"), _row(one, "x" * length)) for one, length in ((1, 300), (3, 3))]
+    topic.append([{"key": key, "value": value} for key, value in rows], envelope=Envelope(), on_invalid="dead-letter")
+    append(topic, change("u", 3, _source(2, 60), _row(3)))
+    assert topic.sweep_source("mysql.shop") == 1
+    assert set(_values(topic)) == {1, 3}
+
+
+def test_rows_without_a_position_or_a_table_are_not_swept(tmp_path: Path) -> None:
+    """Whether they are older than the snapshot, or of its table, cannot be told; nor a row that came after it."""
+    topic = topic_in(tmp_path)
+    append(topic, change("c", 1, _source(1, 101), _row(1)), change("c", 2, _source(1, 102, table=None, db=None), _row(2)))
+    append(topic, change("r", 5, {**_source(1, 1), "file": None}, _row(5)))
+    append(topic, change("r", 3, _source(2, 50, snapshot="true"), _row(3)))
+    append(
+        topic,
+        change("r", 4, _source(2, 50, snapshot="true", table=None, db=None), _row(4)),
+        change("r", 1, {**_source(1, 1), "file": None}, _row(1)),
+    )
+    append(topic, change("u", 3, _source(2, 60), _row(3)))
+    assert _sources(topic)["mysql.shop"].rows_not_in_snapshot == 0
+    assert topic.sweep_source("mysql.shop") == 0
+
+
+def test_a_snapshot_that_came_to_a_retired_source_is_not_swept(tmp_path: Path) -> None:
+    """Its rows were left out."""
+    topic = topic_in(tmp_path)
+    append(topic, *(change("c", one, _source(1, 100 + one), _row(one, "old")) for one in (1, 2)), envelope=_REPLACE)
+    append(topic, change("r", 1, _source(2, 50, snapshot="true"), _row(1, "kept")), envelope=_REPLACE)
+    topic.retire_source("mysql.shop")
+    append(topic, change("r", 2, _source(2, 50, snapshot="true"), _row(2, "left out")), envelope=_REPLACE)
+    topic.retire_source("mysql.shop", undo=True)
+    append(topic, change("u", 1, _source(2, 60), _row(1, "newer")), envelope=_REPLACE)
+    assert _values(topic) == {1: "newer", 2: "old"}
+
+
+@pytest.mark.parametrize("names", [("a", "z"), ("z", "a")])
+def test_a_null_tombstone_is_behind_the_last_record_of_its_key(tmp_path: Path, names: tuple[str, str]) -> None:
+    """Whichever source that is from, and whether the one of before is retired."""
+    topic, (blue, green) = topic_in(tmp_path), names
+    append(topic, change("c", 1, _source(1, 100, name=blue), _row(1)))
+    append(topic, change("c", 1, _source(1, 5, name=green), _row(1)))
+    topic.retire_source(f"mysql.{blue}")
+    append(topic, ('{"id":1}', None), envelope=Envelope(kind="debezium-flat"))
+    assert _values(topic) == {}
+
+
+def test_a_restore_to_before_a_sweep_lets_it_be_done_again(tmp_path: Path) -> None:
+    """What came back is counted again."""
+    topic = topic_in(tmp_path)
+    _gap(topic, cut=True)
+    version = topic.describe().table_version
+    topic.sweep_source("mysql.shop")
+    open_table(topic.log.paths.log, {}).restore(version)
+    assert _sources(topic)["mysql.shop"].rows_not_in_snapshot == 1
+    assert topic.sweep_source("mysql.shop") == 1
+
+
+def test_a_copy_knows_the_sources_of_its_topic(tmp_path: Path) -> None:
+    """Epochs, and which are retired: what is late for the one is late for the other."""
+    topic = topic_in(tmp_path)
+    append(topic, change("c", 1, _source(9, 100), _row(1, "old")), change("c", 2, _source(1, 5, name="blue"), _row(2, "blue")))
+    topic.new_epoch("mysql.shop")
+    topic.retire_source("mysql.blue")
+    copy_topic(LogDir(tmp_path), "t", "copy", partitions=2)
+    copy = LogDir(tmp_path).topic("copy")
+    for one in (topic, copy):
+        done = append(one, change("u", 1, _source(1, 70), _row(1, "new")), change("u", 2, _source(1, 6, name="blue"), _row(2, "late")))
+        assert (done.late, _values(one)) == (1, {1: "new", 2: "blue"})
+    assert [(one.name, one.epoch, one.retired) for one in copy.sources()] == [("mysql.blue", 1, True), ("mysql.shop", 2, False)]
+
+
+def test_each_table_has_a_snapshot_of_its_own(tmp_path: Path) -> None:
+    """One of another table that comes later takes nothing away."""
+    topic = topic_in(tmp_path)
+    _gap(topic, cut=True)
+    append(
+        topic,
+        change("r", 9, _source(3, 50, table="other", snapshot="true"), _row(9)),
+        change("u", 9, _source(3, 60, table="other"), _row(9)),
+    )
+    assert _sources(topic)["mysql.shop"].rows_not_in_snapshot == 1
+    assert topic.sweep_source("mysql.shop") == 1
+
+
+def test_a_snapshot_of_a_new_epoch_may_have_the_position_of_an_earlier_one(tmp_path: Path) -> None:
+    """As after RESET MASTER."""
+    topic = topic_in(tmp_path)
+    snapshot = _source(1, 157, snapshot="true")
+    append(topic, change("r", 1, snapshot, _row(1)), change("r", 2, snapshot, _row(2)), change("u", 2, _source(1, 900), _row(2)))
+    topic.new_epoch("mysql.shop")
+    append(topic, change("r", 1, snapshot, _row(1)), change("u", 1, _source(1, 300), _row(1)))
+    assert topic.sweep_source("mysql.shop") == 1
+    assert set(_values(topic)) == {1}
+
+
+def test_files_of_an_older_version_bound_sources_that_they_do_not_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their statistic is the highest of all alone: rows of the other sources are looked up."""
+    topic = topic_in(tmp_path)
+    with monkeypatch.context() as older:
+        older.setattr(data_files, "highest_text", lambda highest: max(highest.values()))
+        other = {"connector": "postgresql", "name": "zz", "lsn": 7}
+        append(topic, change("c", 1, _source(1, 100), _row(1, "new")), change("c", 2, other, _row(2)))
+    assert append(topic, change("u", 1, _source(1, 50), _row(1, "old"))).late == 1
+    assert _values(topic) == {1: "new", 2: ""}
+    assert [one.name for one in topic.sources()] == ["mysql.shop", "postgresql.zz"]
+
+
+def test_a_name_may_have_any_characters(tmp_path: Path) -> None:
+    """It is known as it is, and as the list shows it."""
+    topic = topic_in(tmp_path)
+    append(topic, change("c", 1, _source(1, 100, name="ü b"), _row(1)))
+    assert topic.retire_source("mysql.ü b")
+    assert not topic.retire_source("mysql.%C3%BC%20b")
