@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastword import LogDir
+from lastword.compaction.rows.source_positions import SourcePosition
 from lastword.spark.object_store import storage_options
 from lastword.storage.append.key_lookup import KeyLookup
 from lastword.storage.files.data_reader import RowGroup
+from tests.change_events import append, change, topic_in
 from tests.s3_server import running_store
 
 if TYPE_CHECKING:
@@ -112,3 +114,15 @@ def test_the_last_record_of_a_key_is_found_in_its_row_group(tmp_path: Path) -> N
     topic.append([{"key": f"k{number % 3}", "value": f"{number}", "source_sequence": number} for number in range(5)])
     found = _in_row_groups(topic).records([b"k1", b"k2", b"x"])
     assert {key: record.value for key, record in found.items()} == {b"k1": b"4", b"k2": b"2"}
+
+
+def test_the_highest_order_of_a_source_is_read_from_the_files_that_may_have_it(tmp_path: Path) -> None:
+    """Not from one whose highest sequence is of a source that sorts before; of a source that is not there it is empty."""
+    topic = topic_in(tmp_path)
+    for name, lsn in (("a", 90), ("b", 7), ("b", 5)):
+        append(topic, change("c", f"{name}{lsn}", {"connector": "postgresql", "name": name, "lsn": lsn}, {"id": lsn}))
+    log = topic.log
+    lookup = KeyLookup.of(log.paths.log, {}, log.snapshot().files, 0)
+    highest = {SourcePosition.of(text).scope: SourcePosition.of(text).commit for text in lookup.highest[:2]}
+    assert {scope: lookup.highest_in(scope, "") for scope in highest} == highest
+    assert lookup.highest_in("postgresql:z", "") == ""
