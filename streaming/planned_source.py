@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import JavaObject
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame
 
@@ -123,7 +124,7 @@ class _Source:
         return None
 
     def getOffset(self) -> Any:  # noqa: N802
-        return self.latestOffset(None, None)
+        return self._jvm.scala.Option.apply(self.latestOffset(None, None))
 
     def getBatch(self, start: Any, end: Any) -> Any:  # noqa: N802
         after = start.get().json() if start.isDefined() else self._planner.first()
@@ -149,7 +150,8 @@ class _Source:
         return id(self) % 2**31
 
     def equals(self, other: Any) -> bool:
-        return other is self
+        # It comes as Java has it: another object than this one, with this one's hash code.
+        return isinstance(other, JavaObject) and other.hashCode() == self.hashCode()
 
     @property
     def _jvm(self) -> Any:

@@ -52,7 +52,6 @@ _OUTSIDE: Final = {
         "getBatch",
         "getDefaultReadLimit",
         "getOffset",
-        "hashCode",
         "implements",
         "initialOffset",
         "Java",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 
 import typer
@@ -61,8 +60,6 @@ def main() -> None:
     except LastwordError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
-    except BrokenPipeError:  # the program that reads the pipe has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, DeltaError) as error:
         sys.stderr.write(f"error: {in_one_line(error)} (a file system, a network or an object store failed; no topic is damaged by that)\n")
         sys.exit(1)

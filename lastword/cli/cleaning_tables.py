@@ -71,10 +71,8 @@ def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: in
     return table
 
 
-def when(moment_ms: int | None, now_ms: int) -> str:
-    """Return an instant and the time until then; "" if it is unknown."""
-    if moment_ms is None:
-        return ""
+def when(moment_ms: int, now_ms: int) -> str:
+    """Return an instant and the time until then."""
     left = moment_ms - now_ms
     unit, name = next(((unit, name) for unit, name in ((_DAY_MS, "d"), (_HOUR_MS, "h"), (_MINUTE_MS, "min")) if left >= unit), (1000, "s"))
     return f"{instant(moment_ms)} (in {left / unit:.1f} {name})"

@@ -268,9 +268,9 @@ class SourceSupervisor:
 
 def _lost_its_topic(log: TopicLog | None) -> bool:
     """Tell whether somebody has deleted the topic of a query, and its checkpoint with it."""
+    assert log is not None  # noqa: S101  it comes with the query
     try:
-        if log is not None:
-            log.decisions()
+        log.decisions()
     except UnknownTopic:
         return True
     except Exception:  # noqa: BLE001  a ledger that cannot be read now is no deleted topic
@@ -297,8 +297,9 @@ def _standing(one: _Work, query: StreamingQuery | None = None) -> QueryStanding:
     )
     if query is None:
         return found
-    if isinstance(one, _Running) and one.log is not None:
-        found = replace(found, issue=source_issue(one.log.paths.root, one.source.name))
+    log = one.log if isinstance(one, _Running) else None
+    assert log is not None  # noqa: S101  it comes with the query
+    found = replace(found, issue=source_issue(log.paths.root, one.source.name))
     try:
         progress, active = query.lastProgress, query.isActive
     except Exception as error:  # noqa: BLE001  the JVM is going down

@@ -12,7 +12,6 @@ import json
 import socket
 import threading
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -32,6 +31,7 @@ from lastword.status import drawing, health
 from lastword.status.listen import parse_listen
 from lastword.status.metrics import registry_of
 from lastword.status.troubles import ago, duration, troubles
+from lastword.storage.files.row_files import installed_version
 from lastword.text import printable, size
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class StatusApp:
         now_ms = self.now_ms()
         return {
             "standing": standing,
-            "version": version("lastword"),
+            "version": installed_version() or "unknown",
             "now_ms": now_ms,
             "ago": lambda moment_ms: ago(moment_ms, now_ms),
             "troubles": troubles(standing, now_ms),

@@ -157,8 +157,6 @@ class Cleaning:
         """Raise `PartitionUncleanable` where files of other segments lie between those of the plan's, or two files hold one offset."""
         files = self.snapshot.files
         for partition, plan in self.chosen.items():
-            if not plan.segments:
-                continue
             planned = [slice_ for segment in plan.segments for slice_ in segment.slices]
             mine = files.slice[files.partition == partition]
             between = np.unique(mine[(mine >= planned[0]) & (mine <= planned[-1])]).tolist()
@@ -182,7 +180,7 @@ class Cleaning:
         held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
         found: dict[int, list[int]] = {partition: [] for partition in self.chosen}
         for partition, offset in sorted(held):
-            if self.chosen[partition].segments and offset <= self.chosen[partition].segments[-1].last_offset:
+            if offset <= self.chosen[partition].segments[-1].last_offset:
                 found[partition].append(offset)
         return found
 

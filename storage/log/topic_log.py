@@ -161,18 +161,17 @@ class TopicLog:
                     newest=self.snapshot,
                 )
                 if version % self.limits.checkpoint_commits == 0:
-                    self._write_checkpoint(version)
+                    self._write_checkpoint()
                 return version
         except CommitConflict:
             if not keeps_files:
                 self.discard(adds)
             raise
 
-    def _write_checkpoint(self, version: int) -> None:
-        """Write a checkpoint for a commit where delta-rs has written none; the commit counts without it, and a later one has its own."""
+    def _write_checkpoint(self) -> None:
+        """Write a checkpoint for a commit; the commit counts without it, and a later one has its own."""
         with suppress(DeltaError, OSError):
-            if self._opened().version() < version:
-                write_checkpoint(self._refreshed(), self.storage_options)
+            write_checkpoint(self._refreshed(), self.storage_options)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete data files that no commit names; VACUUM removes what cannot be deleted."""

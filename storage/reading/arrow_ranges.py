@@ -97,15 +97,17 @@ def read_split(split: RangeSplit, columns: Sequence[str], *, batch_rows: int = B
     log = ArrowLog(split.root, split.storage_options)
     filesystem = filesystem_of(log.paths.log, log.storage_options)
     todo = split
-    for attempt in range(_ATTEMPTS):
+    attempts = 0
+    while True:
         next_offset = todo.begin
         try:
             for batch in range_batches(filesystem, todo.files, columns, aborted={todo.partition: todo.aborted}, batch_rows=batch_rows):
                 next_offset = batch.column("offset")[-1].as_py() + 1
                 yield batch
         except OSError:
+            attempts += 1
             view = log.view(split.isolation)
-            if attempt + 1 == _ATTEMPTS or view.version <= todo.version:
+            if attempts == _ATTEMPTS or view.version <= todo.version:
                 raise
             todo = _again(view, todo, next_offset)
         else:

@@ -89,13 +89,15 @@ class StaleKeys:
         """
         if not self._log.config().compacted:
             return ()
-        for attempt in range(_ATTEMPTS):
+        attempts = 0
+        while True:
             try:
                 self._follow()
                 break
             except FileNotFoundError:
                 self._reset()
-                if attempt == _ATTEMPTS - 1:
+                attempts += 1
+                if attempts == _ATTEMPTS:
                     raise
         newest = (max(letters.values(), key=lambda letter: letter.refused_at) for letters in self._letters.values())
         return tuple(sorted(newest, key=lambda stale: (stale.refused_at, stale.key)))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword.compaction.rows.envelopes import Truncate
+    from lastword.compaction.rows.envelopes import Kind, Truncate
     from lastword.compaction.rows.event_keys import KeyFormat
     from lastword.storage.log.topic_log import TopicLog
 
@@ -62,7 +62,7 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
             return replace(found, envelope=_envelope(source)) if source.envelope else found
         case KafkaSource():
             return _kafka(spark, source, log, now_ms)
-        case RateSource():
+        case _:
             return OpenSource(rows=_rate(spark, source))
 
 
@@ -82,12 +82,10 @@ def matching_sources(spark: SparkSession, source: KafkaSource) -> list[tuple[Kaf
     ]
 
 
-def _envelope(source: FileSource | KafkaSource) -> Envelope | None:
-    """Return how the change events of a source are to be read; None for one of rows. Raises `InvalidConfiguration`."""
-    if not source.envelope:
-        return None
+def _envelope(source: FileSource | KafkaSource) -> Envelope:
+    """Return how the change events of a source that has an envelope are to be read. Raises `InvalidConfiguration`."""
     return Envelope(
-        kind=source.envelope,
+        kind=cast("Kind", source.envelope),
         key=tuple(source.key),
         key_format=source.key_format,
         sequence=tuple(source.sequence),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import lastword
 from lastword.compaction import errors
+from lastword.storage.files import row_files
 
 
 def test_every_public_name_is_there_and_is_shown() -> None:
@@ -22,6 +25,28 @@ def test_every_public_name_is_there_and_is_shown() -> None:
 
 def test_the_version_is_that_of_the_installed_distribution() -> None:
     """pyproject.toml is where it is written, once."""
+    assert lastword.__version__ == version("lastword")
+
+
+def test_files_without_their_metadata_have_no_version_and_write_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source tree on PYTHONPATH: whoever meets what it wrote is told that its version is not known."""
+
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    for module in (lastword, row_files):
+        monkeypatch.setattr(module, "version", unknown)
+    monkeypatch.delitem(vars(lastword), "__version__", raising=False)
+    row_files.installed_version.cache_clear()
+    try:
+        assert lastword.__version__ == "unknown"
+        topic = lastword.LogDir(tmp_path).create_topic("fruit")
+        [path] = Path(topic.log.paths.ledger).glob("*.parquet")
+        assert row_files.writer_of(pq.read_table(path)) == "unknown"
+    finally:
+        monkeypatch.undo()
+        vars(lastword).pop("__version__", None)
+        row_files.installed_version.cache_clear()
     assert lastword.__version__ == version("lastword")
 
 

@@ -10,8 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lastword import LogDir
+from lastword.compaction.errors import CorruptLog
 from lastword.compaction.rows.input_columns import HEADERS
-from lastword.storage.erasure import sweep
+from lastword.storage.erasure import _is_tombstone, sweep
 from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
@@ -67,3 +68,30 @@ def test_statistics_that_name_a_key_are_found_in_commits_and_in_their_checkpoint
     both = ["_delta_log/00000000000000000000.checkpoint.parquet", "_delta_log/00000000000000000000.json"]
     for key, paths in ((b"kiwi", both), (b"lime", both), (b"kiw", []), (b"1", both), (b"plum", [])):
         assert [path for path, _ in statistics_naming(str(tmp_path), {}, WantedKey(key=key))] == paths
+
+
+def test_a_file_that_somebody_deletes_while_it_is_looked_for_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no file that cannot be read, which a purge would wait for."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
+    for _ in range(2):
+        topic.append([{"key": "a", "value": "1"}])
+    first, second = topic.log.snapshot().files.path.tolist()
+    search, count = KeySearch(topic.log.paths.log, {}, WantedKey(key=b"a")), KeySearch._rows  # noqa: SLF001
+
+    def going(self: KeySearch, path: str) -> int:
+        if path == first:
+            Path(topic.log.paths.log, path).unlink()
+        return count(self, path)
+
+    monkeypatch.setattr(KeySearch, "_rows", going)
+    assert [(one.path, one.rows, one.why) for one in search.look()] == [(second, 1, "")]
+
+
+def test_the_last_record_of_a_key_that_is_gone_when_it_is_looked_at_again_is_damage(tmp_path: Path) -> None:
+    """Nobody writes a file of the log again under its name; to take the key for deleted would be a guess."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit")
+    topic.append([{"key": "a", "value": None}, {"key": "b", "value": "1"}])
+    [path] = topic.log.snapshot().files.path.tolist()
+    assert [_is_tombstone(topic.log.paths.log, {}, path, offset) for offset in (0, 1)] == [True, False]
+    with pytest.raises(CorruptLog, match=f"{path}: offset 2 is not there any more"):
+        _is_tombstone(topic.log.paths.log, {}, path, 2)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from lastword.streaming import planned_source
-from lastword.streaming.planned_source import Pace
+from lastword.streaming.planned_source import Pace, Planner, planned_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class _Time:
@@ -52,3 +57,32 @@ def test_the_next_look_waits_as_long_as_the_last_one_took(
     clock.now += waits + 1
     pace.begin()
     assert clock.slept[3:] == [0.0]
+
+
+class _Planner(Planner):
+    """Plans one source offset behind another."""
+
+    name = "made-up"
+
+    def first(self) -> str:
+        return "0"
+
+    def latest(self, after: str, query: str) -> str:
+        del query
+        return str(int(after) + 1)
+
+    def rows(self, after: str, end: str) -> DataFrame | None: ...
+
+    def bound(self, query: str) -> None: ...
+
+    def stop(self, query: str) -> None: ...
+
+
+def test_a_source_answers_all_that_sparks_interfaces_ask(spark: SparkSession) -> None:
+    """Also what no query of this Spark asks: another release may."""
+    nothing = spark.createDataFrame([], "id bigint")
+    sources: list[Any] = [planned_stream(_Planner(), nothing)._jdf.queryExecution().logical().source() for _ in range(2)]  # noqa: SLF001
+    one, other = sources
+    assert (one.initialOffset().json(), one.getOffset().get().json(), one.deserializeOffset("7").json()) == ("0", "1", "7")
+    assert (one.equals(one), one.equals(other), one.equals(None)) == (True, False, False)
+    assert (one.toString(), one.hashCode() == one.hashCode()) == ("made-up", True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from lastword import LogDir
 from lastword.compaction.errors import PolicyViolation, UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
@@ -20,9 +21,9 @@ from tests.pictures import HOUR_MS, history, rows
 from tests.processes import ROOT
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
 
-    from lastword import LogDir
+    from pyspark.sql import SparkSession
 
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 
@@ -131,3 +132,20 @@ def test_commands_that_commit_need_no_jvm_and_no_service(spark: SparkSession, lo
     assert history(topic) == ["1 a=2", "2 b=1"]
     assert lastword("topics", "delete", "fruit", "--yes") == "deleted topic fruit\n"
     assert logs.topics() == []
+
+
+def test_retention_says_what_it_deleted_of_each_partition_and_why(tmp_path: Path) -> None:
+    """In words: segments, bytes, the setting that they broke, and where the log starts now."""
+    logs = LogDir(tmp_path)
+    topic = logs.create_topic("fruit", partitions=3, config={"cleanup.policy": "delete", "retention.ms": -1})
+    for picture, partition in (("a=1", 0), ("a=2", 0), ("b=1", 1)):
+        topic.append(rows(picture, partition=partition))
+        topic.roll(partition)
+    sizes = [sum(one.size_bytes for one in partition.segments) for partition in topic.describe().partitions]
+    topic.alter_config({"retention.ms": 0})
+    lastword = Shell(logs)
+    assert " ".join(lastword("retention", "fruit").split()) == (
+        f"partition 0: deleted 2 segments, {size(sizes[0])} (retention.ms); the log starts at offset 2 "
+        f"partition 1: deleted 1 segment, {size(sizes[1])} (retention.ms); the log starts at offset 1"
+    )
+    assert lastword("retention", "fruit") == "fruit: nothing to delete\n"

@@ -15,9 +15,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from lastword import LogDir
 from lastword.cli import app as cli
 from lastword.cli import options as cli_options
 from lastword.compaction.errors import InvalidConfiguration, ProducerFenced, UnknownTopic, UserError
+from lastword.storage.ledger.decisions import Decision, Kind
 from tests.clocks import at
 from tests.pictures import latest, log, rows
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typer.testing import Result
 
-    from lastword import LogDir
 
 _COMPACT = {"cleanup.policy": "compact"}
 _ROOT = Path(__file__).resolve().parents[3]
@@ -385,3 +386,15 @@ def test_every_command_has_an_example_and_json() -> None:
         assert f"Example: lastword {name}" in command.help, name
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--json" in options) == (name != "run"), name
+
+
+def test_describe_names_the_source_of_a_mirror(tmp_path: Path) -> None:
+    """And the query that brings it; a topic of one's own has no such line."""
+    logs = LogDir(tmp_path)
+    for name in ("orders", "own"):
+        logs.create_topic(name)
+    details = {"query": "q", "source": "shop.orders", "identity": "1"}
+    logs.topic("orders").log.ledger.append([Decision(kind=Kind.MIRROR, time_ms=0, details=details)])
+    shell = Shell(logs)
+    assert "mirror of shop.orders (query q)" in shell("topics", "describe", "orders")
+    assert "mirror" not in shell("topics", "describe", "own")

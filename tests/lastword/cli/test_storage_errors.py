@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pytest
 from lastword import LogDir
 from lastword.cli.app import main
 from tests.pictures import rows
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,3 +78,14 @@ def test_an_option_of_the_wrong_shape_is_not_shown(
     said = _said(capsys, monkeypatch, "--storage-option", "AWS_REGION=x", "--storage-option", option, "topics", "list")
     assert "option 2 = ***: write key=value" in said
     assert "hunter2" not in said
+
+
+def test_a_program_that_reads_no_more_of_the_output_ends_it_without_a_word(tmp_path: Path) -> None:
+    """As `lastword records fruit | head -1` does: no stack trace, and nothing of a file system that failed."""
+    LogDir(tmp_path).create_topic("fruit").append(rows("lime=1"))
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "lastword", "records", "fruit", "--json", "--log-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)  # noqa: S603
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

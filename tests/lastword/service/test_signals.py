@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from lastword.cli import app
 from lastword.cli.readers import _await_end
 from lastword.service import signals
 from lastword.service.signals import Stopped, StopSignals, start_session
+from tests.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,3 +110,20 @@ def test_a_command_that_is_stopped_before_its_query_started_ends_with_one_line_a
     monkeypatch.setattr(app, "app", stopped)
     app.main()
     assert capsys.readouterr().err == "stopped by SIGINT before query append was started; nothing was changed\n"
+
+
+def test_a_process_that_is_forked_while_spark_starts_ignores_sigterm_and_no_other_does() -> None:
+    """It becomes the JVM, which a `kill` of the whole group would end before the queries are stopped."""
+    script = """
+import os, signal
+from lastword.service import signals
+for is_starting in (False, True):
+    if is_starting:
+        signals._STARTING.set()
+    child = os.fork()
+    if not child:
+        os._exit(signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    assert done.stdout.splitlines() == ["0 False", "1 False"]

@@ -12,6 +12,7 @@ import sys
 import time
 from importlib.metadata import requires
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 import pyspark
@@ -239,3 +240,11 @@ def test_a_jar_that_has_got_its_name_since_it_was_listed_counts_when_it_is_liste
     """Ivy gives it when it is whole."""
     (tmp_path / "a.jar").write_bytes(b"12345")
     assert [jars._size(tmp_path / name) for name in ("a.jar", "a.jar.part")] == [5, 0]  # noqa: SLF001
+
+
+@pytest.mark.parametrize("found", [None, SimpleNamespace(submodule_search_locations=["/nonexistent"])], ids=["none", "without its jars"])
+def test_a_pyspark_without_its_jars_is_named(monkeypatch: pytest.MonkeyPatch, found: object) -> None:
+    """As `pyspark-client` is: Ivy, which downloads the others, comes with them."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: found)
+    with pytest.raises(UserError, match="pyspark ships no Ivy here: install pyspark with its jars"):
+        jars._ivy_jar()  # noqa: SLF001

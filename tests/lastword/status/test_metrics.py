@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -115,3 +117,12 @@ def test_what_is_over_a_limit_is_counted_and_what_reaches_it_is_shown(limit: int
     ):
         assert found["lastword_metrics_omitted", (("what", what),)] == omitted, what
         assert sum(name == series for name, _ in found) == limit, what
+
+
+def test_what_is_not_known_has_no_series() -> None:
+    """Dead letters and stale keys of a table that is damaged, and the progress of a query that has made none: 0 would be a lie."""
+    query = QueryStanding(name="files", topic="fruit", active=True)
+    unknown = replace(topic(), dead_letters=None, stale_keys=None)
+    names = {name for name, _ in scraped(standing(unknown, queries=(query, replace(query, name="more"))))}
+    assert {"lastword_query_active", "lastword_topic_unreadable"} <= names
+    assert not {"lastword_dead_letters", "lastword_stale_keys", "lastword_query_progress_time_secs"} & names

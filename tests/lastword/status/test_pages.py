@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import datetime, timezone
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -18,11 +20,15 @@ from lastword.status.troubles import troubles
 from lastword.status.watcher import Watcher
 from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, standing, topic, transaction
+from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from lastword import ArrowTopic
     from lastword.status.watcher import Sample
+    from lastword.storage.log.topic_log import TopicLog
 
 _MINUTE_MS = 60_000
 _HOSTILE = ["<script>alert(1)</script>", "\x1b[31mred\x00\x07", "\u202egnp.exe", "k" * 10_000, "\"'><img src=x onerror=alert(1)>"]
@@ -88,7 +94,7 @@ def test_the_pages_say_what_holds_and_since_when() -> None:
     assert "superseded 90, aborted 10" in pages.get("/topics/fruit").text
     assert "cache" in pages.get("/topics/fruit").text
     assert "No issues" in pages.get("/topics/pears").text
-    assert pages.get("/topics/plums").status_code == 404
+    assert [pages.get(f"/topics/plums{end}").status_code for end in ("", "/log.svg")] == [404, 404]
     assert pages.post("/").status_code == 405
     assert "default-src 'none'" in pages.get("/").headers["content-security-policy"]
     assert client(standing(), host="evil.example").get("/").status_code == 400, "another name that leads to loopback"
@@ -115,6 +121,7 @@ def test_bytes_that_are_no_text_are_shown_as_base64() -> None:
     assert shown(b"\xff\x00") == "base64:/wA="
     assert shown(None) == "–"
     assert shown(("é" * 1000).encode()).startswith("ééé")
+    assert shown(("a" + "é" * 1000).encode()).startswith("aééé"), "a cut inside of a character"
 
 
 def test_health_tells_the_truth() -> None:
@@ -176,6 +183,24 @@ def test_an_address_that_is_taken_is_a_clear_error() -> None:
         StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), f"127.0.0.1:{first.port}")
     first.start()
     first.stop()
+    again = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), f"127.0.0.1:{first.port}")
+    again.stop()  # before it was started
+    StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), f"127.0.0.1:{first.port}").stop()
+
+
+def test_a_topic_that_is_deleted_while_its_page_is_made_is_said_to_be_gone() -> None:
+    """Between two looks at the standing."""
+    looks = chain([standing(topic())], repeat(standing()))
+
+    class Deleting:
+        @property
+        def standing(self) -> Standing:
+            return next(looks)
+
+    watcher: Any = Deleting()
+    app = StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS)
+    page = TestClient(app.asgi(), base_url="http://127.0.0.1").get("/topics/fruit")
+    assert "This topic was deleted" in page.text
 
 
 def _letters(count: int, *, age_ms: int) -> dict[str, Any]:
@@ -248,6 +273,69 @@ def test_the_watcher_counts_late_rows_of_the_last_hour(tmp_path: Path) -> None:
     assert watcher.look().topics[0].appends == AppendCounts(appended=150, late=25, recent_appended=50, recent_late=5)
     counts = {}
     assert watcher.look().topics[0].appends.recent_late == 0
+
+
+def test_a_transaction_that_is_open_for_less_than_a_minute_is_no_issue() -> None:
+    """A second later it is one, although its timeout is longer."""
+    young, old = (transaction(NOW_MS - age_ms) for age_ms in (_MINUTE_MS - 1, _MINUTE_MS))
+    assert _issues(topic(transactions=(young,))) == []
+    assert [critical for critical, _ in _issues(topic(transactions=(young, old)))] == [False]
+
+
+def _watching(log_dir: LogDir[ArrowTopic], topics: Callable[[], Sequence[TopicLog]], **settings: Any) -> Watcher:
+    return Watcher(log_dir=log_dir.location, topics=topics, cleaner=log_dir.cleaner, clock_ms=lambda: NOW_MS, **settings)
+
+
+def test_a_log_dir_that_cannot_be_listed_keeps_its_topics_on_the_page(tmp_path: Path) -> None:
+    """With the error beside them, until it can be listed again."""
+    log_dir, answers = LogDir(str(tmp_path)), list[Any]()
+    logs = [log_dir.create_topic("fruit").log]
+
+    def topics() -> Sequence[TopicLog]:
+        if not answers.pop(0):
+            raise OSError(errno.EIO, "no answer")
+        return logs
+
+    watcher = _watching(log_dir, topics)
+    answers += [True, False, True]
+    assert watcher.look().offline is None
+    failed = watcher.look()
+    assert ([one.name for one in failed.topics], failed.loaded) == (["fruit"], True)
+    assert "no answer" in str(failed.offline)
+    assert watcher.look().offline is None
+
+
+def test_a_topic_that_is_deleted_while_the_watcher_looks_is_left_out(tmp_path: Path) -> None:
+    """It was listed before; the topics behind it are looked at."""
+    log_dir = LogDir(str(tmp_path))
+    logs = [log_dir.create_topic(name).log for name in ("fig", "kiwi")]
+    watcher = _watching(log_dir, lambda: logs)
+    assert [one.name for one in watcher.look().topics] == ["fig", "kiwi"]
+    LogDir(str(tmp_path)).delete_topic("fig")
+    found = watcher.look()
+    assert ([one.name for one in found.topics], found.loading, found.loaded) == (["kiwi"], (), True)
+
+
+def test_the_watcher_outlives_what_it_cannot_explain(tmp_path: Path) -> None:
+    """It looks again after its interval; a watcher that was never started is stopped as one that was."""
+    log_dir, looks = LogDir(str(tmp_path)), list[int]()
+
+    def counts() -> dict[str, tuple[int, int]]:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            message = "something that nobody has thought of"
+            raise RuntimeError(message)
+        return {}
+
+    watcher = _watching(log_dir, tuple, append_counts=counts, interval_seconds=0.01)
+    watcher.stop()
+    watcher = _watching(log_dir, tuple, append_counts=counts, interval_seconds=0.01)
+    watcher.start()
+    try:
+        until(lambda: watcher.standing.loaded)
+    finally:
+        watcher.stop()
+    assert len(looks) > 1
 
 
 def test_the_counters_of_the_queries_are_read_by_topic() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from lastword import Envelope, LogDir, clock
@@ -343,6 +344,30 @@ def test_before_keeps_a_newest_record_that_is_not_older(spark: SparkSession, log
     assert offsets == {1}, "old files that hold nothing else of the key may stay"
     assert at(T0 + 4 * DAY_MS, topic).purge(_KEY).dead_letters_removed == 1
     assert holders(logs.location, past) == []
+
+
+def test_a_target_that_has_read_the_tombstone_needs_no_fence_before_it_is_erased(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a purge crashed behind its tombstone, and the target was brought up to date meanwhile."""
+    topic, table = at(T0, logs).create_topic("fruit", config=_EAGER), tmp_path / "table"
+    closed(topic, spark, f"{_KEY}=1 lime=1")
+    topic.materialize(str(table), trigger=_ONCE).awaitTermination()
+
+    def dying(point: CrashPoint) -> None:
+        if point is CrashPoint.PURGE_TOMBSTONE_WRITTEN:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "reached", dying)
+        with pytest.raises(KeyboardInterrupt):
+            at(T0, topic).purge(_KEY)
+    topic.materialize(str(table), trigger=_ONCE).awaitTermination()
+    before = DeltaTable(str(table)).version()
+    receipt = at(T0, topic).purge(_KEY)
+    assert receipt.target_rows_removed == {str(table): 0}
+    assert DeltaTable(str(table)).version() == before + 1, "the fence behind the erasure alone"
+    assert [*holders(logs.location, table, key=_KEY.encode() + b"'")] == []
 
 
 def test_hostile_keys_and_absent_ones(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:

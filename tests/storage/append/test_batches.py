@@ -109,3 +109,8 @@ def test_rows_without_a_sequence_are_refused_once_the_log_has_one(tmp_path: Path
     with pytest.raises(InvalidRecords, match="topic fruit orders its records by source_sequence; add this column to the rows"):
         topic.append([{"key": "a", "value": "2"}])
     assert [row["value"] for row in topic.records().to_pylist()] == [b"1"]
+
+
+def test_no_rows_are_joined_to_no_batch() -> None:
+    """Not to an empty one, which would look into the log for nothing."""
+    assert list(joined([])) == []

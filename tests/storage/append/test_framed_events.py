@@ -37,3 +37,13 @@ def test_framed_events_are_typed_by_the_schema_that_they_name(tmp_path: Path) ->
     value = json.loads(row["value"])
     assert (value["id"], value["price"], value["day"]) == (7, "-123.45", "2024-05-01")
     assert topic.append(events.slice(0, 1), envelope=Envelope(), decoder=decoder).record_count == 1  # the registry is gone
+
+
+def test_no_events_are_appended_as_nothing(tmp_path: Path) -> None:
+    """A table without rows says which columns there would be; nothing is committed, and nothing asked of a registry."""
+    topic = LogDir(tmp_path).create_topic("t", config={"cleanup.policy": "compact"})
+    events = pa.table({"key": pa.array([], pa.binary()), "value": pa.array([], pa.binary())})
+    for kind in ("debezium", "debezium-flat"):
+        result = topic.append(events, envelope=Envelope(kind=kind))
+        assert (result.table_version, result.record_count, dict(result.refused)) == (None, 0, {})
+    assert topic.log.snapshot().version == 0

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lastword import LogDir
+from lastword.compaction.rows.source_positions import SourcePosition
 from lastword.spark.object_store import storage_options
 from lastword.storage.append.key_lookup import KeyLookup
+from lastword.storage.files.data_reader import RowGroup
+from tests.change_events import append, change, topic_in
 from tests.s3_server import running_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from lastword import ArrowTopic
 
@@ -74,3 +78,51 @@ def test_late_rows_are_the_same_on_a_local_disk_and_on_an_object_store(tmp_path:
         on_disk, on_store = (_newest(topic, at_least) for topic in topics)
         assert on_disk == on_store, at_least
         assert all(newest >= at_least for found in on_disk for _, _, newest in found)
+
+
+def _in_row_groups(topic: ArrowTopic) -> KeyLookup:
+    """Write each file of partition 0 again with a row group for each row, as a large file has many; return the look-up."""
+    log = topic.log
+    for path in log.snapshot().files.path.tolist():
+        file = Path(log.paths.log, path)
+        pq.write_table(pq.ParquetFile(file).read(), file, row_group_size=1)
+    return KeyLookup.of(log.paths.log, {}, log.snapshot().files, 0)
+
+
+def test_row_groups_below_the_sequence_that_is_asked_for_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an object store, where each is a request; what is found is what a local scan finds."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
+    topic.append([{"key": f"k{number}", "value": "1", "source_sequence": number} for number in range(6)])
+    lookup, keys = _in_row_groups(topic), pa.array([b"k1", b"k4", b"k5"], pa.binary())
+    [(_, _, least)] = lookup.newest(pa.array([b"k4"], pa.binary()), "").drop("time").rows()
+    local = sorted(lookup.newest(keys, least).drop("time").rows())
+    read, groups = RowGroup.read, list[RowGroup]()
+
+    def counted(group: RowGroup) -> pa.Table:
+        groups.append(group)
+        return read(group)
+
+    monkeypatch.setattr("lastword.storage.append.key_lookup.local_path", lambda _: None)
+    monkeypatch.setattr(RowGroup, "read", counted)
+    assert sorted(lookup.newest(keys, least).drop("time").rows()) == local
+    assert ([key for key, *_ in local], len(groups)) == ([b"k4", b"k5"], 2)
+
+
+def test_the_last_record_of_a_key_is_found_in_its_row_group(tmp_path: Path) -> None:
+    """Others of the file are passed over; a key that the log does not have is not found."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config={"cleanup.policy": "compact"})
+    topic.append([{"key": f"k{number % 3}", "value": f"{number}", "source_sequence": number} for number in range(5)])
+    found = _in_row_groups(topic).records([b"k1", b"k2", b"x"])
+    assert {key: record.value for key, record in found.items()} == {b"k1": b"4", b"k2": b"2"}
+
+
+def test_the_highest_order_of_a_source_is_read_from_the_files_that_may_have_it(tmp_path: Path) -> None:
+    """Not from one whose highest sequence is of a source that sorts before; of a source that is not there it is empty."""
+    topic = topic_in(tmp_path)
+    for name, lsn in (("a", 90), ("b", 7), ("b", 5)):
+        append(topic, change("c", f"{name}{lsn}", {"connector": "postgresql", "name": name, "lsn": lsn}, {"id": lsn}))
+    log = topic.log
+    lookup = KeyLookup.of(log.paths.log, {}, log.snapshot().files, 0)
+    highest = {SourcePosition.of(text).scope: SourcePosition.of(text).commit for text in lookup.highest[:2]}
+    assert {scope: lookup.highest_in(scope, "") for scope in highest} == highest
+    assert lookup.highest_in("postgresql:z", "") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,12 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log.topic_log import TopicLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from lastword.storage.append.plan import AppendPlan, Written
 
 #: Many of these take half a second or more; `make quick` leaves them to `make test`.
 pytestmark = pytest.mark.long
@@ -173,3 +177,31 @@ def test_what_was_appended_is_known_when_its_commit_is_gone(
     assert topic.records().num_rows == before
     _run(topic, AppendStats(), MicroBatch(query_id="q", query_name="files", batch_id=8))
     assert topic.records().num_rows > before
+
+
+class _Overtaken(ArrowRows):
+    """Rows of a micro-batch that another process commits as soon as this one has written them, and before it has committed any."""
+
+    other: ArrowTopic | None = None
+
+    def write(self, plan: AppendPlan) -> Written:
+        """Write them, and let the other process be faster, once."""
+        written = super().write(plan)
+        if self.other is not None:
+            other, self.other = self.other, None
+            _run(other, AppendStats())
+        return written
+
+
+@pytest.mark.parametrize("count", [1, len(_ROWS)], ids=["no row refused", "some rows refused"])
+def test_a_micro_batch_that_another_process_commits_meanwhile_has_its_dead_letters_once(
+    made: Callable[[Mapping[str, Any]], ArrowTopic], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Those of the other process count: this one puts none in their place, and takes none away."""
+    monkeypatch.setattr(TopicLog, "turn", nullcontext)
+    topic = made(_STRICT)
+    rows = _Overtaken(_ROWS[:count])
+    rows.other = LogDir(Path(topic.log.paths.root).parent).topic("fruit")
+    assert append_rows(topic.log, rows, now_ms=2 * _DAY_MS, stats=AppendStats(), micro_batch=_BATCH).replayed
+    assert _found(topic) == dict.fromkeys(("plain", "keyless", "large", "old", "elsewhere", "keyless and large"), 1)
+    assert {letter["refused_at"].timestamp() for letter in topic.dead_letters().to_pylist()} == {_DAY_MS / 1_000}

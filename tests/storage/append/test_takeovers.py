@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from tests.clocks import at
 from tests.pictures import delete_records, latest, rows
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from lastword.compaction.producers import ProducerStamp
@@ -263,3 +266,44 @@ def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_ne
         overtaken.commit()
     newest[1].commit()
     assert latest(topic) == {"kiwi": "1"}
+
+
+def test_an_instance_that_was_overtaken_and_commits_as_the_newest_begins_to_append_is_aborted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest has just looked for what the old one left open, and found nothing; it looks again, and goes on.
+
+    ```
+     old     epoch 0   lime planned                                        lime committed
+     newest                          epoch 1, nothing open    looks again                    ABORT, kiwi
+    ```
+    """
+    monkeypatch.setattr(TopicLog, "turn", nullcontext)
+    topic, beside = LogDir(tmp_path).create_topic("fruit", config=_COMPACT), LogDir(tmp_path).topic("fruit")
+    old, planned, goes_on = topic.transaction("loader"), threading.Event(), threading.Event()
+    abort_older = transactions._abort_older  # noqa: SLF001
+
+    def reached(now: CrashPoint) -> None:
+        if now is CrashPoint.APPEND_PLANNED and not planned.is_set():
+            planned.set()
+            assert goes_on.wait(60)
+
+    def looked(*arguments: Any, **settings: Any) -> None:
+        abort_older(*arguments, **settings)
+        if newest:
+            goes_on.set()
+            late.join()
+
+    newest: list[Any] = []
+    late = threading.Thread(target=lambda: old.append(rows("lime=1")))
+    with monkeypatch.context() as during:
+        during.setattr(crash_points, "reached", reached)
+        during.setattr(transactions, "_abort_older", looked)
+        late.start()
+        assert planned.wait(60)
+        newest.append(beside.transaction("loader"))
+        newest[0].append(rows("kiwi=1"))
+    newest[0].commit()
+    found = beside.records(include_control=True)
+    assert [row["control"] or row["key"].decode() for row in found.to_pylist()] == ["lime", "ABORT", "kiwi", "COMMIT"]
+    assert beside.latest().column("key").to_pylist() == [b"kiwi"]

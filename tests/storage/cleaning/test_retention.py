@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from lastword import LogDir, clock
-from lastword.compaction.errors import OffsetOutOfRange, UserError
+from lastword.compaction.errors import CorruptLog, InvalidRecords, OffsetOutOfRange, UserError
 from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import commits_since
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.upkeep import compact_ledger, vacuum
+from tests.change_events import append, change, rows_of, topic_in
 from tests.clocks import at
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, history, log, rows, segments
 
@@ -368,6 +370,33 @@ def test_vacuum_clears_what_a_crash_left_and_goes_on_after_a_gap_in_the_commits(
     vacuum(topic.log, now_ms=clock.now_ms(), orphans=True)
     assert (old.exists(), young.exists(), named.exists()) == (False, True, True)
     assert history(topic) == ["0 a=1", "1 a=2", "2 a=3"]
+
+
+def test_what_a_source_sent_before_records_that_are_gone_has_no_known_order(tmp_path: Path) -> None:
+    """The highest position that went with them is in the ledger; what comes above it, or from another source, is taken."""
+    topic = topic_in(tmp_path, cleanup_policy="compact,delete", retention_ms="-1")
+    append(topic, change("c", 1, 10, {"id": 1}), change("u", 1, 20, {"id": 1, "n": 2}))
+    append(topic, change("c", 2, 5, {"id": 2}))
+    topic.delete_records({0: -1})
+    assert topic.latest().num_rows == 0
+    again = LogDir(tmp_path).topic("t")
+    with pytest.raises(InvalidRecords, match=r"2 × unknown_order: .*cleaning has removed deletions up to @postgresql"):
+        append(again, change("u", 1, 19, {"id": 1, "n": 1}), change("c", 3, 15, {"id": 3}))
+    other = {"connector": "postgresql", "name": "other", "lsn": 1}
+    append(again, change("u", 1, 21, {"id": 1, "n": 3}), change("c", 4, other, {"id": 4}))
+    assert rows_of(again) == {'{"id":1}': {"id": 1, "n": 3}, '{"id":4}': {"id": 4}}
+
+
+def test_a_last_row_that_its_file_does_not_hold_stops_retention(tmp_path: Path) -> None:
+    """Without it the next append would give its offset again; the file is named, and no log start is decided."""
+    topic = LogDir(tmp_path).create_topic("fruit", config=_DELETE)
+    at(T0, topic).append(rows("lime=1 kiwi=1", timestamp_ms=T0 - DAY_MS))
+    [path] = topic.log.snapshot().files.path.tolist()
+    file = Path(topic.log.paths.log, path)
+    pq.write_table(pq.ParquetFile(file).read().slice(0, 1), file)
+    with pytest.raises(CorruptLog, match=f"partition 0: {path} holds 0 rows of offset 1, its last one"):
+        at(T0 + DAY_MS, topic).apply_retention()
+    assert topic.log.decisions().log_start_offset(0) == 0
 
 
 def test_a_mirror_deletes_nothing_of_its_own(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:

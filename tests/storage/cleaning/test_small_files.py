@@ -218,3 +218,15 @@ def test_tasks_of_a_cluster_come_back_in_order_and_name_a_damaged_file(spark: Sp
     assert [[one.first_offset for one in each] for each in done] == [[0], [4], [8]]
     with pytest.raises(CorruptLog, match=r"missing\.parquet cannot be read"):
         SparkCluster(spark).run([tasks[0], replace(tasks[1], paths=("missing.parquet",))], None)
+
+
+def test_slices_of_a_closed_segment_that_are_as_large_as_slices_become_stay(tmp_path: Path) -> None:
+    """There is nothing to join, and no commit says that there was."""
+    log, disk = _topic(tmp_path, {"cleanup.policy": "delete"})
+    for offset in range(2):
+        disk.append([disk.written(rows(f"{offset}:a=1"), segment=0)])
+    disk.append([disk.written(rows("2:a=1"), segment=2)])
+    before = _slices(disk), log.snapshot().version
+    assert _merge(log, limits=replace(CLEANING_LIMITS, max_slice_bytes=1)) == 0
+    assert (_slices(disk), log.snapshot().version) == before
+    assert _merge(log) == 1

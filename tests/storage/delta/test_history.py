@@ -15,7 +15,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.storage.delta.history import CommitMetadata, _version_of_same_files, commits_since, find_token
+from lastword.storage.delta.history import CommitMetadata, _version_of_same_files, commit_actions, commits_since, find_token
+from lastword.storage.files.paths import filesystem_of
 from tests.clocks import at
 from tests.pictures import T0, delete_records, rows
 
@@ -95,7 +96,6 @@ def test_commits_have_their_versions_whatever_came_since_and_whatever_is_gone(tm
         assert found == [(version, tokens[version]) for version in range(5, max(since, gone - 1), -1)]
 
 
-@pytest.mark.long
 def _restored(table: DeltaTable, since: int) -> list[int]:
     table.update_incremental()
     return [one.restored_version for one in commits_since(table, since) if one.restored_version is not None]
@@ -165,3 +165,15 @@ def test_a_history_that_cannot_be_read_now_does_not_end_there(error: OSError) ->
     failing: Any = Failing()
     with pytest.raises(type(error)):
         _version_of_same_files(failing, 3)
+
+
+def test_a_restore_that_left_files_of_no_version_went_back_to_none(tmp_path: Path) -> None:
+    """Somebody else's commit that says RESTORE and brings a file of its own; all commits are there."""
+    for token in "ab":
+        _commit(tmp_path, CommitMetadata(token=token, kind="append"))
+    [added] = [action for action in commit_actions(filesystem_of(str(tmp_path), {}), 1) if "add" in action]
+    added["add"]["path"] = "part-of-somebody-else.parquet"
+    info = {"commitInfo": {"operation": "RESTORE", "operationParameters": {}, "timestamp": 0}}
+    text = "\n".join(map(json.dumps, (info, added)))
+    (tmp_path / "_delta_log" / f"{2:020}.json").write_text(text, encoding="utf-8")
+    assert _restored(DeltaTable(tmp_path), 1) == [-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import re
@@ -22,6 +23,7 @@ from lastword.compaction.rows.file_rows import CorruptFile
 from lastword.storage.files.source_files import (
     FileFormat,
     FileReadLimits,
+    _Source,
     check_apart,
     find_files,
     parquet_schema,
@@ -271,6 +273,20 @@ def test_csv_is_read_by_its_own_header(tmp_path: Path, text: str, options: dict[
     """Each file has one; a text is what stands in it."""
     path = _write(tmp_path, "a.csv", text.encode(options.get("encoding", "UTF-8")))
     assert _rows(path, "csv", **options) == rows
+
+
+@pytest.mark.parametrize("options", [{"separator": "\n"}, {"quote": "\n"}, {"escape": "\r"}], ids=lambda given: next(iter(given)))
+def test_an_end_of_line_that_is_to_be_something_else_is_said_as_it_is(tmp_path: Path, options: dict[str, str]) -> None:
+    """It is no row that does not end."""
+    with pytest.raises(CorruptFile, match=r"cannot be \\r or \\n"):
+        _rows(_write(tmp_path, "a.csv", b"k,v\n1,2\n"), "csv", **options)
+
+
+def test_a_stream_gives_no_more_bytes_than_it_is_asked_for() -> None:
+    """Of what was put back, too: whoever asks has room for no more."""
+    source = _Source(io.BytesIO(b"k,v\n1,2\n"), '"', 4)
+    source.put_back(source.read(6))
+    assert [source.read(size) for size in (2, 3, -1, 9)] == [b"k,", b"v\n1", b",2\n", b""]
 
 
 def test_rows_that_do_not_decode_are_malformed_and_the_others_are_rows(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lastword.compaction.config.keys import DAY_MS
 from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable, UnknownFormat
@@ -430,3 +431,18 @@ def test_a_short_ledger_is_not_written_again(ledger: Ledger) -> None:
     files = sorted(Path(ledger._uri).glob("*.parquet"))  # noqa: SLF001  the folder
     assert ledger.compact(before_ms=9 * _DAY, least_files=3) == 0
     assert (sorted(Path(ledger._uri).glob("*.parquet")), ledger.is_long(3), ledger.is_long(2)) == (files, False, True)  # noqa: SLF001
+
+
+def test_a_ledger_that_the_storage_does_not_take_is_no_topic_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever creates the topic may try again."""
+
+    def fails(*_arguments: object, **_settings: object) -> None:
+        message = "Kernel error: something of the table that is made"
+        raise DeltaError(message)
+
+    monkeypatch.setattr("lastword.storage.ledger.ledger.create_small_table", fails)
+    created = [Decision(kind=Kind.CREATE, time_ms=0, details={"topic_id": "id", "partitions": 1})]
+    with pytest.raises(OSError, match=f"{tmp_path}/ledger: .*something of the table"):
+        Ledger(str(tmp_path / "ledger"), "fruit").create(created)
+    monkeypatch.undo()
+    Ledger(str(tmp_path / "ledger"), "fruit").create(created)

@@ -13,6 +13,7 @@ from lastword import LogDir
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID, LogSnapshot
+from lastword.storage.delta.tables import txn_version
 from lastword.storage.log.limits import LogLimits
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
@@ -142,3 +143,23 @@ def test_files_that_are_gone_are_found_however_many_there_are(tmp_path: Path, ma
     wanted = [second, first, "partition=0/segment=0/no.parquet"]
     assert topic.log.missing_files(wanted, max_named=max_named) == [first, "partition=0/segment=0/no.parquet"]
     assert topic.log.missing_files([], max_named=max_named) == []
+
+
+def test_a_query_is_looked_for_anew_when_old_commits_go_meanwhile(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table was brought to its newest version before they went."""
+    process = _Process(log, monkeypatch)
+    for offset in range(3):
+        process.append(offset, q=offset)
+    going = iter([None])
+
+    def asked(table: DeltaTable, query_id: str) -> int:
+        for _ in going:
+            process.disk.table().create_checkpoint()
+            for version in range(4):
+                Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
+        return txn_version(table, query_id)
+
+    log.snapshot()
+    monkeypatch.setattr("lastword.storage.log.topic_log.txn_version", asked)
+    assert log.committed_micro_batch("r") == -1
+    assert log.committed_micro_batch("q") == 2

@@ -11,12 +11,14 @@ import pytest
 from lastword.compaction.config.keys import DAY_MS
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
-from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.files.json_files import json_file
+from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.reader_positions import ReaderPositions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 _EXPIRATION_MS = DAY_MS
 
@@ -87,17 +89,27 @@ def _cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-9])
 
 
-def _changed(name: str, value: Any) -> Callable[[Path], None]:
+def _changed(name: str, value: Any, *, is_whole: bool = False) -> Callable[[Path], None]:
+    """Return what changes a value in a file; its checksum is that of before, or right if it `is_whole`."""
+
     def change(file: Path) -> None:
         kept = json.loads(file.read_text(encoding="utf-8"))
         kept["body"][name] = value
-        file.write_text(json.dumps(kept), encoding="utf-8")
+        file.write_bytes(json_file(kept["body"]) if is_whole else json.dumps(kept).encode())
 
     return change
 
 
 @pytest.mark.parametrize(
-    "spoil", [Path.unlink, _cut, lambda file: file.write_bytes(b"\xff"), lambda file: file.write_text("[]"), _changed("offsets", [9])]
+    "spoil",
+    [
+        Path.unlink,
+        _cut,
+        lambda file: file.write_bytes(b"\xff"),
+        lambda file: file.write_text("[]"),
+        _changed("offsets", [9]),
+        _changed("offsets", None, is_whole=True),
+    ],
 )
 def test_without_its_file_a_reader_is_where_it_registered_and_expires_later(topic: _Topic, spoil: Callable[[Path], object]) -> None:
     """It may have been seen for half an expiration after its row; the files that it needs are kept since the row."""
@@ -178,3 +190,21 @@ def test_a_reader_that_goes_back_is_registered_again(topic: _Topic, monkeypatch:
     monkeypatch.setattr(ReaderPositions, "_write", lambda *_: None)  # no space left
     topic.tell("cache", 4, 1)
     assert (topic.offsets(), topic.registrations()) == ({"cache": 4}, 2)
+
+
+def test_a_reader_that_is_dropped_as_it_registers_leaves_no_file(topic: _Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its position would be that of a reader which nobody waits for; told again, it is registered again."""
+    append = topic.ledger.append
+
+    def overtaken(rows: list[Decision]) -> Decisions:
+        append(rows)
+        monkeypatch.undo()
+        topic.drop("cache")
+        return topic.ledger.read()
+
+    monkeypatch.setattr(topic.ledger, "append", overtaken)
+    topic.tell("cache", 1, 0)
+    assert topic.readers() == {}
+    assert not (topic.root / "readers" / "cache.json").exists()
+    topic.tell("cache", 2, 1)
+    assert topic.offsets() == {"cache": 2}

@@ -229,3 +229,15 @@ def test_retention_goes_on_beside_it_and_says_so_where_nothing_is_compacted(
     spoilt.mend()
     at(T0, topic).apply_retention()
     assert history(topic, 1) == []
+
+
+def test_a_cache_of_producers_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    """Their states are read from the log then: rows that come again are known, and a gap is refused."""
+    topic = LogDir(tmp_path).create_topic("fruit")
+    Path(topic.log.paths.producers).write_text("a file in the place of the folder", encoding="utf-8")
+    duplicates = list[int]()
+    for sequence in (0, 1, 0, 1):
+        row = {"key": "a", "value": "1", "producer_id": 7, "producer_epoch": 0, "sequence": sequence}
+        duplicates.append(LogDir(tmp_path).topic("fruit").append([row]).duplicates)
+    assert duplicates == [0, 0, 1, 1]
+    assert Path(topic.log.paths.producers).is_file()

@@ -13,6 +13,7 @@ from lastword import HistoryCleaned, LogDir, UserError
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.log.producer_states import read_states
+from lastword.storage.reading import arrow_rows
 from lastword.storage.reading.arrow_frames import _collected
 from lastword.storage.reading.arrow_rows import file_ranges
 from lastword.storage.reading.arrow_view import ArrowLog
@@ -52,6 +53,30 @@ def test_batches_whose_next_file_is_gone_say_which_version_it_was(topic: ArrowTo
     _file(topic, 2).unlink()
     with pytest.raises(HistoryCleaned, match="VACUUM removed files of table version 3 while it was read"):
         list(batches)
+
+
+def test_a_file_of_an_old_version_that_vacuum_takes_while_it_is_read_is_told_apart_from_damage(
+    topic: ArrowTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked again, the answer is that the version is gone; the newest one needs the file no more."""
+    topic.roll()
+    topic.append([{"key": "a", "value": "2"}])
+    before = topic.log.snapshot()
+    old = {str(path) for path in before.files.path}
+    topic.clean(force=True)
+    gone, read = old - {str(path) for path in topic.log.snapshot().files.path}, arrow_rows.records
+
+    def vacuumed(*arguments: Any, **settings: Any) -> Any:
+        for path in gone:
+            Path(topic.log.paths.log, path).unlink(missing_ok=True)
+        return read(*arguments, **settings)
+
+    monkeypatch.setattr(arrow_rows, "records", vacuumed)
+    with pytest.raises(HistoryCleaned, match=r"VACUUM removed files of an old table version while they were read .*; ask again"):
+        topic.records(as_of=before.version)
+    with pytest.raises(HistoryCleaned, match="VACUUM took 3 of the 3 files of table version 4"):
+        topic.records(as_of=before.version)
+    assert topic.latest().num_rows == 3
 
 
 def test_a_version_whose_commits_are_gone_cannot_be_read_any_more(topic: ArrowTopic) -> None:

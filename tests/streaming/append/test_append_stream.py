@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from lastword import LogDir, clock
 from lastword.compaction.errors import Aborted, CommitConflict, QueryRefused, UnknownTopic, UserError
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.append.query import _RUNNING, Appender, stop_append_queries
+from lastword.streaming.append.query import _RUNNING, Appender, _check_not_running, stop_append_queries
 from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_mirror
@@ -336,3 +337,41 @@ def test_csv_parquet_and_rate_sources(spark: SparkSession, logs: LogDir[SparkTop
         query.stop()
     assert {key.split("-")[0] for key in latest(topic) if key.startswith("key-")} == {"key"}
     until(lambda: query.runId not in _RUNNING, "a query that ended is remembered")
+
+
+def test_a_query_that_has_ended_is_let_go_of_by_its_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own thread may not have come to that yet; a query of another name or topic is nothing to it."""
+    topic, let_go = LogDir(str(tmp_path)).create_topic("fruit"), list[str]()
+
+    def running(name: str, location: str, *, is_active: bool) -> Any:
+        appender = SimpleNamespace(name=name, location=location, let_go=lambda: let_go.append(name))
+        return SimpleNamespace(isActive=is_active, runId=name), appender
+
+    root = topic.log.paths.root
+    found = {
+        "ended": running("files", root, is_active=False),
+        "other name": running("more", root, is_active=True),
+        "other topic": running("files", "/elsewhere", is_active=True),
+    }
+    monkeypatch.setattr("lastword.streaming.append.query._RUNNING", found)
+    _check_not_running(topic.log, "files")
+    assert let_go == ["files"]
+    found["again"] = running("files", root, is_active=True)
+    with pytest.raises(QueryRefused, match="query files of topic fruit runs already"):
+        _check_not_running(topic.log, "files")
+
+
+@pytest.mark.parametrize("is_local", [True, False], ids=["with a lock", "on an object store"])
+def test_a_query_whose_start_fails_can_be_started_again(
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_local: bool
+) -> None:
+    """At once and under the same name: it holds nothing."""
+    topic = logs.create_topic("fruit", config=_COMPACT)
+    if not is_local:
+        monkeypatch.setattr("lastword.streaming.append.query.local_path", lambda _: None)
+    _arrive(tmp_path / "in", "a.json", [{"key": "lime", "value": "1"}], 1)
+    stream = spark.readStream.schema("key string, value string").json(str(tmp_path / "in"))
+    with pytest.raises(Exception, match="soon"):
+        topic.append_stream(stream, name="files", trigger={"processingTime": "soon"})
+    assert topic.append_stream(stream, name="files", trigger=_NOW).awaitTermination(60)
+    assert latest(topic) == {"lime": "1"}

@@ -439,6 +439,9 @@ def test_a_flow_with_a_table_runs_until_it_is_stopped_and_nothing_runs_when_the_
     assert (flow.await_termination(1), flow.append_query.isActive, flow.table_query.isActive) == (False, True, True)
     flow.stop()
     assert (flow.append_query.isActive, flow.table_query.isActive, flow.await_termination(1)) == (False, False, True)
+    flow = topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), ["id"], "seq", trigger={"processingTime": "1 hour"})
+    flow.stop()
+    assert (flow.append_query.isActive, flow.table_query, flow.await_termination(1)) == (False, None, True), "a flow without a table"
     spark.range(3).write.format("delta").save(str(tmp_path / "theirs"))
     with pytest.raises(UserError, match="this topic was not materialised into it"):
         topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), table=str(tmp_path / "theirs"), **how)

@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from lastword import LogDir
 from lastword.compaction.errors import InvalidRecords
-from lastword.storage.append.append import append_rows
+from lastword.compaction.rows.input_columns import columns_of, shape_of
+from lastword.storage.append.append import Append, append_rows
+from lastword.storage.append.plan import Written
 from lastword.storage.append.requests import AppendStats, MicroBatch
-from lastword.storage.append.writing import ArrowRows
+from lastword.storage.append.writing import ArrowRows, validated_events
 from lastword.streaming.append import dataframes
 from lastword.streaming.append.dataframes import DataFrameRows
 from tests.clocks import at
 from tests.pictures import by_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import LogDir, SparkTopic
-    from lastword.storage.append.plan import AppendPlan, Written
+    from lastword import ArrowTopic, SparkTopic
+    from lastword.storage.append.plan import AppendPlan
 
 _DDL = (
     "key string, value string, headers array<struct<key:string,value:binary>>, partition int, timestamp bigint, "
@@ -172,3 +177,39 @@ def test_a_text_that_orders_rows_is_refused_until_somebody_says_so(spark: SparkS
         assert topic.append(rows, sequence_as="text").record_count == 1
     rows = spark.sql("SELECT 'b' AS key, 'x' AS value, struct(1, 10) AS source_sequence")
     assert topic.append(rows).record_count == 1
+
+
+def _validated(topic: ArrowTopic, count: int) -> tuple[AppendPlan, pa.RecordBatch]:
+    """Return a plan for so many rows of partition 0, and the rows as a task has them when it begins to write."""
+    table = pa.table({"key": [f"k{number}" for number in range(count)], "value": ["1"] * count})
+    plan = Append(topic.log, now_ms=5_000, stats=AppendStats()).plan(shape_of(columns_of(table.schema), topic=topic.name))
+    return plan, validated_events(table.to_batches()[0], plan).rows
+
+
+def test_batches_of_a_partition_are_written_one_behind_the_other(tmp_path: Path) -> None:
+    """By a task, however many batches they come in: into one file, by ascending offsets."""
+    topic = LogDir(tmp_path).create_topic("fruit")
+    plan, batch = _validated(topic, 6)
+    [file] = dataframes._written_in_order(plan, iter([(0, batch.slice(0, 1)), (0, batch.slice(1, 3)), (0, batch.slice(4))])).files  # noqa: SLF001
+    assert (file.record_count, file.first_offset, file.last_offset) == (6, 0, 5)
+
+
+@pytest.mark.parametrize("count", [0, 1], ids=["at once", "behind a batch"])
+def test_a_task_whose_input_fails_leaves_no_file(tmp_path: Path, count: int) -> None:
+    """Nobody would commit it."""
+    topic = LogDir(tmp_path).create_topic("fruit")
+    plan, batch = _validated(topic, 2)
+
+    def failing() -> Iterator[tuple[int, pa.RecordBatch]]:
+        yield from [(0, batch)] * count
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        dataframes._written_in_order(plan, failing())  # noqa: SLF001
+    assert list(Path(topic.log.paths.log).rglob("*.parquet")) == []
+
+
+def test_the_offsets_of_a_source_that_several_tasks_read_are_the_highest_of_each_partition() -> None:
+    """A partition of the source may be in the rows of several tasks, and a task may have rows of several."""
+    parts = [Written(source_offsets=offsets) for offsets in ({0: 7, 1: 3}, {}, {0: 5, 1: 9, 2: 0})]
+    assert Written.together(parts).source_offsets == {0: 7, 1: 9, 2: 0}

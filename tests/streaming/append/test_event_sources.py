@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from lastword import Envelope, LogDir, UserError
 from lastword.service.service import Service
 from lastword.service.settings import Settings
-from lastword.storage.append.requests import AppendStats
+from lastword.storage.append.requests import AppendStats, EventSource
 from lastword.storage.files.schema import RECORD_COLUMNS
 from lastword.streaming.append.source_settings import FileSource, KafkaSource
-from lastword.streaming.append.sources import open_source
+from lastword.streaming.append.sources import _kafka_columns, open_source
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import by_arrow
 from tests.test_event_histories import source_of
@@ -177,3 +177,26 @@ def test_change_events_are_no_mirror(spark: SparkSession, logs: LogDir[SparkTopi
     stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS key", "CAST(value AS STRING) AS value")
     with pytest.raises(UserError, match="change events are no mirror and no transactions"):
         topic.append_stream(stream, name="q", envelope=Envelope(), transactional_id="x")
+
+
+@pytest.mark.parametrize(
+    ("schema", "setting", "said"),
+    [
+        ("id int, _kafka string", "false", "the column _kafka of the schema has the name of what stands for the record itself"),
+        ("id int, m map<int, string>", "false", "its columns id, m cannot be read: "),
+        ("id int, ID int", "false", "columns ID, id differ in case alone"),
+    ],
+)
+def test_columns_of_kafka_that_cannot_be_read_are_named(spark: SparkSession, tmp_path: Path, schema: str, setting: str, said: str) -> None:
+    """Before the query starts."""
+    topic = LogDir(str(tmp_path)).create_topic("fruit", config=_CONFIG)
+    given = {"name": "k", "topic": "fruit", "format": "kafka", "bootstrap.servers": "nowhere:1", "subscribe": "t"}
+    source = KafkaSource.model_validate({**given, "schema": schema, "key": ["id"]})
+    columns = "key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp timestamp, partition int, offset bigint"
+    rows = spark.createDataFrame([], columns)
+    spark.conf.set("spark.sql.caseSensitive", setting)
+    try:
+        with pytest.raises(UserError, match=f"source k: {said}"):
+            _kafka_columns(rows, source, topic.log, 0, EventSource("t", 1))
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

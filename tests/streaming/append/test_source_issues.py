@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,3 +60,12 @@ def test_a_file_in_the_place_of_the_folder_is_an_issue_and_a_query_that_stops_ha
     assert source_issue(log.paths.root, "files") != ""
     planner.stop("q")
     assert source_issue(log.paths.root, "files") == ""
+
+
+def test_no_files_are_no_rows(log: TopicLog, tmp_path: Path) -> None:
+    """Between a source offset and itself, as Spark may ask at the start of a query."""
+    planner = _planner(log, tmp_path / "in")
+    planner._spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))  # noqa: SLF001
+    assert planner.rows(planner.first(), planner.first()) is None
+    end = planner.latest(planner.first(), "q")
+    assert planner.rows(end, end) is None

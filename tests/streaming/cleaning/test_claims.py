@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -158,6 +159,19 @@ def test_a_claim_that_is_not_renewed_ends_with_its_lease(logs: LogDir, topic: To
     assert Claims(clock_ms=lambda: later).of_another(topic.log.decisions()) is not None
     logs.cleaner.claims = Claims(clock_ms=lambda: later + 1)
     assert len(at(T0, topic).clean()) == 1
+
+
+def test_a_claim_of_another_users_process_on_this_machine_counts(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may not be asked for a signal, so it is there; one whose number nobody has is dead."""
+    owner = f"{socket.gethostname()}/1/abc"
+    _claimed(topic, owner, 60)
+    for error, counts in ((PermissionError, True), (ProcessLookupError, False)):
+
+        def refused(_pid: int, _signal: int, error: type[OSError] = error) -> None:
+            raise error
+
+        monkeypatch.setattr(os, "kill", refused)
+        assert (Claims().of_another(topic.log.decisions()) is not None) is counts
 
 
 def test_a_claim_by_a_clock_that_runs_ahead_counts_for_nothing(logs: LogDir, topic: Topic) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
 
+from lastword import LogDir
 from lastword.streaming.cleaning.pacing import PacedTurn, Pacing, Turns
 from tests.clocks import at
 from tests.pictures import T0, history
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from lastword import LogDir, Topic
+    from lastword import Topic
 
 
 class Waits(threading.Event):
@@ -183,6 +187,27 @@ def test_a_round_that_is_paused_between_its_turns_changes_nothing(spark: SparkSe
     topic.resume(0)
     assert sum(one.removed_count for one in at(T0, topic).clean()) == 120
     assert topic.verify().ok
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["not compacted any more", "deleted"])
+def test_a_round_that_nobody_wants_any_more_ends_between_its_turns(
+    topic: Topic, waits: Waits, caplog: pytest.LogCaptureFixture, *, is_deleted: bool
+) -> None:
+    """Another process has decided so: nothing of the round is committed, and the log says why."""
+    version, root = topic.log.snapshot().version, topic.log.paths.root
+
+    def decide() -> None:
+        if is_deleted:
+            shutil.rmtree(root)
+        else:
+            LogDir(Path(root).parent).topic("paced").alter_config({"cleanup.policy": "delete"})
+
+    with caplog.at_level(logging.INFO):
+        limit = Spent(1, waits, waits.seconds, at=2, then=decide)
+        assert topic._log_dir.cleaner.clean(topic.log, None, clock_ms=lambda: T0, pacing=limit) == []  # noqa: SLF001
+    assert ("deleted while it was being" if is_deleted else "cleanup.policy was changed while it was being cleaned") in caplog.text
+    if not is_deleted:
+        assert topic.log.snapshot().version == version
 
 
 def test_a_round_hurries_when_its_topic_is_to_be_deleted(spark: SparkSession, logs: LogDir, topic: Topic, waits: Waits) -> None:

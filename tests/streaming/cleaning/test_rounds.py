@@ -15,6 +15,7 @@ from lastword.storage.cleaning import cleaning
 from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
+from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.clocks import at
@@ -172,6 +173,47 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
     waiting.join(60)
     assert [(one.end_offset, one.now_ms) for one in done] == [(4, T0 + DAY_MS)]
     assert history(topic) == [f"1 b=∅ @{2 * DAY_MS}", "2 a=3", "3 c=1"]
+
+
+def test_a_round_that_finds_nothing_to_clean_when_it_has_its_turn_does_nothing(logs: LogDir) -> None:
+    """Another process has cleaned meanwhile."""
+    topic = logs.create_topic("cleaned", config=_EAGER)
+    at(T0, topic).append(rows("a=1 a=2", timestamp_ms=T0))
+    at(T0, topic).roll()
+    cleaner, asked, done = logs.cleaner, threading.Event(), list[Any]()
+
+    def clock_ms() -> int:
+        asked.set()
+        return T0
+
+    waiting = threading.Thread(target=lambda: done.append(cleaner.clean(topic.log, None, clock_ms=clock_ms)))
+    with cleaner._turn():  # noqa: SLF001
+        waiting.start()
+        assert asked.wait(60)
+        time.sleep(0.3)
+        [receipt] = Cleaner(cleaner.config).clean(topic.log, None, clock_ms=lambda: T0)
+        version = topic.log.snapshot().version
+    waiting.join(60)
+    assert (done, topic.log.snapshot().version, topic.receipts()) == ([[]], version, [receipt])
+
+
+def test_partitions_that_failed_before_are_left_when_the_cleaner_is_to_stop(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a round of its own: the first ends, the second does not begin."""
+    topic = logs.create_topic("failed", partitions=2, config=_EAGER)
+    for partition in range(2):
+        at(T0, topic).append(rows("a=1 a=2", partition=partition, timestamp_ms=T0))
+        details = {"failures": 1, "reason": "poisoned", "retry_ms": None}
+        topic.log.ledger.append([Decision(kind=Kind.FAILURE, time_ms=T0, partition=partition, table_version=1, details=details)])
+    at(T0, topic).roll()
+    run = Cleaning.run
+
+    def stopping(self: Cleaning) -> list[CleaningReceipt]:
+        logs.cleaner.stopping.set()
+        return run(self)
+
+    monkeypatch.setattr(Cleaning, "run", stopping)
+    assert [one.partition for one in at(T0, topic).clean(force=True)] == [0]
+    assert (history(topic, 0), history(topic, 1)) == (["1 a=2"], ["0 a=1", "1 a=2"])
 
 
 def test_a_round_that_waits_for_its_turn_when_the_cleaner_is_to_stop_does_not_begin(spark: SparkSession, logs: LogDir) -> None:

@@ -304,3 +304,23 @@ def test_a_topic_that_cannot_be_planned_comes_last(tmp_path: Path) -> None:
     scheduler.cleaner = Unknown(scheduler.config)
     with pytest.raises(CommitStateUnknown):
         scheduler._urgency(topic.log)  # noqa: SLF001
+
+
+def test_a_tick_that_is_stopped_as_it_begins_touches_no_topic(spark: SparkSession, logs: LogDir) -> None:
+    """Neither plans nor cleans; the next process finds the topics as they are."""
+    topic = logs.create_topic("fruit", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    at(T0, topic).append(rows("a=1 a=2"))
+    at(T0, topic).roll()
+    scheduler = _tending(spark, topic)
+
+    def listed() -> list[TopicLog]:
+        scheduler.stop.set()
+        return [topic.log]
+
+    scheduler.topics = listed
+    scheduler.tick()
+    assert (history(topic), scheduler.counts.failures) == (["0 a=1", "1 a=2"], 0)
+    scheduler.stop.clear()
+    scheduler.topics = lambda: [topic.log]
+    scheduler.tick()
+    assert history(topic) == ["1 a=2"]

@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lastword import UserError
+from lastword.storage.key_search import WantedKey
 from lastword.streaming.reading.materialize import Shape, materialize_table
 from lastword.streaming.reading.tail import TailOptions
 from lastword.streaming.reading.target import Target
@@ -191,3 +192,11 @@ def cut(location: Path) -> None:
     for path in (location / "_delta_log").glob("*.json"):
         if path.name[0].isdigit() and int(path.stem.split(".")[0]) < table.version():
             path.unlink()
+
+
+def test_a_target_whose_keys_somebody_dropped_has_no_row_of_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is deleted there, and no commit made."""
+    spark.range(3).write.format("delta").save(str(tmp_path / "target"))
+    target = Target(str(tmp_path / "target"), topic_id="id")
+    assert target.erase(spark, WantedKey(key=b"1")) == 0
+    assert DeltaTable(tmp_path / "target").version() == 0

@@ -299,3 +299,38 @@ def test_a_target_is_exact_at_every_step_also_where_the_log_was_cleaned_behind_i
         patch.setattr(crash_points, "reached", watch)
         catch_up(topic, tmp_path / "target", max_offsets_per_trigger=1)
     assert seen == ["a=3 c=1", "a=3 c=1 d=1"]
+
+
+def test_a_step_that_another_process_took_ends_the_query_and_is_not_taken_twice(
+    topic: SparkTopic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no fence of a purge: the target is further than this query knows."""
+    location = tmp_path / "target"
+    append(topic, spark, "grape=1 lime=1")
+    catch_up(topic, location)
+    append(topic, spark, "grape=2")
+    take = Target.step
+
+    def overtaken(self: Target, *arguments: Any) -> None:
+        take(self, *arguments)
+        message = "another step came first"
+        raise CommitConflict(message)
+
+    with monkeypatch.context() as during:
+        during.setattr(Target, "step", overtaken)
+        with pytest.raises(CommitConflict, match="another step came first"):
+            catch_up(topic, location)
+    version = DeltaTable(location).version()
+    catch_up(topic, location)
+    assert DeltaTable(location).version() == version
+    assert {text(row["key"]): text(row["value"]) for row in spark.read.format("delta").load(str(location)).collect()} == {
+        "grape": "2",
+        "lime": "1",
+    }
+
+
+def test_a_checkpoint_on_a_file_system_of_sparks_is_left_to_spark(topic: SparkTopic, spark: SparkSession) -> None:
+    """What Spark says of one that it does not have is what the caller gets."""
+    append(topic, spark, "grape=1")
+    with pytest.raises(Exception, match='No FileSystem for scheme "nofs"'):
+        topic.materialize(lambda *_: None, checkpoint_location="nofs://place/of/checkpoints", trigger=_ONCE)
