@@ -28,16 +28,16 @@ CEILINGS: Final = {
     "functions over 60 lines": 7,
     "functions over 15 branches": 17,
     "class names with two meanings": 13,
-    "noqa": 143,
+    "noqa": 145,
     "type: ignore": 22,
-    "monkeypatch.setattr in tests": 98,
+    "monkeypatch.setattr in tests": 114,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8151,
+    "lastword": 8147,
     "pyspark_lastword": 442,
     "streaming": 6780,
-    "storage": 14042,
+    "storage": 14040,
     "checkpoints": 228,
     "compaction": 10121,
 }
