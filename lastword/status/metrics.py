@@ -8,7 +8,6 @@ bounded: at most 2000 partitions (those that are furthest behind), 100 open tran
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -16,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lastword.compaction.planning.planner import Obstacle
+from lastword.storage.files.row_files import installed_version
 from lastword.streaming.metrics import COUNTED, REGISTRY, Metric
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class _Counted(Collector):
 
 def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: int) -> None:
     put = families.put
-    put("info", 1, version("lastword"), standing.log_dir)
+    put("info", 1, installed_version() or "unknown", standing.log_dir)
     put("ready", ready)
     put("log_dir_offline", standing.offline is not None)
     put("topics", len(standing.topics) + len(standing.loading))

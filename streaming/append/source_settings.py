@@ -333,8 +333,8 @@ def _check_file_options(options: dict[str, str]) -> None:
             raise ValueError(message)
     for name, least in (("sep", 1), ("delimiter", 1), ("quote", 0), ("escape", 0)):
         text = options.get(name, ",").replace("\\t", "\t")
-        if not least <= len(text) <= 1 or not text.isascii():
-            message = f"{name} = {options[name]!r}: allowed is one ASCII character{'' if least else ', or none'}"
+        if not least <= len(text) <= 1 or not text.isascii() or text in {"\n", "\r"}:
+            message = f"{name} = {options[name]!r}: allowed is one ASCII character that ends no line{'' if least else ', or none'}"
             raise ValueError(message)
 
 

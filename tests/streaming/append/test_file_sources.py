@@ -197,6 +197,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(
         ({"options": {"encoding": "latin-99"}}, "no such encoding"),
         ({"options": {"multiLine": "yes"}}, "allowed are true and false"),
         ({"format": "csv", "options": {"sep": "||"}}, "allowed is one ASCII character"),
+        ({"format": "csv", "options": {"quote": "\n"}}, "one ASCII character that ends no line, or none"),
         ({"format": "parquet", "options": {"encoding": "UTF-8"}}, "of parquet files allowed are pathGlobFilter"),
         ({"on.corrupt.file": "ignore"}, "'skip' or 'fail'"),
     ],
