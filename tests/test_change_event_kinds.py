@@ -378,7 +378,8 @@ def test_keys_of_different_rows_stay_apart(tmp_path: Path) -> None:
 
 
 _POSITIONS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
-    "postgresql": lambda number: {"sequence": json.dumps([str(95 + number), str(999 - number)]), "lsn": 999 - number},
+    # Written in another order than committed, and all before the first commit: a commit is behind what it commits.
+    "postgresql": lambda number: {"sequence": json.dumps([str(1000 + number), str(999 - number)]), "lsn": 999 - number},
     "mysql": lambda number: {"file": f"binlog.{999_998 + number // 3:06}", "pos": 4 + number % 3 * 200, "row": 5 - number % 3},
     "mariadb": lambda number: {"file": f"mariadb-bin.{9 + number // 4:06}", "pos": 1_000 + number % 4, "row": 0},
     "sqlserver": lambda number: {"commit_lsn": f"0000002a:{number + 14:08X}:0009", "change_lsn": f"0000002a:{99 - number:08x}:0001"},
