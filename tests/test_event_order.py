@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+#: Many of these take half a second; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
+
 def _postgresql(before: int | None, lsn: int, **fields: Any) -> dict[str, Any]:
     sequence = json.dumps([None if before is None else str(before), str(lsn)])
     return {"connector": "postgresql", "name": "s", "sequence": sequence, "lsn": lsn, **fields}

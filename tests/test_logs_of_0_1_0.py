@@ -17,6 +17,9 @@ from tests.logs_of_0_1_0.write import ARCHIVE, DAY_MS, NEWEST, ROWS, SOURCES, T0
 if TYPE_CHECKING:
     from pathlib import Path
 
+#: Many of these take half a second; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _NOW_MS = T0 + 3 * DAY_MS
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from lastword import ArrowTopic
     from lastword.topics.sources import SourceDescription
 
+#: Many of these take half a second; `make quick` leaves them to `make test`.
+pytestmark = pytest.mark.long
+
 _REPLACE = Envelope(on_snapshot="replace")
 
 
