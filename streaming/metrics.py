@@ -38,7 +38,7 @@ class Metric:
 #: The metrics below, for whoever documents or checks them.
 COUNTED: Final[list[Metric]] = []
 _BY_TOPIC: Final[list[Counter | Gauge | Histogram]] = []
-#: So many sources of a topic are counted by their names, and all others under this one.
+#: The most sources of a topic with a label of their own; all others share the label `OTHER_SOURCES`.
 MAX_SOURCES: Final = 100
 OTHER_SOURCES: Final = "(others)"
 #: The names of the sources that are counted, by topic.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 503,
+    "names: one": 496,
     "names: found, told, said": 273,
     "functions named by a participle": 195,
     "phrases that say nothing": 77,
@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8147,
+    "lastword": 8152,
     "pyspark_lastword": 442,
     "streaming": 6780,
-    "storage": 14040,
+    "storage": 14028,
     "checkpoints": 228,
     "compaction": 10121,
 }

@@ -113,7 +113,7 @@ class _Bounds:
 
     @property
     def known(self) -> str:
-        """The order from which on a row needs no look at the log."""
+        """The lowest order at which a row is newer than all records of its scope, so that the log need not be read for its key."""
         return max([self.highest, *self.removed.values()])
 
     @property

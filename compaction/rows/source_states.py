@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: A late event is taken for one of a new epoch if it is so much younger than the record above it.
 NEW_EPOCH_MS: Final = 60_000
-#: The name of events that do not say from which source they are.
+#: The name under which events are counted that do not name their source.
 UNNAMED: Final = "(unnamed)"
 
 
@@ -47,7 +47,7 @@ class SourceCounts:
     is_by_lsn: bool = False
 
     def plus(self, other: SourceCounts) -> SourceCounts:
-        """Return the counts of both."""
+        """Return the sum of these counts and others."""
         return SourceCounts(
             rows=self.rows + other.rows,
             late=self.late + other.late,

@@ -28,6 +28,7 @@ from lastword.storage.append.source_decisions import new_epoch_decision, source_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decision, Decisions
     from lastword.storage.log.topic_log import TopicLog
 
@@ -75,9 +76,8 @@ def describe_sources(log: TopicLog, gaps: Sequence[SnapshotGap] | None = None) -
     """Return the sources of a topic by name; `gaps` are those of `read_gaps`, which reads keys if they are not given."""
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
-    scopes = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest} - _NO_SOURCES
     found = read_gaps(log) if gaps is None else gaps
-    described = [_described(scope, decisions, [gap for gap in found if gap.scope == scope]) for scope in scopes | {*decisions.sources}]
+    described = [_described(scope, decisions, [gap for gap in found if gap.scope == scope]) for scope in _read_scopes(snapshot, decisions)]
     return tuple(sorted(described, key=lambda one: one.name))
 
 
@@ -177,11 +177,16 @@ def _scope_of(log: TopicLog, name: str) -> str:
     """Return the scope of a source of a topic by its name; raise `UserError` naming those that there are."""
     snapshot = log.snapshot()
     decisions = log.decisions_seen(snapshot)
-    scopes = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest} | {*decisions.sources}
-    names = {source_name(scope): scope for scope in scopes - _NO_SOURCES}
-    name = name if name in names else quote(name, safe=".%")
-    if name not in names:
-        known = ", ".join(sorted(names)) or "none"
+    scope_by_name = {source_name(scope): scope for scope in _read_scopes(snapshot, decisions)}
+    scope = scope_by_name.get(name) or scope_by_name.get(quote(name, safe=".%"))
+    if scope is None:
+        known = ", ".join(sorted(scope_by_name)) or "none"
         message = f"topic {log.name} has no source {name!r}; its sources are: {known}"
         raise UserError(message)
-    return names[name]
+    return scope
+
+
+def _read_scopes(snapshot: LogSnapshot, decisions: Decisions) -> set[str]:
+    """Return the scopes of the sources of a topic: those in its ledger, and those in its files."""
+    in_files = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest}
+    return (in_files | {*decisions.sources}) - _NO_SOURCES

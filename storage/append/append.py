@@ -422,26 +422,25 @@ def sweep(log: TopicLog, is_swept: Callable[[SnapshotGap], bool], *, now_ms: int
     A tombstone is older than the rows of the snapshot: one that comes later brings its key back. A key stays of which a row is among the
     dead letters since the snapshot began: that may be its row of the snapshot.
     """
-    letters = log.paths.dead_letters, log.storage_options
 
-    def once() -> tuple[int, int, list[SnapshotGap]]:
+    def sweep_once() -> tuple[int, int, list[SnapshotGap]]:
         append = Append(log, now_ms=now_ms, stats=AppendStats())
         gaps = [gap for gap in read_gaps(log, append.snapshot) if is_swept(gap)]
-        parts = [
-            (partition, keys, positions)
-            for gap in gaps
-            for partition, keys, positions in swept_rows(gap, letter_keys(*letters, since_ms=gap.snapshot.begun_ms))
-        ]
+        moments = {gap.snapshot.begun_ms for gap in gaps if len(gap.rows)}
+        kept = {since_ms: letter_keys(log.paths.dead_letters, log.storage_options, since_ms=since_ms) for since_ms in moments}
+        parts = [part for gap in gaps if len(gap.rows) for part in swept_rows(gap, kept[gap.snapshot.begun_ms])]
         if not parts:
             return 0, append.snapshot.version, gaps
         result = append.run(ArrowRows(pa.concat_tables(_tombstones(*part) for part in parts)))
-        return result.record_count, append.snapshot.version + 1, gaps
+        return result.record_count, result.table_version or append.snapshot.version, gaps
 
-    count, version, gaps = log.attempts(once)
+    count, version, gaps = log.attempts(sweep_once)
     if gaps:
-        places = [((gap.scope, gap.partition), gap) for gap in gaps]
         log.ledger.append(
-            [sweep_decision(place, gap.snapshot, rows=len(gap.rows), table_version=version, now_ms=now_ms) for place, gap in places]
+            [
+                sweep_decision((gap.scope, gap.partition), gap.snapshot, rows=len(gap.rows), table_version=version, now_ms=now_ms)
+                for gap in gaps
+            ]
         )
     return count
 

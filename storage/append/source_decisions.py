@@ -1,4 +1,4 @@
-"""What the ledger says of the sources of a topic: which there are, the snapshots that have begun, and the TRUNCATEs of their tables."""
+"""Rows of the ledger about the sources of change events of a topic: the sources, their snapshots, epochs, TRUNCATEs and sweeps."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan,
 
     Raises `CommitConflict`, as the append is to be planned again.
     """
-    highest = {(one.scope, one.partition): _highest_before(one, plan) for one in new}
-    is_first = {(one.scope, one.partition): _is_first(one, plan) for one in new}
+    before = {(snapshot.scope, snapshot.partition): _highest_before(snapshot, plan) for snapshot in new}
 
     def begun(today: Decisions) -> list[Decision]:
         decided, places = list[Decision](), set[tuple[str, str]]()
-        for one, epoch in today.epochs.epochs_of_new(new, highest):
-            place = one.scope, one.partition
-            is_alone = is_first[place] and not (one.before or today.epochs.of(place) or place in places)
+        for snapshot, epoch in today.epochs.epochs_of_new(new, {place: order or "" for place, order in before.items()}):
+            place = snapshot.scope, snapshot.partition
+            is_first = before[place] is None and not (snapshot.before or today.epochs.of(place) or place in places)
             places.add(place)
-            decided.append(snapshot_decision(one, epoch, is_first=is_alone, now_ms=now_ms))
+            decided.append(snapshot_decision(snapshot, epoch, is_first=is_first, now_ms=now_ms))
         return decided
 
     log.ledger.decide(begun)
@@ -42,23 +41,13 @@ def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan,
     raise CommitConflict(message)
 
 
-def _highest_before(new: NewSnapshot, plan: AppendPlan) -> str:
-    """Return the highest order that the log has of a place in which a snapshot begins; empty where all is below the snapshot."""
-    epoch = plan.epochs.epoch((new.scope, new.partition))
-    begin = SourcePosition(scope=new.scope, epoch=epoch, order=new.position).commit
-    removed = [one.removed.get((new.scope, new.partition), "") for one in plan.sequences]
-    if not any(one.highest_of(new.scope) > begin for one in plan.sequences):
-        return max(removed, default="")
-    return max([*removed, *(lookup.highest_in(new.scope, new.partition) for lookup in plan.lookups)])
-
-
-def _is_first(new: NewSnapshot, plan: AppendPlan) -> bool:
-    """Tell whether the log has no event from the place in which a snapshot begins."""
+def _highest_before(new: NewSnapshot, plan: AppendPlan) -> str | None:
+    """Return the highest order that the log has of the scope and Kafka partition of a new snapshot; None if it has no event from there."""
     place = new.scope, new.partition
-    if any(place in one.removed for one in plan.sequences):
-        return False
-    is_there = any(one.highest_of(new.scope) for one in plan.sequences)
-    return not is_there or not any(lookup.highest_in(*place) for lookup in plan.lookups)
+    removed = [bounds.removed[place] for bounds in plan.sequences if place in bounds.removed]
+    is_scope_there = any(bounds.highest_of(new.scope) for bounds in plan.sequences)
+    in_log = max((lookup.highest_in(*place) for lookup in plan.lookups), default="") if is_scope_there else ""
+    return max([*removed, in_log]) if removed or in_log else None
 
 
 def snapshot_decision(new: NewSnapshot, epoch: int, *, is_first: bool, now_ms: int) -> Decision:

@@ -153,7 +153,7 @@ class Decisions:
     epochs: SourceEpochs
     #: The sources of change events, by scope.
     sources: Mapping[str, SourceState]
-    #: That what a snapshot lacks was deleted.
+    #: The deletions of rows that a snapshot of a source lacks.
     swept: Sequence[Decision]
     #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
     columns: Mapping[str, Any] | None
