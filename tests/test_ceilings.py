@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 496,
+    "names: one": 487,
     "names: found, told, said": 273,
     "functions named by a participle": 195,
     "phrases that say nothing": 77,

@@ -264,7 +264,7 @@ class _Part:
     lower: Mask
 
     def counts(self, texts: pa.Array, without: Mask) -> dict[str, SourceCounts]:
-        """Return what the batch has of this source; nothing of rows that are of none."""
+        """Return the counts of the batch for this source, by scope; an empty mapping for rows that no source sent."""
         if not self.checks.scope:
             return {}
         lower = np.flatnonzero(self.lower)
@@ -299,7 +299,7 @@ class _ScopeChecks:
         return True
 
     def begin(self, events: pl.DataFrame) -> _Part:
-        """Return the rows of a batch with what can be said of them without the log; one without an order is never late."""
+        """Find the rows of a batch that are late by the batch itself and by TRUNCATEs, and those to look up in the log."""
         rows, nothing = events["row"].to_numpy(), np.zeros(len(events), dtype=np.bool_)
         events = events.drop("row").with_row_index("row")
         part = _Part(

@@ -124,7 +124,7 @@ class SourceState:
 
 def notes_of(before: SourceState | None, after: SourceState, others: Iterable[SourceState], *, topic: str) -> list[str]:
     """Return what is new of a source, as texts for whoever runs it; `others` are the sources that the topic had already."""
-    known = sorted(one.name for one in others if one.scope != after.scope)
+    known = sorted(state.name for state in others if state.scope != after.scope)
     notes = []
     if before is None and known:
         notes.append(

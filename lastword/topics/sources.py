@@ -78,7 +78,7 @@ def describe_sources(log: TopicLog, gaps: Sequence[SnapshotGap] | None = None) -
     decisions = log.decisions_seen(snapshot)
     found = read_gaps(log) if gaps is None else gaps
     described = [_described(scope, decisions, [gap for gap in found if gap.scope == scope]) for scope in _read_scopes(snapshot, decisions)]
-    return tuple(sorted(described, key=lambda one: one.name))
+    return tuple(sorted(described, key=lambda source: source.name))
 
 
 def _described(scope: str, decisions: Decisions, gaps: Iterable[SnapshotGap]) -> SourceDescription:
@@ -87,13 +87,13 @@ def _described(scope: str, decisions: Decisions, gaps: Iterable[SnapshotGap]) ->
     snapshots = [
         SnapshotDescription(
             partition=partition,
-            position=shown_position(one.position),
-            epoch=one.epoch,
-            swept=(scope, partition, one.position, one.epoch) in swept,
+            position=shown_position(snapshot.position),
+            epoch=snapshot.epoch,
+            swept=(scope, partition, snapshot.position, snapshot.epoch) in swept,
         )
         for (name, partition), known in sorted(epochs.snapshots.items())
-        for one in known
-        if name == scope and (one.position or partition == EVERY_PARTITION)
+        for snapshot in known
+        if name == scope and (snapshot.position or partition == EVERY_PARTITION)
     ]
     return SourceDescription(
         name=source_name(scope),
@@ -119,7 +119,7 @@ class SourceDescriptions:
 
     def collect(self, *, now_ms: int) -> tuple[SourceDescription, ...]:
         """Return what `describe_sources` does; how many rows a snapshot lacks may be a minute old."""
-        there = frozenset((*place, begin_of(one)) for place, one in open_snapshots(self.log.decisions()))
+        there = frozenset((*place, begin_of(snapshot)) for place, snapshot in open_snapshots(self.log.decisions()))
         is_settled = there == self._open and all(gap.is_complete and not len(gap.rows) for gap in self._gaps)
         if there != self._open or (not is_settled and now_ms - self._counted_ms >= _RECOUNT_MS):
             self._gaps, self._counted_ms, self._open = read_gaps(self.log), now_ms, there
@@ -149,8 +149,8 @@ def retire(log: TopicLog, name: str, *, is_retired: bool, now_ms: int) -> bool:
         changed = state.is_retired != is_retired
         if not changed:
             return []
-        snapshots = [] if is_retired else [(place, one) for place, one in open_snapshots(today) if place[0] == scope]
-        closed = [sweep_decision(place, one, rows=0, table_version=version, now_ms=now_ms) for place, one in snapshots]
+        snapshots = [] if is_retired else [(place, snapshot) for place, snapshot in open_snapshots(today) if place[0] == scope]
+        closed = [sweep_decision(place, snapshot, rows=0, table_version=version, now_ms=now_ms) for place, snapshot in snapshots]
         return [*closed, source_decision(replace(state, is_retired=is_retired), now_ms=now_ms)]
 
     log.ledger.decide(decided)

@@ -1,4 +1,4 @@
-"""What an append is asked for, and what it returns: rows, a micro-batch of a streaming query, results by partition and by source."""
+"""Inputs and results of an append: rows, the micro-batch that they are, and what was appended by partition and by source."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class MicroBatch:
 
 @dataclass(slots=True)
 class AppendStats:
-    """What the appends of one query, or of one object, remember of each other."""
+    """State that the appends of a streaming query, or of a `Topic` object, keep between them."""
 
     #: Whether one of them was tried: the first may be a replay of a micro-batch, of which an earlier process wrote dead letters.
     is_first: bool = True

@@ -53,11 +53,11 @@ def open_snapshots(decisions: Decisions) -> list[tuple[Place, Snapshot]]:
     """Return the snapshots, with scope and Kafka's partition, that may lack rows of before and have not been swept; oldest first."""
     swept = decisions.sweeps
     return [
-        (place, one)
+        (place, candidate)
         for place, known in decisions.epochs.snapshots.items()
         if place[1] != EVERY_PARTITION
-        for one in known
-        if one.position and not one.is_first and (*place, one.position, one.epoch) not in swept
+        for candidate in known
+        if candidate.position and not candidate.is_first and (*place, candidate.position, candidate.epoch) not in swept
     ]
 
 
@@ -77,7 +77,7 @@ def read_gaps(log: TopicLog, snapshot: LogSnapshot | None = None) -> list[Snapsh
     places = open_snapshots(decisions)
     if not places:
         return []
-    begins = pl.DataFrame([(*place, begin_of(one), one.begun_ms) for place, one in places], schema=_BEGINS, orient="row")
+    begins = pl.DataFrame([(*place, begin_of(candidate), candidate.begun_ms) for place, candidate in places], schema=_BEGINS, orient="row")
     tables, complete, older = set[tuple[str, str, str]](), set[tuple[str, str, str]](), list[pl.DataFrame]()
     for partition in range(decisions.partitions):
         last = list[pl.DataFrame]()
@@ -96,13 +96,13 @@ def read_gaps(log: TopicLog, snapshot: LogSnapshot | None = None) -> list[Snapsh
         SnapshotGap(
             scope=scope,
             partition=kafka_partition,
-            snapshot=one,
-            is_complete=(scope, kafka_partition, begin_of(one)) in complete,
+            snapshot=candidate,
+            is_complete=(scope, kafka_partition, begin_of(candidate)) in complete,
             rows=rows.filter(
-                (pl.col("scope") == scope) & (pl.col("partition") == kafka_partition) & (pl.col("begin") == begin_of(one))
+                (pl.col("scope") == scope) & (pl.col("partition") == kafka_partition) & (pl.col("begin") == begin_of(candidate))
             ).select("log_partition", "key", "table"),
         )
-        for (scope, kafka_partition), one in places
+        for (scope, kafka_partition), candidate in places
     ]
 
 
