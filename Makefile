@@ -75,10 +75,10 @@ types: .venv/.installed ## mypy --strict
 layers: .venv/.installed ## import-linter: who may import whom
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as main; main()' --no-logo
 
-rules: .venv/.installed ## every branch of the pure rules (compaction/) is taken by a worked example, without random ones
+rules: .venv/.installed ## every branch of the pure rules (compaction/, change_data/) is taken by a worked example, without random ones
 	@$(PY) -m coverage erase
-	@$(PY) -m coverage run -m pytest --quiet tests/compaction -m 'not torture and not hypothesis'
-	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report --include 'compaction/*' --fail-under 100
+	@$(PY) -m coverage run -m pytest --quiet tests/compaction tests/change_data -m 'not torture and not hypothesis'
+	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report --include 'compaction/*,change_data/*' --fail-under 100
 
 lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with hashes, for every platform
 	@.bootstrap/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \

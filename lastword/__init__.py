@@ -72,18 +72,18 @@ from lastword.compaction.readers import ReaderStanding
 
 if TYPE_CHECKING:
     from lastword.arrow_topic import ArrowBootstrap, ArrowTopic
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.source_states import SourceCounts
+    from lastword.change_data.events.envelopes import Envelope
+    from lastword.compaction.order.source_states import SourceCounts
     from lastword.copying import copy_topic
     from lastword.log_dir import LogDir
     from lastword.spark.session import spark_session
     from lastword.spark_topic import SparkBootstrap, SparkTopic, SparkTransaction
     from lastword.storage.append.ranges import AppendedRange
     from lastword.storage.append.requests import AppendResult
-    from lastword.storage.append.schema_registry.client import RegistryConfig
-    from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.reading.sql import latest_sql
     from lastword.storage.reading.stale_keys import StaleKey
+    from lastword.storage.schema_registry.client import RegistryConfig
+    from lastword.storage.schema_registry.decoder import RegistryDecoder
     from lastword.storage.verify import VerifyReport
     from lastword.streaming.append.auto_cdc import AutoCdcFlow
     from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState
@@ -99,8 +99,8 @@ else:  # a type checker that sees this takes any name for one of ours
     _HOMES: Final = {
         "ArrowBootstrap": "lastword.arrow_topic",
         "ArrowTopic": "lastword.arrow_topic",
-        "Envelope": "lastword.compaction.rows.envelopes",
-        "SourceCounts": "lastword.compaction.rows.source_states",
+        "Envelope": "lastword.change_data.events.envelopes",
+        "SourceCounts": "lastword.compaction.order.source_states",
         "copy_topic": "lastword.copying",
         "LogDir": "lastword.log_dir",
         "spark_session": "lastword.spark.session",
@@ -109,8 +109,8 @@ else:  # a type checker that sees this takes any name for one of ours
         "SparkBootstrap": "lastword.spark_topic",
         "SparkTopic": "lastword.spark_topic",
         "SparkTransaction": "lastword.spark_topic",
-        "RegistryConfig": "lastword.storage.append.schema_registry.client",
-        "RegistryDecoder": "lastword.storage.append.schema_registry.decoder",
+        "RegistryConfig": "lastword.storage.schema_registry.client",
+        "RegistryDecoder": "lastword.storage.schema_registry.decoder",
         "latest_sql": "lastword.storage.reading.sql",
         "StaleKey": "lastword.storage.reading.stale_keys",
         "VerifyReport": "lastword.storage.verify",

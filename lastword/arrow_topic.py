@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import pyarrow as pa
 from polars.exceptions import PolarsError
 
+from lastword.change_data.columns.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.compaction.errors import HistoryCleaned, UserError
 from lastword.compaction.read_positions import Position, parse_offsets
-from lastword.compaction.rows.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
@@ -101,8 +101,8 @@ class ArrowTopic(Topic):
 
         Columns: those of the key, where the value does not have them, and those of the value, as the topic's sources say them (change
         events with a schema, `schema` of an `Envelope` or of a source, the DataFrame of an AUTO CDC flow), or as `schema` gives them: SQL
-        DDL, `id bigint, price decimal(10,2), at timestamp, meta json`. Types: `lastword.compaction.rows.column_types`. Columns that a row
-        lacks are null; fields of a value that are no columns are left out. Rows by partition and offset, the first `limit` of them: no
+        DDL, `id bigint, price decimal(10,2), at timestamp, meta json`. Types: `lastword.change_data.columns.column_types`. Columns that a
+        row lacks are null; fields of a value that are no columns are left out. Rows by partition and offset, the first `limit` of them: no
         other is decoded. Arguments and errors else as `latest`.
 
         Raises:

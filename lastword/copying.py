@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.source_positions import highest_of_each_place
+from lastword.compaction.order.source_positions import highest_of_each_place
 from lastword.log_dir import LogDir
 from lastword.storage.append.source_decisions import truncate_decision
 from lastword.storage.ledger.decisions import Decision, Kind

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from lastword.change_data.columns.column_types import ddl_of
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
-from lastword.compaction.rows.column_types import ddl_of
 from lastword.compaction.rows.input_columns import check_sequence_column
 from lastword.storage.files.locations import spark_location
 from lastword.storage.ledger.table_columns import keep_columns
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+    from lastword.change_data.events.envelopes import Envelope
+    from lastword.change_data.events.event_rows import FrameDecoder
     from lastword.compaction.read_positions import Position
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
     from lastword.storage.append.inputs import ArrowInput
     from lastword.storage.append.requests import AppendResult, EventSource, Rows
@@ -219,7 +219,7 @@ class SparkTopic(Topic):
         )
         rows = change_rows(source, changes, subject=subject)
         columns = table_columns(source, changes)
-        keep_columns(self._log.ledger, columns, now_ms=self._clock())
+        keep_columns(self._log.ledger, columns.as_details(), now_ms=self._clock())
         query = self.append_stream(rows, name=named, trigger=trigger, on_invalid=on_invalid, envelope=changes.envelope, sequence_as="text")
         if table is None:
             return AutoCdcFlow(query)

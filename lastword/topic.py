@@ -15,17 +15,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.table_columns import TableColumns
+from lastword.change_data.events.envelopes import Envelope
+from lastword.change_data.events.event_rows import event_table
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, UserError, Violation
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import ReaderStanding
-from lastword.compaction.rows.connect_schema import columns_of_ddl
 from lastword.compaction.rows.input_columns import check_sequence_column
-from lastword.compaction.rows.table_columns import TableColumns
 from lastword.storage.append import transactions
 from lastword.storage.append.append import append_rows, check_on_invalid
-from lastword.storage.append.inputs import ArrowInput, arrow_rows
+from lastword.storage.append.inputs import ArrowInput, arrow_table
 from lastword.storage.append.requests import AppendResult, AppendStats
+from lastword.storage.append.writing import ArrowRows
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
@@ -39,11 +42,10 @@ from lastword.topics.sources import SourceDescription, describe_sources
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
+    from lastword.change_data.events.event_rows import FrameDecoder
     from lastword.compaction.planning.log_retention import Deletion
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction, ProducerStamp
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.handle import Handle
     from lastword.storage.append.requests import Rows
     from lastword.storage.ledger.decisions import Decisions
@@ -172,7 +174,14 @@ class Topic:
 
     def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> Rows:
         """Return what was given to `append` as the input of an append."""
-        return arrow_rows(rows, topic=self.name, envelope=envelope, decoder=decoder)
+        given: Any = envelope
+        if given is not None and not isinstance(given, Envelope):
+            message = f"topic {self.name}: envelope = {given!r}: allowed is an Envelope, e.g. Envelope(kind='debezium-flat')"
+            raise UserError(message)
+        table = arrow_table(rows, topic=self.name)
+        if envelope is None:
+            return ArrowRows(table)
+        return ArrowRows(event_table(table, envelope, decoder, topic=self.name), envelope.policy)
 
     def stale_keys(self) -> tuple[StaleKey, ...]:
         """Return the keys whose last record is stale, as a newer row of theirs is a dead letter; the one that is longest stale comes first.

@@ -9,6 +9,7 @@
  log/                         one topic's log: snapshot, config, producer states, upkeep
  ledger/                      the table of decisions
  delta/                       snapshots, history, commits
+ schema_registry/             schemas of a registry: client, store, decoder
  files/                       schemas and paths
 ```
 

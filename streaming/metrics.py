@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from lastword.compaction.rows.source_states import SourceCounts
+from lastword.compaction.order.source_states import SourceCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lastword import ArrowTopic, Envelope, LogDir
-from lastword.compaction.rows.event_rows import line_events
+from lastword.change_data.events.event_rows import line_events
 
 if TYPE_CHECKING:
     from pathlib import Path

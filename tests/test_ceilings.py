@@ -21,25 +21,26 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 487,
-    "names: found, told, said": 273,
-    "functions named by a participle": 195,
-    "phrases that say nothing": 77,
+    "names: one": 474,
+    "names: found, told, said": 258,
+    "functions named by a participle": 190,
+    "phrases that say nothing": 76,
     "functions over 60 lines": 7,
-    "functions over 15 branches": 17,
+    "functions over 15 branches": 16,
     "class names with two meanings": 13,
-    "noqa": 145,
+    "noqa": 144,
     "type: ignore": 22,
     "monkeypatch.setattr in tests": 114,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8152,
+    "lastword": 8161,
     "pyspark_lastword": 442,
-    "streaming": 6780,
-    "storage": 14028,
+    "streaming": 6730,
+    "storage": 12065,
+    "change_data": 5836,
     "checkpoints": 228,
-    "compaction": 10121,
+    "compaction": 6051,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

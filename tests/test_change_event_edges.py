@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lastword import Envelope
-from lastword.compaction.rows.event_rows import event_rows
+from lastword.change_data.events.event_rows import event_rows
 from tests.change_events import append, append_lines, change, rows_of, topic_in
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("lastword", "pyspark_lastword")
 #: Real folders at the top of the checkout; `lastword/storage` and its like are links to them, and the only way to import them.
-ROOMS: Final = ("streaming", "storage", "checkpoints", "compaction")
+ROOMS: Final = ("streaming", "storage", "change_data", "checkpoints", "compaction")
 
 _IMPORT_ALL: Final = """
 import importlib, json, pkgutil, sys

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from lastword import LogDir, UserError
-from lastword.compaction.rows.column_types import ArrayType, Column, DecimalType, MapType, ScalarType, StructType
-from lastword.compaction.rows.table_columns import ddl_text
+from lastword.change_data.columns.column_types import ArrayType, Column, DecimalType, MapType, ScalarType, StructType
+from lastword.change_data.columns.table_columns import ddl_text
 from tests.pictures import by_arrow
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import ArrowTopic, SparkTopic
-    from lastword.compaction.rows.column_types import DataType
+    from lastword.change_data.columns.column_types import DataType
 
 #: Names of any script, case and punctuation; of two that differ in case alone Spark knows neither by its name, and shows both.
 _NAMES: Final = [

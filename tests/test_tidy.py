@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("lastword", "pyspark_lastword", "streaming", "storage", "checkpoints", "compaction")
+PACKAGES = ("lastword", "pyspark_lastword", "streaming", "storage", "change_data", "checkpoints", "compaction")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 MOST_LINES = 500
 

@@ -21,7 +21,7 @@ class CleaningReceipt:
     `map_utilization` is the share of the map's slots that was used; `rounds_left` says how many more rounds the map budget asks for, 0 when
     it did not cut the range. `highest_removed_tombstone` is the offset below which a slow reader may have missed a delete, and
     `highest_expired_tombstone` the same without the tombstones of purges; `removed_positions` are the highest orders of tombstones that
-    this cleaning or one before it removed, by source and partition (`lastword.compaction.rows.source_positions.place_name`).
+    this cleaning or one before it removed, by source and partition (`lastword.compaction.order.source_positions.place_name`).
     `read_bytes` are those of both passes: of `indexed_bytes` about what the columns take that were mapped, and the files that were
     written again. `table_version` is the swap's.
     """

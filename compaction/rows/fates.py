@@ -19,6 +19,7 @@ first list; in the clean section it is removed if it is in the second.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.removal import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +37,20 @@ if TYPE_CHECKING:
 RULE_COLUMNS: Final = ("offset", "control", "producer_id", "txn_first_offset", "delete_horizon")
 #: What is left of a row that only holds a place, beside `control`.
 _PLACE_COLUMNS: Final = frozenset({"offset", "producer_id", "producer_epoch", "sequence", "appended_at"})
+
+
+class Removal(str, Enum):
+    """Why a row goes; the values stand in receipts."""
+
+    SUPERSEDED = "superseded"
+    ABORTED = "aborted"
+    KEYLESS = "keyless"
+    EXPIRED_TOMBSTONE = "expired_tombstone"
+    PURGED_TOMBSTONE = "purged_tombstone"
+    EXPIRED_MARKER = "expired_marker"
+    EMPTY = "empty"
+
+
 _REASONS: Final = tuple(Removal)
 _CODES: Final = {reason: number + 1 for number, reason in enumerate(_REASONS)}
 

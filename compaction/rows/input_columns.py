@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.sequences import ALLOWED, is_orderable
+from lastword.compaction.order.sequences import ALLOWED, is_orderable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ ORDER_PREFIX: Final = "__order_"
 SOURCE_PARTITION, SOURCE_OFFSET = f"{ORDER_PREFIX}1_partition", f"{ORDER_PREFIX}2_offset"
 #: A source puts the text of a row that it could not parse here.
 MALFORMED: Final = "__malformed"
-#: What an envelope says of its event, beside the row (`lastword.compaction.rows.event_rows`): why it is none, what it is instead
+#: What an envelope says of its event, beside the row (`lastword.change_data.events.event_rows`): why it is none, what it is instead
 #: of a row, and what it says of its columns and its key (`lastword.compaction.rows.unchanged_columns.Unchanged`).
 REFUSAL, EVENT, UNCHANGED = "__refusal", "__event", "__unchanged"
 #: The canonical key of an event that is refused: the last record of this key is stale from then on.
@@ -41,6 +41,8 @@ COLUMNS: Final = "__columns"
 SOURCE_TIME: Final = "__source_time"
 #: An `EVENT` that begins so is a TRUNCATE that becomes a dead letter; the rest of it says why.
 ALERT: Final = "alert:"
+#: The `EVENT` of a TRUNCATE that deletes the rows of its table.
+TRUNCATED: Final = "truncate"
 #: Columns of Spark's Kafka source that say nothing about the record.
 IGNORED_COLUMNS: Final = ("topic", "timestampType")
 #: The type of `headers`.
@@ -91,6 +93,21 @@ _ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
         ALLOWED,
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPolicy:
+    """What an append does with change events beyond their rows.
+
+    `placeholders` are the JSON texts that stand for a column that the source left out. A column that no record of its key has is null
+    (`null_unresolved`), or its event is refused. With `replace_on_snapshot` rows that a later snapshot of the source lacks are deleted
+    once it is complete. `columns` are those of the rows as DDL, where a user gives them.
+    """
+
+    placeholders: frozenset[bytes] = frozenset()
+    null_unresolved: bool = False
+    replace_on_snapshot: bool = False
+    columns: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@
 
 A row is late if a record of its key with a higher order is in the log, or comes before it in the append, or if its table was truncated at
 a higher position; an equal order is not late, the record that comes last counts. Orders of two scopes are not compared
-(`lastword.compaction.rows.source_positions`): between them arrival counts.
+(`lastword.compaction.order.source_positions`): between them arrival counts.
 
 A row that is not below the highest order of its partition needs no look at the log; any other asks for the records of its own key. Whether
 a key that the log does not know was deleted can be told only from the highest order of the deletions that cleaning has removed on. Below
@@ -28,9 +28,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.rows.input_columns import SOURCE_TIME
-from lastword.compaction.rows.sequences import highest, ranks
-from lastword.compaction.rows.source_positions import (
+from lastword.compaction.order.sequences import highest, ranks
+from lastword.compaction.order.source_positions import (
     CHANGE,
     NO_SCOPE,
     UNNAMED_BELOW,
@@ -42,7 +41,8 @@ from lastword.compaction.rows.source_positions import (
     shown_position,
     with_commits,
 )
-from lastword.compaction.rows.source_states import NEW_EPOCH_MS, SourceCounts, sum_counts
+from lastword.compaction.order.source_states import NEW_EPOCH_MS, SourceCounts, sum_counts
+from lastword.compaction.rows.input_columns import SOURCE_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

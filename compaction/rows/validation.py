@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lastword.compaction.errors import InvalidRecords
+from lastword.compaction.order.sequences import sequence_texts
 from lastword.compaction.rows.input_columns import (
     ALERT,
     COLUMNS,
@@ -43,7 +44,6 @@ from lastword.compaction.rows.input_columns import (
     plain_batch,
 )
 from lastword.compaction.rows.partitioners import partitions_of
-from lastword.compaction.rows.sequences import sequence_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

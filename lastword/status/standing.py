@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lastword.compaction.log.segments import Segment
+    from lastword.compaction.order.source_states import SourceCounts
     from lastword.compaction.planning.planner import PartitionPlan
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction
-    from lastword.compaction.rows.source_states import SourceCounts
     from lastword.storage.append.dead_letters import DeadLettersView
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner

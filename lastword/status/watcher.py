@@ -22,7 +22,7 @@ from lastword.streaming.events import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lastword.compaction.rows.source_states import SourceCounts
+    from lastword.compaction.order.source_states import SourceCounts
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
 

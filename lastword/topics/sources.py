@@ -18,9 +18,9 @@ from urllib.parse import quote
 
 from lastword.compaction.config.keys import MINUTE_MS
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import NO_SCOPE, UNNAMED_BELOW, shown_position
-from lastword.compaction.rows.source_states import SourceState, source_name
+from lastword.compaction.order.source_epochs import EVERY_PARTITION
+from lastword.compaction.order.source_positions import NO_SCOPE, UNNAMED_BELOW, shown_position
+from lastword.compaction.order.source_states import SourceState, source_name
 from lastword.storage.append.append import sweep
 from lastword.storage.append.snapshot_gaps import SnapshotGap, begin_of, open_snapshots, read_gaps
 from lastword.storage.append.source_decisions import new_epoch_decision, source_decision, sweep_decision

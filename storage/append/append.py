@@ -7,8 +7,8 @@
    commit    compare-and-set (lastword.storage.delta.commit)          one Delta commit
 ```
 
-A crash before the commit leaves files that no commit names; VACUUM removes them. An append that another one overtook is planned and
-numbered again: the input is not read again for it.
+A crash before the commit leaves files that no commit names; VACUUM removes them. If another append commits first, this one is planned
+and its rows are numbered again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ import pyarrow as pa
 
 from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords, UserError, Violation
 from lastword.compaction.log.segments import ActiveSegment, next_append
-from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.input_columns import HEADERS, shape_of
+from lastword.compaction.order.source_positions import SourcePosition
+from lastword.compaction.order.source_states import source_name
+from lastword.compaction.rows.input_columns import shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
-from lastword.compaction.rows.source_positions import SourcePosition
-from lastword.compaction.rows.source_states import source_name
-from lastword.compaction.rows.table_columns import TableColumns
-from lastword.compaction.rows.unchanged_columns import headers_of, moved_rows, settled_moves
 from lastword.compaction.rows.validation import InputRules, Reason, refusal
 from lastword.storage.append.dead_letters import LetterOrigin, letter_keys, replace_dead_letters
 from lastword.storage.append.fencing import check_not_fenced
@@ -43,15 +40,14 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID
 from lastword.storage.ledger.decisions import Truncation
-from lastword.storage.ledger.table_columns import keep_columns
+from lastword.storage.ledger.table_columns import keep_value_columns
 from lastword.storage.log.producer_states import states_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lastword.compaction.producers import ProducerStamp
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.input_columns import Shape
+    from lastword.compaction.rows.input_columns import EventPolicy, Shape
     from lastword.compaction.rows.sequence_checks import SequenceBounds
     from lastword.storage.append.plan import Written
     from lastword.storage.append.requests import MicroBatch, Rows
@@ -94,7 +90,7 @@ def append_rows(
 
     stats.begun = ()
     result = log.attempts(once)
-    if rows.envelope is not None and rows.envelope.on_snapshot == "replace" and (result.replayed or result.complete_snapshots):
+    if rows.policy is not None and rows.policy.replace_on_snapshot and (result.replayed or result.complete_snapshots):
         sweep(log, lambda gap: gap.is_complete, now_ms=now_ms)
     return result
 
@@ -147,22 +143,17 @@ class Append:
         self._check_mirror()
         self._check_stamp(shape)
         self._check_sequences(shape)
-        plan = self.plan(shape, rows.envelope)
+        plan = self.plan(shape, rows.policy)
         written = rows.write(plan)
-        self.log.discard(written.replaced)
-        if written.needed and rows.envelope is not None:
-            self.log.discard(written.files)
-            events, in_log = rows.events_of(written.needed), plan.records(written.needed)
-            written = rows.write(replace(plan, moved=moved_rows(events, in_log, rows.envelope)))
         if written.snapshots:
             self.log.discard(written.files)
             self.stats.begun = (*self.stats.begun, *written.snapshots)
             begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
-        if written.moves and rows.envelope is not None:
-            self._settle_moves(rows, written, plan, rows.envelope)
         if written.truncated:
             self._truncate(written)
-        self._keep_columns(written, rows.envelope)
+        columns = (("", rows.policy.columns) if rows.policy is not None and rows.policy.columns else None) or written.columns
+        if columns is not None:
+            keep_value_columns(self.log.ledger, columns[1], sequence=columns[0], now_ms=self.now_ms)
         notes = note_sources(self.log, written.sources, self.decisions, now_ms=self.now_ms)
         if written.refused:
             self._put_aside(written)
@@ -174,7 +165,7 @@ class Append:
             known = plan.rules.source_offsets or {}
             offsets = {number: offset for number, offset in written.source_offsets.items() if offset > known.get(number, -1)}
             self.identity |= {source.app_id(number): offset for number, offset in offsets.items()}
-        result = self.commit(written.files, keeps_files=written.is_numbered_again)
+        result = self.commit(written.files)
         return replace(
             result,
             refused=written.refused,
@@ -186,16 +177,7 @@ class Append:
             skipped=written.skipped,
         )
 
-    def _keep_columns(self, written: Written, envelope: Envelope | None) -> None:
-        """Write into the ledger which columns the rows have, by the envelope's schema or the newest one of the events."""
-        given = envelope.columns() if envelope is not None else ()
-        if given:
-            keep_columns(self.log.ledger, TableColumns(value=given), now_ms=self.now_ms)
-        elif written.columns is not None:
-            sequence, ddl = written.columns
-            keep_columns(self.log.ledger, TableColumns(value=columns_of_ddl(ddl)), sequence=sequence, now_ms=self.now_ms)
-
-    def plan(self, shape: Shape, envelope: Envelope | None = None) -> AppendPlan:
+    def plan(self, shape: Shape, policy: EventPolicy | None = None) -> AppendPlan:
         """Return what the writing of this append needs to know."""
         states = self.log.known_producers(self.snapshot, now_ms=self.now_ms) if shape.has_producers else {}
         return AppendPlan(
@@ -227,9 +209,9 @@ class Append:
             ]
             if shape.has_sequences
             else (),
-            envelope=envelope,
+            policy=policy,
             epochs=self.decisions.epochs.with_rows(self.stats.begun),
-            open_snapshots=self._open_snapshots(envelope),
+            open_snapshots=self._open_snapshots(policy),
         )
 
     def _sequence_bounds(self, shape: Shape) -> Sequence[SequenceBounds]:
@@ -237,9 +219,9 @@ class Append:
             return ()
         return sequence_bounds(self.snapshot, self.log.decisions_seen(self.snapshot), are_events=shape.has_events)
 
-    def _open_snapshots(self, envelope: Envelope | None) -> Mapping[tuple[str, str], str]:
-        """Return where the snapshots begin that replace what they lack once they are complete; none where the envelope keeps it."""
-        if envelope is None or envelope.on_snapshot != "replace":
+    def _open_snapshots(self, policy: EventPolicy | None) -> Mapping[tuple[str, str], str]:
+        """Return where the snapshots begin whose missing rows are deleted, by scope and Kafka partition; none if such rows stay."""
+        if policy is None or not policy.replace_on_snapshot:
             return {}
         return {place: begin_of(one) for place, one in open_snapshots(self.decisions)}
 
@@ -249,24 +231,6 @@ class Append:
         if source is None:
             return None
         return {number: self.log.committed_micro_batch(source.app_id(number)) for number in range(source.partitions)}
-
-    def _settle_moves(self, rows: Rows, written: Written, plan: AppendPlan, envelope: Envelope) -> None:
-        """Append what changes of keys leave at the new keys, and plan again."""
-        events = rows.events_of({move.moved.to.encode() for move in written.moves})
-        settled = settled_moves(written.moves, plan.records, plan.waiting, [(key, sequence) for key, _, sequence, _ in events], envelope)
-        if not settled:
-            return
-        self.log.discard(written.files)
-        records = list(settled.values())
-        columns = {
-            "key": pa.array(list(settled), pa.binary()),
-            "value": pa.array([record.value for record in records], pa.binary()),
-            "headers": pa.array([headers_of(record) or None for record in records], HEADERS),
-            "source_sequence": pa.array([record.sequence for record in records], pa.string()),
-        }
-        append_rows(self.log, ArrowRows(pa.table(columns)), now_ms=self.now_ms, stats=AppendStats())
-        message = f"topic {self.log.name}: {len(settled)} keys have changed; the append is planned again"
-        raise CommitConflict(message)
 
     def _truncate(self, written: Written) -> None:
         """Delete what stood in a source's table before a TRUNCATE, and plan again: events from before it are late then."""
@@ -282,8 +246,8 @@ class Append:
                 message = f"topic {self.log.name}: the source's table was truncated at {end.commit}; the append is planned again"
                 raise CommitConflict(message)
 
-    def commit(self, files: Sequence[DataFile], *, keeps_files: bool = False) -> AppendResult:
-        """Commit files that this attempt wrote; with `keeps_files` they stay if the commit is refused, for the next attempt."""
+    def commit(self, files: Sequence[DataFile]) -> AppendResult:
+        """Commit files that this attempt wrote."""
         crash_points.reached(CrashPoint.APPEND_PLANNED)
         if not files:
             return AppendResult(table_version=None)
@@ -293,7 +257,6 @@ class Append:
             metadata=CommitMetadata(token=new_token(), kind="append"),
             adds=files,
             transactions=self.identity,
-            keeps_files=keeps_files,
         )
         crash_points.reached(CrashPoint.APPEND_COMMITTED)
         return AppendResult(table_version=version, ranges=ranges_of(files))

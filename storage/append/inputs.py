@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from lastword.compaction.errors import InvalidRecords, UserError
-from lastword.compaction.rows.envelopes import Envelope
+from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.input_columns import check_names
-from lastword.storage.append.writing import ArrowRows
-
-if TYPE_CHECKING:
-    from lastword.compaction.rows.event_rows import FrameDecoder
 
 _TAKEN: Final = "an Arrow table, record batch or stream, a Polars or pandas DataFrame, or a list of dicts"
 
@@ -29,26 +24,19 @@ class ArrowStream(Protocol):
 ArrowInput: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
 
 
-def arrow_rows(data: object, *, topic: str, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> ArrowRows:
-    """Return data as the input of an append.
+def arrow_table(data: object, *, topic: str) -> pa.Table:
+    """Return data as an Arrow table.
 
     Args:
         data: A `pyarrow` table, record batch or reader; anything with `__arrow_c_stream__` or `__arrow_c_array__` (Polars, DuckDB); a
             pandas DataFrame, whose index is left out; or a list of dicts, of which a key that is missing is null.
         topic: The topic's name, for messages.
-        envelope: What the rows are the events of, if they are change events.
-        decoder: What decodes their keys and values, if they are framed for a schema registry.
 
     Raises:
         InvalidRecords: It is none of these, or the values of a column have different types, or are none that Arrow can hold.
-        UserError: The envelope is none.
     """
-    given: Any = envelope
-    if given is not None and not isinstance(given, Envelope):
-        message = f"topic {topic}: envelope = {given!r}: allowed is an Envelope, e.g. Envelope(kind='debezium-flat')"
-        raise UserError(message)
     try:
-        return ArrowRows(_table(data)) if envelope is None else ArrowRows.of_events(_table(data), envelope, decoder, topic=topic)
+        return _table(data)
     except _WrongColumn as error:
         message = f"topic {topic} cannot take these rows: {error}"
         raise InvalidRecords(message) from error

@@ -21,8 +21,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.rows.sequence_checks import NEWEST, SequenceBounds
-from lastword.compaction.rows.source_positions import (
+from lastword.compaction.order.source_positions import (
     SCOPE_FORM,
     SourcePosition,
     highest_by_place,
@@ -30,7 +29,8 @@ from lastword.compaction.rows.source_positions import (
     parse_place,
     place_name,
 )
-from lastword.compaction.rows.unchanged_columns import PENDING, LastRecord
+from lastword.compaction.rows.sequence_checks import NEWEST, SequenceBounds
+from lastword.compaction.rows.unchanged_columns import LastRecord
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
 
@@ -136,19 +136,6 @@ class KeyLookup:
                 rows = _data_of(group.read(), keys)
                 found |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
         return found
-
-    def waiting(self, old_keys: Collection[bytes]) -> dict[bytes, LastRecord]:
-        """Return the last records that wait for columns of a row which had one of some keys. Errors as `newest`."""
-        keys, wanted = set[bytes](), {key.decode() for key in old_keys}
-        for path in self.paths:
-            for group in row_groups(self.location, self.storage_options, path, ("key", "headers", "control")):
-                rows = group.read()
-                names = pc.struct_field(pc.list_flatten(rows.column("headers")), "key")
-                if pc.any(pc.equal(names, PENDING)).as_py():
-                    found = (LastRecord.of(None, None, headers) for headers in rows.column("headers").to_pylist())
-                    waits = (any(origin in wanted for origin, _ in record.pending.values()) for record in found)
-                    keys |= {key for key, is_waiting in zip(rows.column("key").to_pylist(), waits, strict=True) if is_waiting}
-        return {key: record for key, record in self.records(keys).items() if record.pending} if keys else {}
 
     def highest_in(self, scope: str, partition: str) -> str:
         """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`."""

@@ -6,40 +6,25 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lastword.compaction.order.source_epochs import NewSnapshot, SourceEpochs, merge_snapshots
+from lastword.compaction.order.source_positions import last_truncates
+from lastword.compaction.order.source_states import SourceCounts, sum_counts
 from lastword.compaction.producers import Verdict
-from lastword.compaction.rows.source_epochs import NewSnapshot, SourceEpochs, merge_snapshots
-from lastword.compaction.rows.source_positions import last_truncates
-from lastword.compaction.rows.source_states import SourceCounts, sum_counts
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lastword.compaction.log.segments import ActiveSegment
     from lastword.compaction.producers import ProducerStamp, ProducerState
-    from lastword.compaction.rows.envelopes import Envelope
+    from lastword.compaction.rows.input_columns import EventPolicy
     from lastword.compaction.rows.numbering import Compression, SegmentLimits
     from lastword.compaction.rows.sequence_checks import SequenceBounds
-    from lastword.compaction.rows.unchanged_columns import LastRecord, Move, MovedRows
     from lastword.compaction.rows.validation import InputRules
     from lastword.storage.append.dead_letters import LetterOrigin
     from lastword.storage.append.key_lookup import KeyLookup
     from lastword.storage.files.data_files import DataFile, RowGroupLimits
     from lastword.storage.files.row_files import RowFile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """How much of a table is taken at a time; the log is the same whatever they are."""
-
-    #: So many rows are validated at a time.
-    batch_rows: int = 2**16
-    #: Or about so many bytes: a column of a batch has to stay below 2 GiB.
-    batch_bytes: int = 2**28
-    #: So many rows with source sequences are compared with the log at a time, or `batch_bytes`.
-    joined_rows: int = 2**20
-    #: From so many bytes on, a table of many small chunks is not copied into one.
-    max_combined_bytes: int = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +63,8 @@ class AppendPlan:
     epochs: SourceEpochs = field(default_factory=SourceEpochs)
     #: Where the snapshots begin, by scope and Kafka's partition, that replace what they lack once they are complete.
     open_snapshots: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    envelope: Envelope | None = None
-    #: Rows under keys that have changed since, which the append brings itself; None before anybody has looked for them.
-    moved: MovedRows | None = None
-
-    def records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
-        """Return the last records of some keys, whichever their partition."""
-        return {key: record for lookup in self.lookups for key, record in lookup.records(keys).items()}
-
-    def waiting(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
-        """Return the last records that wait for columns of a row which had one of some keys, whichever their partition."""
-        return {key: record for lookup in self.lookups for key, record in lookup.waiting(keys).items()}
+    #: For change events.
+    policy: EventPolicy | None = None
 
     @property
     def duplicate_reasons(self) -> frozenset[str]:
@@ -117,18 +93,10 @@ class Written:
     snapshots: tuple[NewSnapshot, ...] = ()
     #: The places of `AppendPlan.open_snapshots` that have a change behind their snapshot.
     complete_snapshots: frozenset[tuple[str, str]] = frozenset()
-    #: Keys from before a change of which the append may bring the rows, in another partition.
-    needed: frozenset[bytes] = frozenset()
     #: The last offset of each partition of the source that is among the events.
     source_offsets: Mapping[int, int] = field(default_factory=dict)
-    #: Changes of keys, with the rows before them.
-    moves: tuple[Move, ...] = ()
     #: The columns that the newest schema of the events names, as DDL, after the source sequence of its event.
     columns: tuple[str, str] | None = None
-    #: Whether the input numbers these very files again when the commit is overtaken, and so needs them.
-    is_numbered_again: bool = False
-    #: Files of an attempt that was overtaken, which are not needed any more.
-    replaced: tuple[DataFile, ...] = ()
 
     @staticmethod
     def together(parts: Iterable[Written]) -> Written:
@@ -146,9 +114,7 @@ class Written:
             truncated=last_truncates(position for part in listed for position in part.truncated),
             snapshots=merge_snapshots(one for part in listed for one in part.snapshots),
             complete_snapshots=frozenset(place for part in listed for place in part.complete_snapshots),
-            needed=frozenset(key for part in listed for key in part.needed),
             source_offsets=_highest(part.source_offsets for part in listed),
-            moves=tuple(move for part in listed for move in part.moves),
             columns=max((part.columns for part in listed if part.columns is not None), default=None),
         )
 

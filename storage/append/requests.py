@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.input_columns import Column
-    from lastword.compaction.rows.source_epochs import NewSnapshot
-    from lastword.compaction.rows.source_states import SourceCounts
+    from lastword.compaction.order.source_epochs import NewSnapshot
+    from lastword.compaction.order.source_states import SourceCounts
+    from lastword.compaction.rows.input_columns import Column, EventPolicy
     from lastword.storage.append.plan import AppendPlan, Written
     from lastword.storage.append.ranges import AppendedRange
 
@@ -27,14 +26,11 @@ class Rows(Protocol):
         """The columns."""
 
     @property
-    def envelope(self) -> Envelope | None:
-        """The envelope that the rows came out of."""
-
-    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
-        """Return the events of some keys, of rows that came out of an envelope: key, value, source sequence, `UNCHANGED`."""
+    def policy(self) -> EventPolicy | None:
+        """What is done with rows that are change events; None for others."""
 
     def write(self, plan: AppendPlan) -> Written:
-        """Write the rows as files that are in no commit; called again with another plan when the first was overtaken."""
+        """Write the rows as files that are in no commit; called again with another plan when another append was first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +43,7 @@ class AppendResult:
     producer, by their sequence. `late` counts the rows that were left out because the log has a record of their key with a higher
     `source_sequence`; `skipped` the events of an envelope that were no rows, by what they were. `sources` are the counts of each source
     of change events, by its name (`postgresql.shop`), and `notes` say what is new of them: each text comes once. `complete_snapshots` are
-    the snapshots behind which the first change has come, by scope and Kafka's partition, if the envelope replaces (`on_snapshot`).
+    the snapshots behind which the first change has come, by scope and Kafka's partition, where rows that they lack are deleted.
     """
 
     table_version: int | None

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 import pyarrow as pa
 
-from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import AT_LEAST, SNAPSHOT, SWEPT, SourcePosition, epoch_text, parts_of
+from lastword.compaction.order.source_epochs import EVERY_PARTITION
+from lastword.compaction.order.source_positions import AT_LEAST, SNAPSHOT, SWEPT, SourcePosition, epoch_text, parts_of
 from lastword.storage.append.key_lookup import KeyLookup, last_of_keys
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from lastword.compaction.rows.source_epochs import Place, Snapshot
+    from lastword.compaction.order.source_epochs import Place, Snapshot
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog

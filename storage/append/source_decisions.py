@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import CommitConflict
-from lastword.compaction.rows.source_epochs import EVERY_PARTITION
-from lastword.compaction.rows.source_positions import NO_SCOPE, SourcePosition, epoch_text, place_name, scope_name
-from lastword.compaction.rows.source_states import SourceState, notes_of
+from lastword.compaction.order.source_epochs import EVERY_PARTITION
+from lastword.compaction.order.source_positions import NO_SCOPE, SourcePosition, epoch_text, place_name, scope_name
+from lastword.compaction.order.source_states import SourceState, notes_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lastword.compaction.rows.source_epochs import NewSnapshot, Place, Snapshot
-    from lastword.compaction.rows.source_states import SourceCounts
+    from lastword.compaction.order.source_epochs import NewSnapshot, Place, Snapshot
+    from lastword.compaction.order.source_states import SourceCounts
     from lastword.storage.append.plan import AppendPlan
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog

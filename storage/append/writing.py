@@ -12,11 +12,8 @@ An `AppendPlan` is a picklable value, so the same functions write in this proces
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,50 +21,40 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.order.sequences import highest
+from lastword.compaction.order.source_epochs import merge_snapshots, new_snapshots, places_of_changes
+from lastword.compaction.order.source_positions import SourcePosition, highest_of_scope, last_truncates
+from lastword.compaction.order.source_states import sum_counts
 from lastword.compaction.producers import SEQUENCES
-from lastword.compaction.rows.envelopes import TRUNCATED
-from lastword.compaction.rows.event_rows import event_rows
+from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, joined
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
-    EVENT,
     RECORD_KEY,
-    REFUSAL,
     SOURCE_OFFSET,
     SOURCE_PARTITION,
     TIMESTAMP,
-    UNCHANGED,
-    check_event_columns,
+    TRUNCATED,
     columns_of,
-    plain_batch,
-    shape_of,
 )
 from lastword.compaction.rows.numbering import Numbering
 from lastword.compaction.rows.producer_checks import ProducerChecks, verdict_of
 from lastword.compaction.rows.sequence_checks import UNKNOWN_ORDER, SequenceChecks
-from lastword.compaction.rows.sequences import highest
-from lastword.compaction.rows.source_epochs import merge_snapshots, new_snapshots, places_of_changes
-from lastword.compaction.rows.source_positions import SourcePosition, highest_of_scope, last_truncates
-from lastword.compaction.rows.source_states import sum_counts
 from lastword.compaction.rows.unchanged_columns import UNRESOLVED_COLUMN, UnchangedColumns
 from lastword.compaction.rows.validation import Reason, refusal, validate
-from lastword.storage.append.batches import by_partition, in_batches, joined
 from lastword.storage.append.dead_letters import dead_letters_of, write_dead_letters
-from lastword.storage.append.plan import AppendPlan, BatchLimits, Written
+from lastword.storage.append.plan import AppendPlan, Written
 from lastword.storage.files.data_files import SliceWriter, complete, delete_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.event_rows import FrameDecoder
-    from lastword.compaction.rows.input_columns import Column
+    from lastword.compaction.order.source_epochs import NewSnapshot
+    from lastword.compaction.order.source_states import SourceCounts
+    from lastword.compaction.rows.input_columns import Column, EventPolicy
     from lastword.compaction.rows.numbering import SlicePart
     from lastword.compaction.rows.sequence_checks import Checked
-    from lastword.compaction.rows.source_epochs import NewSnapshot
-    from lastword.compaction.rows.source_states import SourceCounts
-    from lastword.compaction.rows.unchanged_columns import Move
     from lastword.compaction.rows.validation import Validated
     from lastword.storage.files.data_files import DataFile
 
@@ -95,11 +82,9 @@ class Refusals:
         self.complete_snapshots: frozenset[tuple[str, str]] = frozenset()
         #: The highest source sequence of the rows that were seen, and their number.
         self._highest, self._seen = "", 0
-        self.needed: set[bytes] = set()
         self.source_offsets: dict[int, int] = {}
         #: The columns that the newest schema of the events names, as DDL, after its source sequence.
         self.columns: tuple[str, str] | None = None
-        self.moves: list[Move] = []
         self.rows: list[pa.Table] = []
 
     def see(self, rows: pa.RecordBatch) -> None:
@@ -153,7 +138,7 @@ class Refusals:
 
     def check(self) -> None:
         """Raise `InvalidRecords` for refused rows that cannot become dead letters."""
-        if self.counts and not self.needed and self._plan.letters is None:
+        if self.counts and self._plan.letters is None:
             raise refusal(self._plan.rules.topic, self.counts, self.examples)
 
     def written(self, files: Sequence[DataFile]) -> Written:
@@ -171,9 +156,7 @@ class Refusals:
             truncated=self.truncated,
             snapshots=self.snapshots,
             complete_snapshots=self.complete_snapshots,
-            needed=frozenset(self.needed),
             source_offsets=dict(self.source_offsets),
-            moves=tuple(self.moves),
             columns=self.columns,
         )
 
@@ -202,8 +185,8 @@ class PartitionAppend:
         if plan.rules.shape.has_sequences:
             self._sequences = SequenceChecks(plan.sequences[partition], plan.lookups[partition].newest)
         self._unchanged = None
-        if plan.rules.shape.has_events and plan.envelope is not None:
-            self._unchanged = UnchangedColumns(plan.envelope, plan.lookups[partition].records, plan.records, plan.moved)
+        if plan.rules.shape.has_events and plan.policy is not None:
+            self._unchanged = UnchangedColumns(plan.policy, plan.lookups[partition].records)
 
     def take_all(self, batches: Sequence[pa.RecordBatch], limits: BatchLimits) -> Iterator[SliceRows]:
         """Yield what `take` returns of some batches; those that are not in the order of their source are joined to larger ones first."""
@@ -263,15 +246,10 @@ class PartitionAppend:
         """Return the rows with the values that the source left out; what no record of the key has is refused, or null."""
         done = unchanged.resolve(rows)
         rows, refused = done.rows, done.refused
-        self._refusals.needed |= done.needed
-        self._refusals.moves += done.moves
         if not refused:
             return rows
         numbers = np.array(sorted(refused))
-        details = [
-            f"the source left out {', '.join(refused[row])}, which did not change (unchanged TOAST), and no record of the key has it"
-            for row in numbers.tolist()
-        ]
+        details = [refused[row] for row in numbers.tolist()]
         self._refusals.add(rows, numbers, [UNRESOLVED_COLUMN] * len(numbers), details, is_late=True)
         kept = np.ones(len(rows), dtype=np.bool_)
         kept[numbers] = False
@@ -371,21 +349,9 @@ def write_parts(plan: AppendPlan, partition: int, parts: Iterable[SliceRows]) ->
 class ArrowRows:
     """Rows of an Arrow table as the input of an append: written in this process."""
 
-    def __init__(self, table: pa.Table, envelope: Envelope | None = None, *, limits: BatchLimits = _LIMITS) -> None:
-        """Take a table with the columns of `Topic.append`; `envelope` if its rows came out of one (`event_rows`)."""
-        self._table, self.envelope, self._limits = table, envelope, limits
-
-    @staticmethod
-    def of_events(
-        table: pa.Table, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str, limits: BatchLimits = _LIMITS
-    ) -> ArrowRows:
-        """Take a table of events in an envelope; raises `InvalidRecords` for one without the columns key and value."""
-        check_event_columns(columns_of(table.schema), topic=topic)
-        given = in_batches(table, limits)
-        read = partial(event_rows, envelope=envelope, decoder=decoder)
-        batches = list(map(read, map(plain_batch, given)) if decoder else _in_threads(read, [plain_batch(batch) for batch in given]))
-        rows = pa.Table.from_batches(batches) if batches else pa.table(event_rows(_no_events(table.schema), envelope, decoder))
-        return ArrowRows(rows, envelope, limits=limits)
+    def __init__(self, table: pa.Table, policy: EventPolicy | None = None, *, limits: BatchLimits = _LIMITS) -> None:
+        """Take a table with the columns of `Topic.append`; `policy` if its rows are change events."""
+        self._table, self.policy, self._limits = table, policy, limits
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -400,7 +366,7 @@ class ArrowRows:
         held: dict[int, list[pa.RecordBatch]] = {}
         batches = self._batches(plan)
         first_rows = np.cumsum([0, *map(len, batches[:-1])]).tolist()
-        for validated, divided in _in_threads(lambda one: _divided(*one, plan), list(zip(batches, first_rows, strict=False))):
+        for validated, divided in in_threads(lambda one: _divided(*one, plan), list(zip(batches, first_rows, strict=False))):
             refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
             if len(refused):
@@ -419,14 +385,6 @@ class ArrowRows:
         refusals.check()
         return refusals.written(write_all(plan, parts))
 
-    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
-        """Return the events of some keys: key, value, source sequence, and what they say beside the row."""
-        rows = self._table.filter(pc.is_in(self._table.column("key"), value_set=pa.array(sorted(keys), pa.binary())))
-        order = shape_of(self.columns, topic="").order
-        rows = rows.take(_ascending(rows, order)) if order else rows
-        events = [row for row in rows.to_pylist() if row[REFUSAL] is None and row[EVENT] is None]
-        return [(row["key"], row["value"], row["source_sequence"], row[UNCHANGED]) for row in events]
-
     def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
         """Return the rows in the order in which they are appended."""
         table, shape = self._table, plan.rules.shape
@@ -436,10 +394,6 @@ class ArrowRows:
             if (np.diff(at.to_numpy().astype(np.int64)) < 0).any():
                 table = table.take(at)
         return in_batches(table, self._limits)
-
-
-def _no_events(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([pa.nulls(0, one.type) for one in schema], schema=schema)
 
 
 def validated_events(batch: pa.RecordBatch, plan: AppendPlan, first_row: int = 0) -> Validated:
@@ -459,15 +413,6 @@ def _divided(batch: pa.RecordBatch, first_row: int, plan: AppendPlan) -> tuple[V
     return validated, by_partition(validated.rows, validated.code == 0)
 
 
-def _in_threads(do: Callable[[T], U], each: Sequence[T]) -> Iterator[U]:
-    """Yield what a function makes of each of some things, in their order; several are worked on at once."""
-    if len(each) <= 1:
-        yield from map(do, each)
-        return
-    with ThreadPoolExecutor(min(len(each), 2 * (os.cpu_count() or 1)), "append") as threads:
-        yield from threads.map(do, each)
-
-
 def _ascending(table: pa.Table, order: Sequence[str]) -> pa.Array:
     """Return the row numbers in ascending order of some columns, null before all; rows that are equal keep their order."""
     columns = {}
@@ -483,7 +428,7 @@ def write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> lis
     there = sorted((partition, mine) for partition, mine in parts.items() if mine)
     written: list[DataFile] = []
     try:
-        for _ in _in_threads(lambda one: written.extend(write_parts(plan, *one)), there):
+        for _ in in_threads(lambda one: written.extend(write_parts(plan, *one)), there):
             pass
     except BaseException:
         delete_files(plan.location, plan.storage_options, [file.path for file in written])

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastword.compaction.errors import CleaningAborted, CorruptLog, PartitionUncleanable, UnknownTopic
+from lastword.compaction.order.source_positions import highest_of_each_place
 from lastword.compaction.planning.receipt import CleaningReceipt, estimated_bytes
 from lastword.compaction.planning.throttle import Unlimited
 from lastword.compaction.producers import known
-from lastword.compaction.rows.removal import Removal
-from lastword.compaction.rows.source_positions import highest_of_each_place
+from lastword.compaction.rows.fates import Removal
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks

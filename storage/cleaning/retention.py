@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import CorruptLog
+from lastword.compaction.order.source_positions import FIRST_SCOPE, highest_by_place, highest_of_each_place
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.source_positions import FIRST_SCOPE, highest_by_place, highest_of_each_place
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.commit import new_token
 from lastword.storage.delta.crash_points import CrashPoint

@@ -22,11 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.order.source_positions import highest_by_place, highest_of_each_place
 from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, fates, survivors
-from lastword.compaction.rows.removal import Removal
-from lastword.compaction.rows.source_positions import highest_by_place, highest_of_each_place
+from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, Removal, fates, survivors
 from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
-from lastword.compaction.rows.source_positions import parse_highest
+from lastword.compaction.order.source_positions import parse_highest
 from lastword.storage.delta.history import check_commits
 from lastword.storage.delta.tables import txn_version
 from lastword.storage.files.schema import log_properties

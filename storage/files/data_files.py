@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lastword.compaction.rows.sequences import ends
-from lastword.compaction.rows.source_positions import highest_of_scopes, highest_text
+from lastword.compaction.order.sequences import ends
+from lastword.compaction.order.source_positions import highest_of_scopes, highest_text
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import DATA_SCHEMA, PLACE_COLUMNS, STATISTICS_COLUMNS

@@ -25,8 +25,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from lastword.compaction.errors import UserError
-from lastword.compaction.rows.file_rows import (
+from lastword.change_data.files.file_rows import (
     CorruptFile,
     RowText,
     csv_header,
@@ -36,6 +35,7 @@ from lastword.compaction.rows.file_rows import (
     json_lines,
     without_mark,
 )
+from lastword.compaction.errors import UserError
 from lastword.storage.files.locations import local_path, location_of
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.source_streams import RawFile, naming_damage, open_stream

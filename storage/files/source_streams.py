@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 
-from lastword.compaction.rows.file_rows import CorruptFile
+from lastword.change_data.files.file_rows import CorruptFile
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of
 

@@ -33,12 +33,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lastword.compaction.log.restores import Restore, is_contained, is_contained_after
+from lastword.compaction.order.source_epochs import Snapshot, SourceEpochs
+from lastword.compaction.order.source_positions import SourcePosition, highest_of_each_place
+from lastword.compaction.order.source_states import SourceState
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.planning.receipt import removed_positions_of
 from lastword.compaction.readers import Reader, renewal_ms
-from lastword.compaction.rows.source_epochs import Snapshot, SourceEpochs
-from lastword.compaction.rows.source_positions import SourcePosition, highest_of_each_place
-from lastword.compaction.rows.source_states import SourceState
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -147,7 +147,7 @@ class Decisions:
     targets: Mapping[str, Mapping[str, Any]]
     failures: Mapping[int, Decision]
     claim: Claim | None
-    #: By scope and table (`lastword.compaction.rows.source_positions`).
+    #: By scope and table (`lastword.compaction.order.source_positions`).
     truncations: Mapping[tuple[str, str], Truncation]
     #: The snapshots of sources that the log has seen.
     epochs: SourceEpochs
@@ -155,7 +155,7 @@ class Decisions:
     sources: Mapping[str, SourceState]
     #: The deletions of rows that a snapshot of a source lacks.
     swept: Sequence[Decision]
-    #: As `lastword.compaction.rows.table_columns.TableColumns` says them, and the source sequence at which they hold; None if not known.
+    #: As `lastword.change_data.columns.table_columns.TableColumns` says them, and the source sequence of their schema; None if not known.
     columns: Mapping[str, Any] | None
     #: When each kind of upkeep that a restart must not repeat was done last.
     upkeep_ms: Mapping[str, int]

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
-    from lastword.compaction.rows.table_columns import TableColumns
+    from collections.abc import Mapping
+
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.ledger.ledger import Ledger
 
 
-def keep_columns(ledger: Ledger, columns: TableColumns, *, now_ms: int, sequence: str = "") -> None:
-    """Write columns into the ledger, unless it has them, or those of a later source sequence."""
-    details = columns.as_details()
+def keep_value_columns(ledger: Ledger, ddl: str, *, now_ms: int, sequence: str = "") -> None:
+    """Write the columns of values into the ledger, as DDL, as `keep_columns` does."""
+    keep_columns(ledger, {"key": "", "key_is_text": False, "value": ddl}, now_ms=now_ms, sequence=sequence)
+
+
+def keep_columns(ledger: Ledger, details: Mapping[str, Any], *, now_ms: int, sequence: str = "") -> None:
+    """Write columns into the ledger, unless it has them, or those of a later source sequence.
+
+    `details` are those of `lastword.change_data.columns.table_columns.TableColumns.as_details`.
+    """
     row = Decision(kind=Kind.COLUMNS, time_ms=now_ms, details={**details, "sequence": sequence})
 
     def chosen(today: Decisions) -> list[Decision]:

@@ -140,12 +140,11 @@ class TopicLog:
         adds: Sequence[DataFile],
         removes: NDArray[np.bool_] | None = None,
         transactions: Mapping[str, int] | None = None,
-        keeps_files: bool = False,
     ) -> int:
         """Commit files to the log, as `lastword.storage.delta.commit.commit_files` says, and return the table version.
 
         Raises `UnknownTopic` if the topic was deleted since the files were planned. When the commit is refused, because another one came
-        first, its files are deleted, unless `keeps_files`: they may hold a key that a purge has erased meanwhile.
+        first, its files are deleted: they may hold a key that a purge has erased meanwhile.
         """
         self.decisions()
         try:
@@ -164,8 +163,7 @@ class TopicLog:
                     self._write_checkpoint()
                 return version
         except CommitConflict:
-            if not keeps_files:
-                self.discard(adds)
+            self.discard(adds)
             raise
 
     def _write_checkpoint(self) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import CorruptLog
-from lastword.compaction.rows.source_positions import SourcePosition, is_after, is_of_truncated
+from lastword.compaction.order.source_positions import SourcePosition, is_after, is_of_truncated
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
 from lastword.storage.files.paths import filesystem_of

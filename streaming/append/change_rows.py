@@ -24,12 +24,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
+from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.table_columns import TableColumns
+from lastword.change_data.events.envelopes import Envelope
 from lastword.compaction.errors import UserError, said_by_spark
-from lastword.compaction.rows.column_types import quoted
-from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.envelopes import TRUNCATED, Envelope
-from lastword.compaction.rows.input_columns import ALERT, EVENT, REFUSAL, UNCHANGED
-from lastword.compaction.rows.table_columns import TableColumns
+from lastword.compaction.rows.input_columns import ALERT, EVENT, REFUSAL, TRUNCATED, UNCHANGED
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword.compaction.rows.column_types import Column as TableColumn
+    from lastword.change_data.columns.column_types import Column as TableColumn
 
 #: What a text in a sequence is compared as; empty: there is none.
 SequenceAs: TypeAlias = Literal["", "text", "number", "time"]

@@ -6,15 +6,14 @@
 ```
 
 Both use the same functions over Arrow batches. What is small is not known beforehand: a task whose rows exceed its share says so and the
-append goes the large way, as does the next one. When another append commits first, the rows are numbered again from memory, or from
-the files that the tasks have written; the DataFrame is not computed again, unless its rows bring offsets, producers or sequences.
+append goes the large way, as does the next one. When another append commits first, rows in memory are numbered again; a large DataFrame
+is computed again.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +24,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lastword.change_data.events.event_rows import event_rows
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.event_rows import event_rows
+from lastword.compaction.rows.batches import joined
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     EVENT,
@@ -38,23 +38,21 @@ from lastword.compaction.rows.input_columns import (
     UNCHANGED,
     Column,
     ColumnKind,
+    EventPolicy,
     check_event_columns,
     check_names,
-    shape_of,
 )
-from lastword.storage.append.batches import joined
 from lastword.storage.append.plan import Written
 from lastword.storage.append.writing import ArrowRows, PartitionAppend, Refusals, SliceFiles, validated_events
-from lastword.storage.files.data_reader import row_groups
-from lastword.storage.files.schema import DATA_SCHEMA, HEADERS_TYPE
+from lastword.storage.files.schema import HEADERS_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.event_rows import FrameDecoder
+    from lastword.change_data.events.envelopes import Envelope
+    from lastword.change_data.events.event_rows import FrameDecoder
     from lastword.storage.append.plan import AppendPlan
     from lastword.storage.append.requests import AppendStats
     from lastword.storage.files.data_files import DataFile
@@ -125,22 +123,21 @@ class DataFrameRows:
     """A batch DataFrame, or a micro-batch, as the input of an append."""
 
     def __init__(
-        self, rows: DataFrame, stats: AppendStats, envelope: Envelope | None = None, *, limits: CollectLimits | None = None
+        self, rows: DataFrame, stats: AppendStats, policy: EventPolicy | None = None, *, limits: CollectLimits | None = None
     ) -> None:
         """Take a DataFrame with the columns of `Topic.append`; `stats` knows whether the last one was large.
 
-        `envelope` is given if the rows came out of one.
+        `policy` is given if the rows are change events.
         """
-        self._rows, self._stats, self.envelope, self._limits = rows, stats, envelope, limits or DEFAULT_LIMITS
+        self._rows, self._stats, self.policy, self._limits = rows, stats, policy, limits or DEFAULT_LIMITS
         self._collected: ArrowRows | None = None
-        self._written: Written | None = None
 
     @staticmethod
     def of_events(
         rows: DataFrame, stats: AppendStats, envelope: Envelope, topic: str, decoder: FrameDecoder | None = None
     ) -> DataFrameRows:
         """Take a DataFrame of events in an envelope, which Spark's tasks read; raises `InvalidRecords` for one without key and value."""
-        return DataFrameRows(event_frame(rows, envelope, decoder, topic=topic), stats, envelope)
+        return DataFrameRows(event_frame(rows, envelope, decoder, topic=topic), stats, envelope.policy)
 
     @property
     def columns(self) -> Mapping[str, Column]:
@@ -149,26 +146,14 @@ class DataFrameRows:
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows here or in tasks; see `lastword.storage.append.append.Rows`."""
-        if self._written is not None and self._written.is_numbered_again:
-            self._written = self._number_again(plan, self._written)
-            return self._written
         if self._collected is None and not self._stats.is_large:
             self._collected = self._collect()
             self._stats.is_large = self._collected is None
         if self._collected is not None:
             return self._collected.write(plan)
-        self._written = self._write_in_tasks(plan)
-        self._stats.is_large = sum(file.size_bytes for file in self._written.files) >= self._limits.small_files_bytes
-        return self._written
-
-    def events_of(self, keys: Collection[bytes]) -> list[tuple[bytes, bytes | None, str, str | None]]:
-        """Return the events of some keys; see `lastword.storage.append.append.Rows`."""
-        if self._collected is not None:
-            return self._collected.events_of(keys)
-        is_wanted = F.col("key").isin([bytearray(key) for key in keys]) & F.col(EVENT).isNull() & F.col(REFUSAL).isNull()
-        wanted = self._positioned().where(is_wanted).orderBy(*[f"`{name}`" for name in shape_of(self.columns, topic="").order])
-        found = wanted.select("key", "value", "source_sequence", UNCHANGED).toArrow().to_pylist()
-        return [(row["key"], row["value"], row["source_sequence"], row[UNCHANGED]) for row in found]
+        written = self._write_in_tasks(plan)
+        self._stats.is_large = sum(file.size_bytes for file in written.files) >= self._limits.small_files_bytes
+        return written
 
     def _collect(self) -> ArrowRows | None:
         """Return the rows, in no order; None when they are too many bytes."""
@@ -177,7 +162,7 @@ class DataFrameRows:
         nullable = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema.fields])
         handed = rows.coalesce(tasks).mapInArrow(_hand_over(self._limits.max_collected_bytes // tasks), nullable).toArrow()
         is_whole = not len(handed) or pc.min(handed.column(_POSITION)).as_py() >= 0
-        return ArrowRows(handed, self.envelope) if is_whole else None
+        return ArrowRows(handed, self.policy) if is_whole else None
 
     def _names(self) -> list[str]:
         return [name for name in self._rows.columns if name not in IGNORED_COLUMNS]
@@ -199,24 +184,7 @@ class DataFrameRows:
         validated = self._positioned().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
         order = ["offset"] if shape.has_offsets else [f"`{name}`" for name in shape.order]
         spread = validated.repartitionById(spark_partitions, F.col(_TASK)).sortWithinPartitions(_AT, *order)
-        return _together(spread.mapInArrow(_write(plan), "done binary").collect(), plan)
-
-    def _number_again(self, plan: AppendPlan, written: Written) -> Written:
-        """Number rows again that were written by an attempt which another append overtook; a task a partition reads its files."""
-        files = defaultdict[int, list["DataFile"]](list)
-        for file in sorted(written.files, key=lambda file: file.first_offset):
-            files[file.partition].append(file)
-        tasks = [(pickle.dumps((partition, [file.path for file in mine])),) for partition, mine in sorted(files.items())]
-        rows = self._rows.sparkSession.createDataFrame(tasks, "task binary").repartition(max(1, len(tasks)))
-        again = _together(rows.mapInArrow(_rewrite(plan), "done binary").collect(), plan)
-        return replace(
-            again,
-            letters=written.letters,
-            refused=written.refused,
-            examples=written.examples,
-            is_numbered_again=True,
-            replaced=written.files,
-        )
+        return _together(spread.mapInArrow(_write(plan), "done binary").collect())
 
 
 def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | None = None, *, topic: str) -> DataFrame:
@@ -238,14 +206,13 @@ def event_frame(rows: DataFrame, envelope: Envelope, decoder: FrameDecoder | Non
     return rows.drop(*IGNORED_COLUMNS).mapInArrow(read, ", ".join(f"`{name}` {data_type}" for name, data_type in made.items()))
 
 
-def _together(rows: Sequence[Any], plan: AppendPlan) -> Written:
+def _together(rows: Sequence[Any]) -> Written:
     """Return what the tasks wrote; raise what one of them found wrong with its rows."""
     parts = [pickle.loads(bytes(row[0])) for row in rows]  # noqa: S301  our own, from our tasks
     for part in parts:
         if isinstance(part, InvalidRecords):
             raise part
-    shape = plan.rules.shape
-    return replace(Written.together(parts), is_numbered_again=not (shape.has_producers or shape.has_offsets or shape.has_sequences))
+    return Written.together(parts)
 
 
 def _hand_over(share_bytes: int) -> Task:
@@ -300,23 +267,6 @@ def _write(plan: AppendPlan) -> Task:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = rows_by_partition(batches)
         yield _done(lambda: _written_in_order(plan, large(rows) if plan.rules.shape.has_sequences else rows))
-
-    return run
-
-
-def _rewrite(plan: AppendPlan) -> Task:
-    """Return a task that numbers the rows of data files again and writes them to new ones; the files are deleted by the next commit."""
-
-    def rows_of_files(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for batch in batches:
-            for text in batch.column("task").to_pylist():
-                partition, paths = pickle.loads(text)  # noqa: S301  our own, from the driver
-                for path in paths:
-                    for group in row_groups(plan.location, plan.storage_options, path, DATA_SCHEMA.names):
-                        yield from ((partition, rows) for rows in group.read().combine_chunks().to_batches())
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _done(lambda: _written_in_order(plan, rows_of_files(batches)))
 
     return run
 

@@ -27,9 +27,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.files.file_rows import CorruptFile, FileColumns, inferred_types
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.column_types import quoted
-from lastword.compaction.rows.file_rows import CorruptFile, FileColumns, inferred_types
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.locations import local_path, location_of

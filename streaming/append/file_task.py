@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lastword.compaction.rows.event_rows import line_events
-from lastword.compaction.rows.file_rows import CorruptFile
+from lastword.change_data.columns.json_rows import NoEvent
+from lastword.change_data.events.event_rows import line_events
+from lastword.change_data.files.file_rows import CorruptFile
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL
-from lastword.compaction.rows.json_rows import NoEvent
 from lastword.compaction.rows.validation import Reason
 from lastword.storage.files.source_files import is_away, read_lines, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from lastword.compaction.rows.file_rows import FileColumns
+    from lastword.change_data.files.file_rows import FileColumns
     from lastword.storage.files.source_files import FileFormat
 
     #: Gives the rows of one file.

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from lastword.change_data.events.envelopes import Envelope
+    from lastword.change_data.events.event_rows import FrameDecoder
     from lastword.compaction.producers import ProducerStamp
-    from lastword.compaction.rows.envelopes import Envelope
-    from lastword.compaction.rows.event_rows import FrameDecoder
     from lastword.storage.append.requests import AppendResult, EventSource
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
@@ -353,7 +353,7 @@ class Appender:
 
     def _append(self, batch: DataFrame, micro_batch: MicroBatch) -> AppendResult:
         if self._envelope is None or EVENT in batch.columns:
-            rows = DataFrameRows(batch, self._stats, self._envelope)
+            rows = DataFrameRows(batch, self._stats, None if self._envelope is None else self._envelope.policy)
         else:
             rows = DataFrameRows.of_events(batch, self._stats, self._envelope, self._log.name, self._decoder)
         if self._stamp is None:

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lastword.change_data.columns.column_types import with_time_zones
 from lastword.compaction.errors import UserError, said_by_spark
-from lastword.compaction.rows.column_types import with_time_zones
 from lastword.compaction.rows.input_columns import COLUMNS, EVENT, MALFORMED, ORDER_PREFIX, RECORD_KEY, REFUSAL, SOURCE_TIME, UNCHANGED
 from lastword.storage.ledger.table_columns import keep_columns
 from lastword.streaming.append.change_rows import ChangeColumns, change_rows, table_columns
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from lastword.compaction.rows.envelopes import Envelope
+    from lastword.change_data.events.envelopes import Envelope
     from lastword.storage.append.requests import EventSource
-    from lastword.storage.append.schema_registry.decoder import RegistryDecoder
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.schema_registry.decoder import RegistryDecoder
     from lastword.streaming.append.source_settings import FileSource, KafkaSource
     from lastword.streaming.append.upstream import Mirror, Upstream
 
@@ -73,7 +73,7 @@ def opened(
 ) -> OpenSource:
     """Return rows with columns as an open source; the topic's ledger says from now on which columns they have."""
     made = change_rows(rows, changes, subject=f"source {source.name}", beside=beside)
-    keep_columns(log.ledger, table_columns(rows, changes), now_ms=now_ms)
+    keep_columns(log.ledger, table_columns(rows, changes).as_details(), now_ms=now_ms)
     return OpenSource(rows=made, envelope=changes.envelope, events=events)
 
 

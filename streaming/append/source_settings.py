@@ -8,7 +8,7 @@
 | … with an envelope  | the event's, canonical   | the row                        | partition and offset, in headers             |
 | rate                | a counter modulo `keys`  | JSON                           | the counter                                  |
 
-Keys and values of columns: `lastword.streaming.append.change_rows`; of envelopes: `lastword.compaction.rows.envelopes`.
+Keys and values of columns: `lastword.streaming.append.change_rows`; of envelopes: `lastword.change_data.events.envelopes`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
-from lastword.compaction.rows.envelopes import PLACEHOLDER, Connector, DeleteTombstoneHandling, TimePrecision
-from lastword.compaction.rows.event_keys import KeyFormat
+from lastword.change_data.events.envelopes import PLACEHOLDER, Connector, DeleteTombstoneHandling, TimePrecision
+from lastword.change_data.events.event_keys import KeyFormat
 
 #: What a TRUNCATE of an envelope does.
 _TRUNCATE_POLICIES: Final = ("delete-all", "alert", "ignore")

@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from lastword.change_data.columns.json_rows import NoEvent
+from lastword.change_data.events.envelopes import Envelope
+from lastword.change_data.events.event_keys import plain_key
 from lastword.checkpoints.queries import stored_micro_batch, stored_positions
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.envelopes import Envelope
-from lastword.compaction.rows.event_keys import plain_key
 from lastword.compaction.rows.input_columns import MALFORMED, ORDER_PREFIX, REFUSAL, SOURCE_OFFSET, SOURCE_PARTITION
-from lastword.compaction.rows.json_rows import NoEvent
 from lastword.storage.append.requests import EventSource
-from lastword.storage.append.schema_registry.client import RegistryConfig
-from lastword.storage.append.schema_registry.decoder import RegistryDecoder
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import HEADERS_TYPE
+from lastword.storage.schema_registry.client import RegistryConfig
+from lastword.storage.schema_registry.decoder import RegistryDecoder
 from lastword.streaming.append.file_source import open_files
 from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
 from lastword.streaming.append.source_issues import set_source_issue
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword.compaction.rows.envelopes import Kind, Truncate
-    from lastword.compaction.rows.event_keys import KeyFormat
+    from lastword.change_data.events.envelopes import Kind, Truncate
+    from lastword.change_data.events.event_keys import KeyFormat
     from lastword.storage.log.topic_log import TopicLog
 
 #: The record of Kafka beside the columns of its value, for expressions: key, value, headers, timestamp, partition, offset.

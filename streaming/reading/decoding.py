@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lastword.change_data.columns.column_types import ArrayType, MapType, ScalarType, StructType, quoted, with_time_zones
+from lastword.change_data.columns.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.compaction.errors import UserError, said_by_spark
-from lastword.compaction.rows.column_types import ArrayType, MapType, ScalarType, StructType, quoted, with_time_zones
-from lastword.compaction.rows.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.storage.reading.view import misfit_policy
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from lastword.compaction.rows.column_types import DataType
-    from lastword.compaction.rows.table_columns import TableColumns
+    from lastword.change_data.columns.column_types import DataType
+    from lastword.change_data.columns.table_columns import TableColumns
 
 #: What a value can be read as.
 VALUE_FORMATS: Final = ("json", "avro", "utf8")

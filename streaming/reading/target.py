@@ -30,8 +30,8 @@ from delta.tables import DeltaTable as SparkDeltaTable
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from lastword.change_data.columns.column_types import quoted
 from lastword.compaction.errors import CommitConflict, UserError
-from lastword.compaction.rows.column_types import quoted
 from lastword.storage.files.locations import location_of, spark_location
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.reading.target_columns import (

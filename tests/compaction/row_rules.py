@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.removal import Removal
+from lastword.compaction.rows.fates import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from lastword import ArrowTopic, Envelope, LogDir, UserError
 from lastword.arrow_topic import DECODED_ROWS, decode_rows
+from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.table_columns import TableColumns, TableDecoder
 from lastword.cli import app as cli
-from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.table_columns import TableColumns, TableDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.compaction.producers import Control
-from lastword.compaction.rows.fates import CleaningPass, among, fates, survivors
-from lastword.compaction.rows.removal import Removal
+from lastword.compaction.rows.fates import CleaningPass, Removal, among, fates, survivors
 from tests.compaction.logs import DrawnRow, arrow_rows, cleaning_pass, drawn_rows, pass_over, rows
 from tests.compaction.row_rules import Row, after, fate
 

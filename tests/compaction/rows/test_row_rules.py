@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lastword.compaction.rows.fates import fates
-from lastword.compaction.rows.removal import Removal
+from lastword.compaction.rows.fates import Removal, fates
 from tests.compaction.logs import HOUR_MS, arrow_rows, cleaned, cleaning_pass, pass_over, rows
 from tests.compaction.row_rules import Fate, Row, fate, last_rows_of_producers
 

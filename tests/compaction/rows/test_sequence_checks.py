@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from lastword.compaction.order.source_positions import UNNAMED_BELOW, SourcePosition, highest_of_scopes, scope_of
+from lastword.compaction.order.source_states import SourceCounts
 from lastword.compaction.rows.input_columns import SOURCE_TIME
 from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
-from lastword.compaction.rows.source_positions import UNNAMED_BELOW, SourcePosition, highest_of_scopes, scope_of
-from lastword.compaction.rows.source_states import SourceCounts
 
 #: When each record of a log came.
 _RECORD_MS = 1_700_000_000_000

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword import LogDir
+from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.table_columns import TableColumns
 from lastword.cli import tables
 from lastword.cli.app import app
 from lastword.compaction.errors import InvalidConfiguration, UserError
-from lastword.compaction.rows.connect_schema import columns_of_ddl
-from lastword.compaction.rows.table_columns import TableColumns
 from lastword.copying import copy_topic
 from lastword.storage.ledger.table_columns import keep_columns
 from tests.pictures import log, rows
@@ -239,7 +239,7 @@ def test_a_copy_knows_the_columns_of_its_source(topic: ArrowTopic, tmp_path: Pat
     assert logs.topic("plain").log.decisions().columns is None
     known = logs.topic("fruit")
     known.append([{"key": '{"id":1}', "value": '{"price":2.5}'}])
-    keep_columns(known.log.ledger, TableColumns(value=columns_of_ddl("price double")), now_ms=0, sequence="7")
+    keep_columns(known.log.ledger, TableColumns(value=columns_of_ddl("price double")).as_details(), now_ms=0, sequence="7")
     copy_topic(logs, "fruit", "typed", partitions=2)
     assert logs.topic("typed").log.decisions().columns == known.log.decisions().columns
     assert logs.topic("typed").table(keys='{"id":1}')["price"].to_pylist() == [2.5]

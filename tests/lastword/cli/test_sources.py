@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword.cli import app as cli
-from lastword.compaction.rows.source_states import SourceCounts
+from lastword.compaction.order.source_states import SourceCounts
 from lastword.status import health
 from lastword.status.standing import AppendCounts
 from lastword.status.troubles import troubles

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lastword.compaction.rows.source_states import SourceCounts
+from lastword.compaction.order.source_states import SourceCounts
 from lastword.status.metrics import METRICS, SeriesLimits, registry_of
 from lastword.status.standing import QueryStanding, Standing
 from lastword.streaming import metrics

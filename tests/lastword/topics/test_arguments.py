@@ -15,8 +15,8 @@ import pytest
 
 from lastword import ArrowTopic, Envelope, LogDir, RegistryDecoder, UserError, latest_sql
 from lastword.compaction.errors import InvalidConfiguration
-from lastword.storage.append.schema_registry.client import RegistryConfig
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.schema_registry.client import RegistryConfig
 from lastword.streaming.reading.tail import TailOptions
 from lastword.topics.arguments import read_columns, read_key, read_keys, read_offsets_by_partition, read_partitions
 from lastword.topics.positions import starting_position

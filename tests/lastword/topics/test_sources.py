@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword import Envelope, LogDir, UserError, copy_topic
-from lastword.compaction.rows.source_states import SourceCounts
+from lastword.compaction.order.source_states import SourceCounts
 from lastword.storage.delta.tables import open_table
 from lastword.storage.files import data_files
 from lastword.topics.sources import SourceDescriptions

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pytest
 
 from lastword import Envelope, InvalidRecords, LogDir
+from lastword.change_data.events.event_rows import event_table
+from lastword.compaction.rows.batches import BatchLimits, joined
 from lastword.storage.append.append import append_rows
-from lastword.storage.append.batches import joined
-from lastword.storage.append.plan import BatchLimits
 from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 
@@ -78,28 +77,12 @@ def test_events_are_the_same_log_whatever_is_taken_at_a_time(tmp_path: Path, lim
     whole, divided = (
         _append(
             logs.create_topic(name, partitions=2, config=_CONFIG),
-            ArrowRows.of_events(given, Envelope(), topic=name, limits=chosen),
+            ArrowRows(event_table(given, Envelope(), topic=name, limits=chosen), Envelope().policy, limits=chosen),
         )
         for name, chosen in (("whole", BatchLimits()), ("divided", limits))
     )
     assert divided == whole
     assert (len(whole[0]), len(whole[1])) == (6, 1)
-
-
-def test_batches_are_joined_up_to_a_number_of_rows_or_bytes() -> None:
-    """One more row, or byte, begins the next."""
-    batches = [pa.record_batch({"n": pa.array([number, number], pa.int64())}) for number in range(4)]
-    sizes = [
-        [len(batch) for batch in joined(batches, limits)]
-        for limits in (
-            BatchLimits(),
-            BatchLimits(joined_rows=4),
-            BatchLimits(joined_rows=3),
-            BatchLimits(batch_bytes=32),
-            replace(BatchLimits(), batch_bytes=31),
-        )
-    ]
-    assert sizes == [[8], [4, 4], [2, 2, 2, 2], [4, 4], [2, 2, 2, 2]]
 
 
 def test_rows_without_a_sequence_are_refused_once_the_log_has_one(tmp_path: Path) -> None:

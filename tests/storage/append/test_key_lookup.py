@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastword import LogDir
-from lastword.compaction.rows.source_positions import SourcePosition
+from lastword.compaction.order.source_positions import SourcePosition
 from lastword.spark.object_store import storage_options
 from lastword.storage.append.key_lookup import KeyLookup
 from lastword.storage.files.data_reader import RowGroup

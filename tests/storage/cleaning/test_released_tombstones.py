@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword.compaction.planning.receipt import CleaningReceipt
-from lastword.compaction.rows.removal import Removal
+from lastword.compaction.rows.fates import Removal
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
 from tests.compaction.logs import cleaned, pass_over, rows

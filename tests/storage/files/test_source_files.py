@@ -18,8 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lastword.change_data.files.file_rows import CorruptFile
 from lastword.compaction.errors import UserError
-from lastword.compaction.rows.file_rows import CorruptFile
 from lastword.storage.files.source_files import (
     FileFormat,
     FileReadLimits,

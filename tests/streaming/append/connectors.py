@@ -20,12 +20,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.kafka_broker import Record
-from tests.storage.append.registries import avro_frame
+from tests.storage.schema_registry.registries import avro_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tests.storage.append.registries import Registry
+    from tests.storage.schema_registry.registries import Registry
 
 PREFIX: Final = "__"
 _PLACEHOLDER: Final = "__debezium_unavailable_value"

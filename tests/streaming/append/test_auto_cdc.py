@@ -20,7 +20,7 @@ from lastword.streaming.append.source_settings import FileSource, KafkaSource
 from lastword.streaming.append.sources import open_source
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import by_arrow
-from tests.storage.append.registries import Registry, avro_frame, running
+from tests.storage.schema_registry.registries import Registry, avro_frame, running
 
 if TYPE_CHECKING:
     from pathlib import Path

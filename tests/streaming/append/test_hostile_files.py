@@ -18,8 +18,8 @@ import pytest
 from pyspark.sql import types as T
 
 from lastword import LogDir
+from lastword.change_data.files.file_rows import FileColumns
 from lastword.compaction.errors import InvalidRecords, UserError
-from lastword.compaction.rows.file_rows import FileColumns
 from lastword.storage.append.append import append_rows
 from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.append.requests import AppendStats, MicroBatch

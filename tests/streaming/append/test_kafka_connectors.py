@@ -20,7 +20,7 @@ from lastword.service.settings import load_settings
 from lastword.status.watcher import Watcher
 from tests.kafka_broker import KafkaBroker, Record
 from tests.pictures import by_arrow
-from tests.storage.append.registries import Registry, header, running
+from tests.storage.schema_registry.registries import Registry, header, running
 from tests.streaming.append.connectors import NUMBER, TEXT, Table, as_avro, as_json, connector, flattened
 from tests.waiting import until
 

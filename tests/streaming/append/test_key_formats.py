@@ -14,7 +14,7 @@ from lastword.streaming.append.sources import _read_frames
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lastword.compaction.rows.event_keys import KeyFormat
+    from lastword.change_data.events.event_keys import KeyFormat
 
 
 class _Decoder:

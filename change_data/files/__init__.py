@@ -1,0 +1,1 @@
+"""Rows of files as keys and values: `file_rows`."""

@@ -1,0 +1,261 @@
+"""Rows of text files, as they stand there: which of their columns are the key and the value; nothing is given another type.
+
+```
+ {"id":"007","price":1.50}       key = id      007 = {"price":1.50}
+ {"id":{"b":1,"a":2},"x":null}   key = id      {"a":2,"b":1} = {"x":null}
+ id,price  007,1.50              key = id      007 = {"price":"1.50"}
+```
+
+The key of one column is its text, or canonical JSON of an object, an array or a number with a fraction; of several, a canonical JSON object
+of them. Null and missing are no key. The value is a JSON object of the other columns, each with the text that it has in the file, or the
+text of one column.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lastword.change_data.columns.json_rows import NULL, NoEvent, canonical_object, canonical_value, fields_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    #: The columns of a row, each as JSON text.
+    Fields = Mapping[str, msgspec.Raw]
+
+_WHOLE: Final = re.compile(rb"0|-?[1-9]\d*")
+_FLOAT: Final = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_PLAIN: Final = msgspec.json.Encoder()
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+#: What files in two bytes a character begin with.
+_WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+class CorruptFile(Exception):
+    """A file that is not what its source says it is; the text says why."""
+
+
+class RowText(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a file: its JSON object, and the columns of it; or its text, and what is wrong with it."""
+
+    text: bytes = b""
+    fields: Fields = {}
+    malformed: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileColumns:
+    """What of a row is the key and the value: the column `value`, or an object of `columns`; none: of all but the key's and `drop`."""
+
+    key: Sequence[str]
+    value: str = ""
+    columns: Sequence[str] = ()
+    drop: Sequence[str] = ()
+
+    def key_of(self, fields: Fields) -> bytes | None:
+        """Return the key of a row; None where no column of it has a value. Raises `NoEvent` for a number that cannot be computed with."""
+        found = {name: text for name in self.key if (text := _present(fields, name)) is not None}
+        if not found:
+            return None
+        try:
+            if len(self.key) == 1:
+                return _text(found[self.key[0]])
+            return canonical_object({name: found.get(name) for name in self.key})
+        except (msgspec.DecodeError, ArithmeticError, RecursionError) as error:
+            values = ", ".join(f"{name} = {shown(text)}" for name, text in found.items())
+            message = f"the key's column {values}: it cannot be a key ({error})"
+            raise NoEvent(message) from None
+
+    def value_of(self, fields: Fields) -> bytes | None:
+        """Return the value of a row; None for the column of a value that is null or missing."""
+        if self.value:
+            text = _present(fields, self.value)
+            return None if text is None else _plain(text)
+        if self.columns:
+            return _PLAIN.encode({name: fields.get(name) for name in self.columns})
+        rest = dict(fields)
+        for name in (*self.key, *self.drop):
+            rest.pop(name, None)
+        return _PLAIN.encode(rest)
+
+
+def _present(fields: Fields, name: str) -> bytes | None:
+    """Return the JSON text of a column; None for one that is null or missing."""
+    raw = fields.get(name)
+    text = b"" if raw is None else bytes(raw).strip()
+    return None if text in {b"", NULL} else text
+
+
+def _plain(text: bytes) -> bytes:
+    """Return the characters of a JSON string, and any other JSON as it is."""
+    return str(msgspec.json.decode(text)).encode() if text.startswith(b'"') else text
+
+
+def _text(text: bytes) -> bytes:
+    return _plain(text) if text.startswith(b'"') or _WHOLE.fullmatch(text) else canonical_value(text)
+
+
+def fields_of_row(text: bytes) -> Fields:
+    """Return the columns of a JSON object; raise `NoEvent` for what is none, and for one that has a column twice."""
+    fields = fields_of(text, "the row")
+    if _has_more_names(text, len(fields)) and (b"\\" in text or any(text.count(f'"{name}"'.encode()) > 1 for name in fields)):
+        names = [name for name, _ in json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"column {', '.join(twice)} comes twice in the row: {shown(text)}"
+            raise NoEvent(message)
+    return fields
+
+
+def _has_more_names(text: bytes, count: int) -> bool:
+    """Tell whether a JSON object may have more names than `count`, here or in what it holds: each has a colon of its own."""
+    return text.count(b":") > count and (text.count(b'":') > count or _SPACED_COLON.search(text) is not None)
+
+
+def json_lines(lines: Iterable[bytes], encoding: str) -> Iterator[RowText]:
+    """Yield the rows of a file of JSON, an object a line; blank lines are none. Raises `CorruptFile` for another encoding."""
+    for number, line in enumerate(lines):
+        if number == 0:
+            line = without_mark(line, encoding)  # noqa: PLW2901  the mark belongs to the file
+        if line.strip():
+            yield _row(line.rstrip(b"\r\n"), encoding)
+
+
+def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
+    """Yield the rows of a file that is one JSON object, or an array of them. Raises `CorruptFile` for one that is neither."""
+    text = without_mark(text, encoding)
+    try:
+        whole = text.decode(encoding).encode().strip()
+        rows = [bytes(one).strip() for one in _LIST.decode(whole)] if whole.startswith(b"[") else [whole]
+        if not whole.startswith(b"["):
+            fields_of(whole, "the file")
+    except UnicodeDecodeError as error:
+        raise CorruptFile(_undecoded(error, encoding)) from None
+    except (msgspec.DecodeError, NoEvent, RecursionError) as error:
+        message = f"it is neither one JSON object nor an array of them (multiLine): {error}"
+        raise CorruptFile(message) from None
+    yield from (_row(row, "UTF-8") for row in rows)
+
+
+def _row(text: bytes, encoding: str) -> RowText:
+    try:
+        decoded = text.decode(encoding)
+    except UnicodeDecodeError as error:
+        return RowText(malformed=text.decode(encoding, "backslashreplace"), detail=_undecoded(error, encoding))
+    row = text if encoding == "UTF-8" else decoded.encode()
+    try:
+        return RowText(text=row, fields=fields_of_row(row))
+    except NoEvent as error:
+        return RowText(malformed=decoded, detail=str(error))
+
+
+def without_mark(text: bytes, encoding: str) -> bytes:
+    """Return the begin of a file without UTF-8's mark; raise `CorruptFile` for that of another encoding than is expected."""
+    if text.startswith(_WIDE_MARKS) and encoding.upper() == "UTF-8":
+        message = (
+            'it begins as a file in UTF-16 does, and is read as UTF-8; set the option encoding, e.g. options = { encoding = "UTF-16" }'
+        )
+        raise CorruptFile(message)
+    return text.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _undecoded(error: UnicodeDecodeError, encoding: str) -> str:
+    wrong = error.object[error.start : error.start + 1]
+    return f"byte {wrong!r} at {error.start} is not {encoding}; the option encoding says how the files are encoded (e.g. ISO-8859-1)"
+
+
+def csv_header(names: Sequence[str | None], encoding: str) -> list[str]:
+    """Return the columns that the first row of a CSV file names; raise `CorruptFile` for one that names none, or one twice."""
+    try:
+        found = [_decoded(name or "", encoding) for name in names]
+    except UnicodeDecodeError as error:
+        message = f"its header: {_undecoded(error, encoding)}"
+        raise CorruptFile(message) from None
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        message = f"its header names a column twice: {', '.join(map(repr, twice))}"
+        raise CorruptFile(message)
+    return found
+
+
+def csv_row(header: Sequence[str], fields: Sequence[str | None], encoding: str) -> RowText:
+    """Return a row of a CSV file as an object of texts; a field with nothing in it, not even quotes, is null.
+
+    The characters of `fields` are the bytes of the file, in ISO-8859-1.
+    """
+    try:
+        texts = [None if field is None else _decoded(field, encoding) for field in fields]
+    except UnicodeDecodeError as error:
+        return RowText(malformed=_escaped(",".join(field or "" for field in fields), encoding), detail=_undecoded(error, encoding))
+    columns = {name: msgspec.Raw(_PLAIN.encode(text)) for name, text in zip(header, texts, strict=True)}
+    return RowText(text=_PLAIN.encode(columns), fields=columns)
+
+
+def csv_misfit(text: str, count: int, header: Sequence[str], encoding: str) -> RowText:
+    """Return a row with another number of fields than the header names columns."""
+    return RowText(malformed=_escaped(text, encoding), detail=f"the row has {count} fields, and the header names {len(header)} columns")
+
+
+def _decoded(field: str, encoding: str) -> str:
+    return field if field.isascii() else field.encode("ISO-8859-1").decode(encoding)
+
+
+def _escaped(text: str, encoding: str) -> str:
+    return text.encode("ISO-8859-1").decode(encoding, "backslashreplace")
+
+
+def inferred_types(rows: Iterable[bytes], *, is_text: bool) -> dict[str, str]:
+    """Return the columns of some rows, in their order, with the SQL type that every value of it has.
+
+    With `is_text` the values are texts (CSV), which are looked into; one with a leading zero is no number.
+    """
+    kinds: dict[str, set[str]] = {}
+    for row in rows:
+        for name, raw in fields_of_row(row).items():
+            value = _value_of(raw)
+            found = kinds.setdefault(name, set())
+            if value is not None:
+                found.add(_kind_of_text(value) if is_text else _kind(value))
+    return {name: _type(found) for name, found in kinds.items()}
+
+
+def _value_of(raw: msgspec.Raw) -> Any:
+    """Return a JSON value; its text if it is a number that cannot be computed with."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return bytes(raw).decode()
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "bigint" if abs(value) < 2**63 else "double"
+    return "double" if isinstance(value, float) else "string"
+
+
+def _kind_of_text(value: str) -> str:
+    text = value.strip().encode()
+    if text.lower() in {b"true", b"false"}:
+        return "boolean"
+    digits = text.lstrip(b"-")
+    if len(digits) > 1 and digits.startswith(b"0") and not digits.startswith(b"0."):
+        return "string"
+    if _WHOLE.fullmatch(text):
+        return "bigint" if len(digits) < 19 else "double"  # noqa: PLR2004  the digits of a bigint
+    return "double" if _FLOAT.fullmatch(text) else "string"
+
+
+def _type(kinds: set[str]) -> str:
+    if kinds == {"bigint", "double"}:
+        return "double"
+    return next(iter(kinds)) if len(kinds) == 1 else "string"

@@ -1,0 +1,292 @@
+"""Snapshots of sources and the epochs that they begin: after a failover positions may start again from lower ones.
+
+```
+ Kafka's partition 0   r 100  r 100  u 130  u 150 │ r 40  r 40  u 45        a failover: the new server counts from lower positions
+ epoch                 1 ─────────────────────────│ 2 ─────────────
+```
+
+A partition of Kafka enters a new epoch of its source with the first row of a snapshot below the highest position that it had before.
+Epochs are named by the position of their snapshot, so all partitions have the same. An incremental snapshot is no snapshot here: its rows
+are changes in the stream.
+
+PostgreSQL says of a change the commit before it. So a change that comes behind the rows of a snapshot, and is from before it by that, is
+put at the snapshot's position: its transaction was open when the snapshot was taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lastword.compaction.order.source_positions import (
+    AT_LEAST,
+    CHANGE,
+    POSTGRESQL,
+    SNAPSHOT,
+    SourcePosition,
+    commits_of_one_scope,
+    epoch_text,
+    parts_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_SNAPSHOT_MARK: Final = f"{SNAPSHOT}/"
+#: A place is a scope and one of Kafka's partitions.
+Place = tuple[str, str]
+#: In the place of a partition: all of them, of which a new epoch may be said to begin with all that comes from then on.
+EVERY_PARTITION: Final = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot in one partition of Kafka: its position, its epoch, and the offset of its first row there, if offsets are known.
+
+    Without a position it is none, but a new epoch that somebody has said to begin with the next events. `row` is the number of that row
+    in the append which brings it, while that is under way. `is_first` tells that nothing was in this place before it,
+    `begun_ms` when its first row came.
+    """
+
+    position: str
+    epoch: int
+    offset: int | None = None
+    row: int | None = None
+    is_first: bool = False
+    begun_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSnapshot:
+    """A snapshot among the events of an append that the log has not seen in this place.
+
+    `row` is the number of its first row in the append, `before` the highest order of the place's events before it in the append, from
+    its last snapshot on.
+    """
+
+    scope: str
+    partition: str
+    position: str
+    row: int
+    offset: int | None = None
+    before: str = ""
+
+    @property
+    def begin(self) -> int:
+        """Where it begins, among the snapshots of its place."""
+        return self.row if self.offset is None else self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEpochs:
+    """The snapshots of each place that the log has seen, oldest first; the last one is that which its events are behind."""
+
+    snapshots: Mapping[Place, tuple[Snapshot, ...]] = field(default_factory=dict)
+
+    def of(self, place: Place) -> tuple[Snapshot, ...]:
+        """Return the snapshots of a place; of one that has seen none, those of all places of its scope."""
+        return self.snapshots.get(place, self.snapshots.get((place[0], EVERY_PARTITION), ()))
+
+    def epoch(self, place: Place) -> int:
+        """Return the epoch in which a place is."""
+        known = self.of(place)
+        return known[-1].epoch if known else 1
+
+    def highest_epoch(self, scope: str) -> int:
+        """Return the highest epoch of a scope in any place."""
+        return max([1, *self.of_scope(scope).values()])
+
+    def with_snapshot(self, place: Place, snapshot: Snapshot) -> SourceEpochs:
+        """Return these snapshots and one more, in one place or in all places of a scope (`EVERY_PARTITION`)."""
+        places = [place]
+        if place[1] == EVERY_PARTITION:
+            places += [other for other in self.snapshots if other[0] == place[0] and other != place]
+        return SourceEpochs({**self.snapshots, **{one: (*self.of(one), snapshot) for one in places}})
+
+    def of_scope(self, scope: str) -> dict[str, int]:
+        """Return the epoch of each snapshot of a scope, in whichever place it was seen, by position."""
+        found: dict[str, int] = {}
+        for one in (one for (name, _), known in self.snapshots.items() if name == scope for one in known):
+            found[one.position] = max(one.epoch, found.get(one.position, 0))
+        return found
+
+    def is_known(self, place: Place, position: str) -> bool:
+        """Tell whether a snapshot says nothing new: it was seen in this place, or it is of an epoch before that of the place."""
+        if any(one.position == position for one in _since_epoch(self.of(place))):
+            return True
+        others = (one for (scope, _), known in self.snapshots.items() if scope == place[0] for one in _since_epoch(known))
+        epoch = max((one.epoch for one in others if one.position == position), default=None)
+        return epoch is not None and epoch < self.epoch(place)
+
+    def epoch_of(self, new: NewSnapshot, highest: str) -> int:
+        """Return the epoch that a new snapshot begins or belongs to; `highest` is the highest order of its place in the log."""
+        place = new.scope, new.partition
+        known, now = self.of_scope(new.scope), self.epoch(place)
+        in_log, in_append = map(SourcePosition.of_commit, (highest, new.before))
+        before = max(in_append.order, in_log.order if in_log.epoch == now else "")
+        elsewhere = known.get(new.position, now)
+        if elsewhere > now or before <= f"{new.position}{SNAPSHOT}":
+            return max(elsewhere, now)
+        return max([now, *known.values()]) + 1
+
+    def epochs_of_new(self, new: Iterable[NewSnapshot], highest: Mapping[Place, str]) -> list[tuple[NewSnapshot, int]]:
+        """Return those of some snapshots that say something new, in the order in which they began, and the epoch of each.
+
+        `highest` are the highest orders that the log has of their places.
+        """
+        epochs, found = self, list[tuple[NewSnapshot, int]]()
+        for one in sorted(new, key=lambda one: (one.scope, one.partition, one.begin)):
+            place = one.scope, one.partition
+            if not epochs.is_known(place, one.position):
+                epoch = epochs.epoch_of(one, highest[place])
+                snapshot = Snapshot(position=one.position, epoch=epoch, offset=one.offset)
+                epochs = epochs.with_snapshot(place, snapshot)
+                found.append((one, epoch))
+        return found
+
+    def with_rows(self, new: Iterable[NewSnapshot]) -> SourceEpochs:
+        """Return these snapshots with the row numbers at which some of them begin in an append."""
+        row_of = {(one.scope, one.partition, one.position): one.row for one in new}
+        return SourceEpochs(
+            {
+                (scope, partition): tuple(replace(one, row=row_of.get((scope, partition, one.position))) for one in known)
+                for (scope, partition), known in self.snapshots.items()
+            }
+        )
+
+    def with_epochs(self, texts: pa.Array, offsets: pa.Array | None, first_row: int = 0) -> pa.Array:
+        """Return source sequences in the epochs of their places, and not below the snapshots that they are behind.
+
+        `offsets` are Kafka's, if they are known; `first_row` is the number of the first row in the append. Where neither says at which
+        row a snapshot begins it is the first of its rows here; what comes before it is of the snapshot before it.
+        """
+        if not self.snapshots or not len(texts) or not self._may_change(texts):
+            return texts
+        rows = parts_of(texts)
+        order, behind, begun = rows["order"].to_numpy(), np.full(len(texts), -1), list[tuple[str, Snapshot]]()
+        row_of_place = rows.with_row_index("row").group_by("scope", "partition").agg("row")
+        for scope, partition, listed in row_of_place.iter_rows():
+            at = np.array(listed, dtype=np.int64)
+            for begin, end, snapshot in _stretches(self.of((scope, partition)), at, order, offsets, first_row):
+                behind[at[begin:end]] = len(begun)
+                begun.append((scope, snapshot))
+        if not begun:
+            return texts
+        epoch = pl.Series([epoch_text(one.epoch) for _, one in begun] + [""])[behind]
+        floor = pl.Series([f"{one.position}{CHANGE}" if scope.startswith(POSTGRESQL) else "" for scope, one in begun] + [""])[behind]
+        is_unknown = pl.col("order").str.starts_with(AT_LEAST)
+        is_below = pl.col("order").str.ends_with(CHANGE) & (pl.col("order") < floor)
+        placed = pl.when(is_unknown).then(pl.concat_str(pl.lit(AT_LEAST), floor)).when(is_below).then(floor).otherwise("order")
+        made = pl.concat_str(
+            "scope", epoch, pl.lit("/"), placed, pl.lit("/"), pl.concat_str(["identity", "table", "partition"], separator="/")
+        )
+        is_behind = pl.Series((behind >= 0) & (order != ""))
+        return rows.select(pl.when(is_behind).then(made).otherwise("text").alias("text"))["text"].to_arrow().cast(pa.string())
+
+    def truncate_position(self, text: str) -> str:
+        """Return the position of a TRUNCATE; one whose order is not known gets that of the last snapshot of its scope and epoch."""
+        position = SourcePosition.of(text)
+        if position.order or not position.floor:
+            return text
+        snapshots = ((scope, one) for (scope, _), known in self.snapshots.items() for one in known)
+        behind = (f"{one.position}{CHANGE}" for scope, one in snapshots if (scope, one.epoch) == (position.scope, position.epoch))
+        return replace(position, order=max(position.floor, *behind, ""), floor="").text
+
+    def _may_change(self, texts: pa.Array) -> bool:
+        """Tell whether a source sequence may need another epoch than the first, or the position of a snapshot."""
+        if any(known[-1].epoch > 1 for known in self.snapshots.values()):
+            return True
+        floors = (
+            SourcePosition(scope=scope, epoch=known[-1].epoch, order=f"{known[-1].position}{CHANGE}").commit
+            for (scope, _), known in self.snapshots.items()
+            if scope.startswith(POSTGRESQL)
+        )
+        floor = max(floors, default="")
+        alike = commits_of_one_scope(texts) if floor else None
+        return bool(floor) and (alike is None or pc.min(alike[1]).as_py() < floor)
+
+
+def _since_epoch(known: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """Return the snapshots of a place from the last epoch on that somebody has said to begin, or all of them."""
+    return known[max((number for number, one in enumerate(known) if not one.position), default=0) :]
+
+
+def _stretches(
+    known: Sequence[Snapshot], at: NDArray[np.int64], order: NDArray[np.object_], offsets: pa.Array | None, first_row: int
+) -> Iterator[tuple[int, int, Snapshot]]:
+    """Yield which of the rows `at`, of one place, are behind which of its snapshots, as begin and end; none where it is behind none."""
+    if not known:
+        return
+    known = _since_epoch(known)
+    if offsets is not None:
+        places = offsets.take(pa.array(at)).to_numpy(zero_copy_only=False)
+        begins = np.searchsorted(places, [one.offset or 0 for one in known]).tolist()
+    elif any(one.row is not None for one in known):
+        begins = np.searchsorted(at + first_row, [one.row or 0 for one in known]).tolist()
+    else:
+        here = [np.flatnonzero(order[at] == f"{one.position}{SNAPSHOT}") for one in known]
+        first = next((number for number, rows in enumerate(here) if len(rows)), len(known))
+        begins = [0 if number < first else int(rows[0]) if len(rows) else len(at) for number, rows in enumerate(here)]
+    for number, (begin, end) in enumerate(pairwise([*begins, len(at)])):
+        if end > begin:
+            yield begin, end, known[number]
+
+
+def new_snapshots(
+    texts: pa.Array, offsets: pa.Array | None, epochs: SourceEpochs, *, seen: int = 0, highest: str = ""
+) -> list[NewSnapshot]:
+    """Return the snapshots among events that say something new.
+
+    `seen` is the number of the events before these, and `highest` the highest order among them.
+    """
+    is_row = pc.fill_null(pc.match_substring(texts, _SNAPSHOT_MARK), False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    if not is_row.any():
+        return []
+    rows = parts_of(texts).with_row_index("row")
+    marked = rows.filter(pl.Series(is_row) & pl.col("order").str.ends_with(SNAPSHOT))
+    begins = marked.group_by("scope", "partition", "order").agg(pl.col("row").min()).sort("row")
+    found, after = list[NewSnapshot](), dict[Place, int]()
+    for scope, partition, order, row in begins.iter_rows():
+        place, position = (scope, partition), order.removesuffix(SNAPSHOT)
+        if epochs.is_known(place, position):
+            continue
+        is_between = (pl.col("row") < row) & (pl.col("row") >= after.get(place, 0))
+        here = rows.filter(is_between & (pl.col("scope") == scope) & (pl.col("partition") == partition))
+        is_unknown = pl.col("order").str.starts_with(AT_LEAST)  # such an event has an LSN, which is above the snapshot before it
+        between = here.select(pl.when(is_unknown).then(pl.col("identity") + CHANGE).otherwise("order").alias("order"))["order"].max()
+        before = SourcePosition(scope=scope, order=str(between or "")).commit
+        if place not in after and highest.startswith(scope):
+            before = max(before, highest)
+        after[place] = row
+        offset = None if offsets is None else offsets[row].as_py()
+        new = NewSnapshot(scope=scope, partition=partition, position=position, row=seen + row, offset=offset, before=before)
+        found.append(new)
+    return found
+
+
+def places_of_changes(texts: pa.Array, begins: Mapping[Place, str]) -> frozenset[Place]:
+    """Return those of some places that have a change behind the snapshot which begins at an order there, among source sequences."""
+    changes = parts_of(texts).filter(pl.col("order").str.ends_with(CHANGE) & (pl.col("scope") != ""))
+    order = pl.when(pl.col("order").str.starts_with(AT_LEAST)).then(pl.col("order").str.slice(1)).otherwise("order")
+    highest = changes.group_by("scope", "partition").agg(pl.concat_str("epoch", pl.lit("/"), order).max())
+    there = {(scope, partition): commit for scope, partition, commit in highest.iter_rows()}
+    return frozenset(place for place, begin in begins.items() if there.get(place, "") > begin)
+
+
+def merge_snapshots(snapshots: Iterable[NewSnapshot]) -> tuple[NewSnapshot, ...]:
+    """Return the new snapshots that several tasks saw, each once."""
+    found: dict[tuple[str, str, str], NewSnapshot] = {}
+    for one in snapshots:
+        place = one.scope, one.partition, one.position
+        other = found.get(place, one)
+        first = min(one, other, key=lambda snapshot: snapshot.begin)
+        found[place] = replace(first, before=max(one.before, other.before))
+    return tuple(found[place] for place in sorted(found))
