@@ -19,6 +19,7 @@ COPY lastword lastword
 COPY pyspark_lastword pyspark_lastword
 COPY streaming streaming
 COPY storage storage
+COPY change_data change_data
 COPY checkpoints checkpoints
 COPY compaction compaction
 RUN .venv/bin/python -m pip install --no-cache-dir --disable-pip-version-check hatchling==1.27.0 \
