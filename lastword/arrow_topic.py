@@ -14,7 +14,6 @@ docs/semantics.md#A.42.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -27,9 +26,8 @@ from lastword.storage.append.dead_letters import read_dead_letters
 from lastword.storage.files.data_reader import named_errors, second_look
 from lastword.storage.files.schema import RECORD_COLUMNS, dead_letter_arrow_schema
 from lastword.storage.reading import arrow_changes, arrow_frames, arrow_rows
-from lastword.storage.reading.arrow_view import ArrowLog, arrow_view
 from lastword.storage.reading.time_travel import vector_of, views_as_of
-from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy
+from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy, newest_view
 from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
 from lastword.topics.arguments import read_columns, read_keys
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 5
@@ -77,7 +75,7 @@ class ArrowTopic(Topic):
         named, chosen, wanted = read_columns(columns) or LATEST_COLUMNS, self._chosen(partitions), read_keys(keys)
         if as_of is None:
             return self._reading(isolation, lambda view: arrow_frames.latest(view, named, partitions=chosen, keys=wanted))
-        views = [arrow_view(self._log, view) for view in views_as_of(self._log, as_of, isolation)]
+        views = views_as_of(self._log, as_of, isolation)
         each = range(views[0].partitions) if chosen is None else sorted(set(chosen))
 
         def words() -> pa.Table:
@@ -130,7 +128,7 @@ class ArrowTopic(Topic):
         """
         chosen = self._chosen(partitions)
         named, wanted = read_columns(columns) or LATEST_COLUMNS, read_keys(keys)
-        return arrow_frames.scan_latest(self._reader.view(isolation), named, partitions=chosen, keys=wanted)
+        return arrow_frames.scan_latest(self._view(isolation), named, partitions=chosen, keys=wanted)
 
     def collect_latest(
         self,
@@ -144,7 +142,7 @@ class ArrowTopic(Topic):
         """Return what `query` collects from `scan_latest`, asked again of the newest version when VACUUM removed a file meanwhile."""
         chosen, wanted = self._chosen(partitions), read_keys(keys)
 
-        def collected(view: ArrowView) -> T:
+        def collected(view: View) -> T:
             try:
                 return query(arrow_frames.scan_latest(view, read_columns(columns) or LATEST_COLUMNS, partitions=chosen, keys=wanted))
             except (OSError, PolarsError) as error:
@@ -175,7 +173,7 @@ class ArrowTopic(Topic):
         """
         chosen = self._chosen(partitions)
 
-        def read(view: ArrowView) -> pa.Table:
+        def read(view: View) -> pa.Table:
             return arrow_rows.records(
                 view,
                 read_columns(columns) or RECORD_COLUMNS,
@@ -187,7 +185,7 @@ class ArrowTopic(Topic):
 
         if as_of is None:
             return self._reading(isolation, read)
-        view = arrow_view(self._log, self._one_version(as_of, isolation))
+        view = self._one_version(as_of, isolation)
         return self._of_the_past(lambda: read(view))
 
     def record_batches(
@@ -204,7 +202,7 @@ class ArrowTopic(Topic):
 
         Arguments and errors as `records`, and `HistoryCleaned` when VACUUM removes a file of this table version before it is opened.
         """
-        view, chosen = self._reader.view(isolation), self._chosen(partitions)
+        view, chosen = self._view(isolation), self._chosen(partitions)
         begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
         try:
             with named_errors(view.location, may_be_gone=True):
@@ -226,7 +224,7 @@ class ArrowTopic(Topic):
         columns: str | Sequence[str] | None = None,
     ) -> pl.LazyFrame:
         """Return the rows of `records` as a lazy frame; as `scan_latest`."""
-        view = self._reader.view(isolation)
+        view = self._view(isolation)
         return arrow_frames.scan_records(
             view,
             read_columns(columns) or RECORD_COLUMNS,
@@ -260,16 +258,16 @@ class ArrowTopic(Topic):
         rows = list(read_dead_letters(self._log.paths.dead_letters, self._log.storage_options))
         return pa.Table.from_pylist(rows, schema=dead_letter_arrow_schema())
 
-    @cached_property
-    def _reader(self) -> ArrowLog:
-        return ArrowLog(self._log.paths.root, self._log.storage_options, self._log.ledger)
+    def _view(self, isolation: str) -> View:
+        """Return what a reader sees at the newest table version."""
+        return newest_view(self._log, isolation)
 
-    def _reading(self, isolation: str, read: Callable[[ArrowView], T]) -> T:
+    def _reading(self, isolation: str, read: Callable[[View], T]) -> T:
         """Return what `read` makes of the newest view; of a newer one when VACUUM took a file of it meanwhile."""
         failure: Exception | None = None
         for _ in range(_ATTEMPTS):
             try:
-                return self._read(lambda: read(self._reader.view(isolation)))
+                return self._read(lambda: read(self._view(isolation)))
             except FileNotFoundError as error:
                 failure = error
         message = f"topic {self.name}: files of the newest table version are not there; was the log's folder changed by hand? ({failure})"
@@ -292,7 +290,7 @@ class ArrowTopic(Topic):
             raise HistoryCleaned(message) from error
 
 
-def _vector(view: ArrowView, given: StartingOffsets | None, option: str) -> tuple[int, ...] | None:
+def _vector(view: View, given: StartingOffsets | None, option: str) -> tuple[int, ...] | None:
     if given is None:
         return None
     named = given.vector() if isinstance(given, Position) else given

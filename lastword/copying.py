@@ -63,8 +63,8 @@ def copy_topic(logs: LogDir[Topic], source: str, target: str, *, partitions: int
 def _order_of_events(origin: ArrowTopic, copy: Topic) -> list[Decision] | None:
     """Return what the ledger of a copy has to know of the deletions that left the log; None for a topic without source sequences."""
     log, now_ms = origin.log, copy.log.decisions().created_ms
-    snapshot = log.snapshot()
-    decisions = log.decisions_seen(snapshot)
+    state = log.at()
+    snapshot, decisions = state.snapshot, state.decisions
     positions = [decisions.removed_positions(partition) for partition in range(decisions.partitions)]
     removed = highest_of_each_place(*positions)
     if not any(snapshot.highest_sequences(decisions.partitions)) and not removed:

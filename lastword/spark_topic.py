@@ -300,7 +300,7 @@ class SparkTopic(Topic):
         The vector is the last stable offset of every partition (`read_committed`) or its log end. Reading the rows later, or again, gives
         the same: they are of that version.
         """
-        view = view_of(self._log, self._log.snapshot(), isolation)
+        view = view_of(self._log.at(), isolation)
         return SparkBootstrap(rows=latest_records(self._spark, self._log, view), position=view.position)
 
     def tail(

@@ -295,7 +295,7 @@ class Topic:
 
     def open_transactions(self) -> list[OpenTransaction]:
         """Return the transactions that are open, oldest first: producer, partitions with first offsets, since when, timeout."""
-        return self._log.open_transactions()
+        return self._log.at().open_transactions()
 
     def abort_transaction(self, producer_id: int) -> AppendResult:
         """End the open transaction of a producer, with a new epoch that fences it; raise `UserError` naming the open ones otherwise."""
@@ -308,16 +308,15 @@ class Topic:
 
     def offsets(self) -> dict[int, PartitionOffsets]:
         """Return for each partition its log start offset, last stable offset and log end offset."""
-        snapshot = self._log.snapshot()
-        today = self._log.decisions_seen(snapshot)
-        ends, stable = snapshot.log_end_offsets(today.partitions), self._log.last_stable_offsets(snapshot, today)
-        bounds = zip(today.log_start_offsets(), stable, ends, strict=True)
+        state = self._log.at()
+        bounds = zip(state.log_start_offsets, state.last_stable_offsets(), state.log_end_offsets, strict=True)
         return {partition: PartitionOffsets(*found) for partition, found in enumerate(bounds)}
 
     def readers(self) -> list[ReaderStanding]:
         """Return the registered readers by name: position, lag, last sight, and whether they have expired."""
-        ends, moment = self._log.log_end_offsets(), self._clock()
-        return [ReaderStanding.of(one, ends, moment) for _, one in sorted(self._log.readers().items())]
+        state, moment = self._log.at(), self._clock()
+        readers = sorted(self._log.readers(state.decisions).items())
+        return [ReaderStanding.of(one, state.log_end_offsets, moment) for _, one in readers]
 
     def drop_reader(self, name: str) -> None:
         """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,16 +21,18 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lastword.compaction.errors import ReaderBehind
 from lastword.compaction.read_positions import Loss, offsets_within, overtaken, resumed, starting_at
 from lastword.storage.log.reader_history import HistoryWatch
+from lastword.storage.log.topic_log import open_log
 from lastword.storage.reading.arrow_ranges import read_split, split_range
 from lastword.storage.reading.arrow_rows import offsets_at
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.reading.view import newest_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lastword.compaction.read_positions import Missed, Position
+    from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.arrow_ranges import RangeSplit
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
     from pyspark_lastword.options import SourceOptions
 
 _LOG: Final = logging.getLogger("lastword")
@@ -54,24 +57,24 @@ class RangeReader:
         """Keep what was asked for; nothing is read yet."""
         self.options = options
         self.columns = tuple(columns)
-        self._log: ArrowLog | None = None
+        self._log: TopicLog | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the executors: no open table."""
         return {"options": self.options, "columns": self.columns, "_log": None}
 
-    def view(self) -> ArrowView:
+    def view(self) -> View:
         """Return the log at its newest version."""
-        return self.log.view(self.options.isolation)
+        return newest_view(self.log, self.options.isolation)
 
     @property
-    def log(self) -> ArrowLog:
+    def log(self) -> TopicLog:
         """The topic's log."""
         if self._log is None:
-            self._log = ArrowLog(self.options.path, self.options.storage_options)
+            self._log = open_log(self.options.path, self.options.storage_options)
         return self._log
 
-    def splits(self, view: ArrowView, begin: Sequence[int], end: Sequence[int]) -> list[SplitPartition]:
+    def splits(self, view: View, begin: Sequence[int], end: Sequence[int]) -> list[SplitPartition]:
         """Return the offsets from `begin` to `end` (exclusive) as Spark's partitions."""
         return [SplitPartition(split) for split in split_range(view, self.log.paths.root, begin, end)]
 
@@ -85,7 +88,7 @@ class RangeReader:
             arrays = [constants[name] if name in constants else batch.column(name) for name in self.columns]
             yield pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
-    def starting(self, view: ArrowView) -> Position:
+    def starting(self, view: View) -> Position:
         """Return where a new reader begins; raise `UserError` for what is no position, `OffsetOutOfRange` for one past the log end."""
         options = self.options
         if options.starting_timestamp_ms is not None:
@@ -97,19 +100,17 @@ class RangeReader:
 class Watch:
     """Tells a reader what it missed, and keeps what it has seen of the log's history."""
 
-    def __init__(self, log: ArrowLog, options: SourceOptions) -> None:
+    def __init__(self, log: TopicLog, options: SourceOptions) -> None:
         """Watch a log for a reader with these options."""
         self._log, self._options = log, options
         self._history = HistoryWatch(options.storage_options)
 
-    def check(self, position: Position, view: ArrowView) -> tuple[tuple[int, ...], bool]:
+    def check(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it.
 
         Raises `ReaderBehind` when something was missed that the options do not accept; else a warning says what.
         """
-        found = overtaken(
-            position, view.extent, lambda since_version: self._history.look(self._log.table(), self._log.ledger.read(), since_version)
-        )
+        found = overtaken(position, view.extent, partial(self._log.history, self._history))
         refused = [one for one in found if self._refuses(one)]
         if refused:
             raise ReaderBehind(_told(view.topic, refused))

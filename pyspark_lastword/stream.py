@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
     from pyspark_lastword.options import SourceOptions
     from pyspark_lastword.readers import SplitPartition
 
@@ -82,7 +82,7 @@ class TopicStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
             self._check(replace(upto, offsets=begin), view)
         return self.splits(view, tuple(map(max, begin, view.start)), upto.offsets)
 
-    def _check(self, position: Position, view: ArrowView) -> tuple[tuple[int, ...], bool]:
+    def _check(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         if self._watch is None:
             self._watch = Watch(self.log, self.options)
         return self._watch.check(position, view)

@@ -191,7 +191,7 @@ class Lives(ABC):
     def purge(self) -> None:
         """Delete the records of one partition below a random offset; a log start that rises brings a pass of retention with it."""
         partition = self.chance.randrange(self.model.partitions)
-        end = self.topic.log.log_end_offsets()[partition]
+        end = list(self.topic.log.at().log_end_offsets)[partition]
         offset = self.chance.randint(0, end)
         delete_records(at(self.now_ms, self.topic), {partition: offset})
         rises = offset > self.model.log_start_offsets[partition]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 474,
-    "names: found, told, said": 258,
-    "functions named by a participle": 190,
-    "phrases that say nothing": 76,
+    "names: one": 468,
+    "names: found, told, said": 257,
+    "functions named by a participle": 189,
+    "phrases that say nothing": 73,
     "functions over 60 lines": 7,
     "functions over 15 branches": 16,
     "class names with two meanings": 13,
@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8161,
-    "pyspark_lastword": 442,
-    "streaming": 6730,
-    "storage": 12065,
+    "lastword": 8147,
+    "pyspark_lastword": 443,
+    "streaming": 6725,
+    "storage": 11984,
     "change_data": 5836,
     "checkpoints": 228,
     "compaction": 6051,

@@ -144,9 +144,9 @@ def append(
         service = Service(checked, cleaning=False, store=connection_options(), signals=signals)
         signals.check(f"query {name}")
         log = service.logs.topic(topic).log
-        before, refused = sum(log.log_end_offsets()), _refused(log)
+        before, refused = sum(log.at().log_end_offsets), _refused(log)
         service.run_until_signal()
-        grown, refused = sum(log.log_end_offsets()) - before, _refused(log) - refused
+        grown, refused = sum(log.at().log_end_offsets) - before, _refused(log) - refused
     stopped = "stopped; " if signals.received else ""
     _tell_result(topic, grown, refused, stopped, as_json=as_json)
     raise typer.Exit(1 if refused and not grown and not stopped else 0)

@@ -234,22 +234,20 @@ class Looker:
 
     def _look(self, *, now_ms: int) -> TopicStanding:
         log = self.log
-        decisions = log.decisions()
-        plan, snapshot = self.cleaner.plan(log, now_ms=now_ms)
-        reports = partition_reports(plan, log.decisions().cleaning_failures())
+        plan, state = self.cleaner.plan(log, now_ms=now_ms)
+        reports = partition_reports(plan, state.decisions.cleaning_failures())
         receipts = log.receipts()
         newest = {one.partition: one for one in receipts}
-        ends = snapshot.log_end_offsets(decisions.partitions)
         return TopicStanding(
             name=log.name,
-            policy=",".join(sorted(log.config(decisions).cleanup_policy)),
-            table_version=snapshot.version,
+            policy=",".join(sorted(state.config.cleanup_policy)),
+            table_version=state.version,
             partitions=tuple(
                 partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
                 for one, report in zip(plan.partitions, reports, strict=True)
             ),
-            transactions=tuple(log.seen_transactions(snapshot)),
-            readers=tuple(ReaderStanding.of(one, ends, now_ms) for _, one in sorted(log.readers(decisions).items())),
+            transactions=tuple(state.readable_transactions()),
+            readers=tuple(ReaderStanding.of(one, state.log_end_offsets, now_ms) for _, one in sorted(log.readers(state.decisions).items())),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),
             stale_keys=self._stale_keys.count(),

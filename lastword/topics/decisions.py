@@ -22,11 +22,12 @@ def delete_records(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -> 
     mirrors another. Rule: docs/semantics.md#A.41.
     """
     log.sync_ledger_with_history()  # a log start that a RESTORE has just made void must not stand in the way of a lower one
-    decisions, snapshot = log.decisions(), log.snapshot()
+    state = log.at()
+    decisions, ends = state.decisions, state.log_end_offsets
     if decisions.mirror is not None:
         message = f"topic {log.name} mirrors {decisions.mirror['source']}: delete records there, and they are deleted here too"
         raise UserError(message)
-    policy = log.config(decisions).cleanup_policy
+    policy = state.config.cleanup_policy
     if policy == {"compact"}:
         message = (
             f"topic {log.name}: cleanup.policy = compact does not allow to delete records by offset. Delete a key by a tombstone (append "
@@ -34,7 +35,6 @@ def delete_records(log: TopicLog, before: Mapping[int, int], *, now_ms: int) -> 
             "nothing is to go by age"
         )
         raise PolicyViolation(message)
-    ends = snapshot.log_end_offsets(decisions.partitions)
     for partition, offset in before.items():
         log.check_partition(partition)
         if not -1 <= offset <= ends[partition]:
@@ -48,9 +48,8 @@ def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]
     """Close the active segment of one partition, or of all; return {partition: log end offset at which the next one begins}."""
     if partition is not None:
         log.check_partition(partition)
-    snapshot = log.snapshot()
-    decisions = log.decisions_seen(snapshot)
-    ends, last = snapshot.log_end_offsets(decisions.partitions), snapshot.last_segments()
+    state = log.at()
+    decisions, ends, last = state.decisions, state.log_end_offsets, state.snapshot.last_segments()
     rolled = {
         one: ends[one]
         for one in (range(len(ends)) if partition is None else [partition])
@@ -59,7 +58,7 @@ def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]
     if rolled:
         log.ledger.append(
             [
-                Decision(kind=Kind.ROLL, time_ms=now_ms, partition=one, offset=offset, table_version=snapshot.version)
+                Decision(kind=Kind.ROLL, time_ms=now_ms, partition=one, offset=offset, table_version=state.version)
                 for one, offset in rolled.items()
             ]
         )

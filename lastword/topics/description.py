@@ -66,12 +66,9 @@ class TopicDescription:
 
 def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:
     """Describe a topic."""
-    log.decisions()  # raises when the topic is gone, and its table with it
-    snapshot = log.snapshot()
-    decisions = log.decisions_seen(snapshot)
-    config = log.config(decisions)
-    ends = snapshot.log_end_offsets(decisions.partitions)
-    stable = log.seen_stable_offsets(snapshot, decisions)
+    state = log.at()
+    snapshot, decisions, config = state.snapshot, state.decisions, state.config
+    ends, stable = state.log_end_offsets, state.readable_stable_offsets()
     segments: dict[int, list[Segment]] = {partition: [] for partition in range(decisions.partitions)}
     for segment in snapshot.segments():
         segments[segment.partition].append(segment)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lastword.compaction.errors import UserError
 from lastword.compaction.read_positions import Position, starting_at
 from lastword.storage.reading.arrow_rows import offsets_at
-from lastword.storage.reading.arrow_view import arrow_view
 from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
@@ -21,12 +20,12 @@ def starting_position(log: TopicLog, starting_offsets: object, starting_timestam
 
     Raises `UserError` for both, and for what is no position, `OffsetOutOfRange` for one past the log end.
     """
-    view = view_of(log, log.snapshot(), isolation)
+    view = view_of(log.at(), isolation)
     if starting_timestamp is not None:
         if starting_offsets != "earliest":
             message = f"starting_offsets = {starting_offsets} and starting_timestamp = {starting_timestamp}: give one of them"
             raise UserError(message)
-        return replace(view.position, offsets=offsets_at(arrow_view(log, view), _millis(starting_timestamp)))
+        return replace(view.position, offsets=offsets_at(view, _millis(starting_timestamp)))
     if not isinstance(starting_offsets, Position):
         return starting_at(starting_offsets, option="starting_offsets", topic=log.name, newest=view.position, log=view.extent)
     if len(starting_offsets.offsets) != view.partitions:

@@ -28,9 +28,8 @@ from lastword.storage.append.source_decisions import new_epoch_decision, source_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decision, Decisions
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState, TopicLog
 
 #: What are no sources among the scopes of a log.
 _NO_SOURCES: Final = frozenset({"", NO_SCOPE, UNNAMED_BELOW})
@@ -74,10 +73,9 @@ class SourceDescription:
 
 def describe_sources(log: TopicLog, gaps: Sequence[SnapshotGap] | None = None) -> tuple[SourceDescription, ...]:
     """Return the sources of a topic by name; `gaps` are those of `read_gaps`, which reads keys if they are not given."""
-    snapshot = log.snapshot()
-    decisions = log.decisions_seen(snapshot)
-    found = read_gaps(log) if gaps is None else gaps
-    described = [_described(scope, decisions, [gap for gap in found if gap.scope == scope]) for scope in _read_scopes(snapshot, decisions)]
+    state = log.at()
+    found = read_gaps(state) if gaps is None else gaps
+    described = [_described(scope, state.decisions, [gap for gap in found if gap.scope == scope]) for scope in _read_scopes(state)]
     return tuple(sorted(described, key=lambda source: source.name))
 
 
@@ -122,7 +120,7 @@ class SourceDescriptions:
         there = frozenset((*place, begin_of(snapshot)) for place, snapshot in open_snapshots(self.log.decisions()))
         is_settled = there == self._open and all(gap.is_complete and not len(gap.rows) for gap in self._gaps)
         if there != self._open or (not is_settled and now_ms - self._counted_ms >= _RECOUNT_MS):
-            self._gaps, self._counted_ms, self._open = read_gaps(self.log), now_ms, there
+            self._gaps, self._counted_ms, self._open = read_gaps(self.log.at()), now_ms, there
         return describe_sources(self.log, self._gaps)
 
 
@@ -163,7 +161,7 @@ def sweep_source(log: TopicLog, name: str, *, incomplete: bool, now_ms: int) -> 
     Raises `UserError` for a source that is not known, and, unless `incomplete`, for one with a snapshot that may not be complete.
     """
     scope = _scope_of(log, name)
-    unsure = sorted({gap.partition or "-" for gap in read_gaps(log) if gap.scope == scope and not gap.is_complete})
+    unsure = sorted({gap.partition or "-" for gap in read_gaps(log.at()) if gap.scope == scope and not gap.is_complete})
     if unsure and not incomplete:
         message = (
             f"topic {log.name}: the snapshot of {name} may not be complete: no change has come behind it in Kafka's partition "
@@ -175,9 +173,7 @@ def sweep_source(log: TopicLog, name: str, *, incomplete: bool, now_ms: int) -> 
 
 def _scope_of(log: TopicLog, name: str) -> str:
     """Return the scope of a source of a topic by its name; raise `UserError` naming those that there are."""
-    snapshot = log.snapshot()
-    decisions = log.decisions_seen(snapshot)
-    scope_by_name = {source_name(scope): scope for scope in _read_scopes(snapshot, decisions)}
+    scope_by_name = {source_name(scope): scope for scope in _read_scopes(log.at())}
     scope = scope_by_name.get(name) or scope_by_name.get(quote(name, safe=".%"))
     if scope is None:
         known = ", ".join(sorted(scope_by_name)) or "none"
@@ -186,7 +182,7 @@ def _scope_of(log: TopicLog, name: str) -> str:
     return scope
 
 
-def _read_scopes(snapshot: LogSnapshot, decisions: Decisions) -> set[str]:
+def _read_scopes(state: LogState) -> set[str]:
     """Return the scopes of the sources of a topic: those in its ledger, and those in its files."""
-    in_files = {scope for highest in snapshot.highest_sequences(decisions.partitions) for scope in highest}
-    return (in_files | {*decisions.sources}) - _NO_SOURCES
+    in_files = {scope for highest in state.snapshot.highest_sequences(state.partitions) for scope in highest}
+    return (in_files | {*state.decisions.sources}) - _NO_SOURCES

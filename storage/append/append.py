@@ -117,11 +117,9 @@ class Append:
     ) -> None:
         """Take the snapshot that this attempt plans with; `letters_id` is that of the dead letters of a batch call."""
         self.log, self.now_ms, self.stats, self.micro_batch = log, now_ms, stats, micro_batch
-        log.decisions()  # raises when the topic is gone, and its table with it
-        self.snapshot = log.snapshot()
-        self.decisions = log.decisions()  # of no earlier moment: they know each query whose micro-batches the snapshot has
-        self.config = log.config(self.decisions)
-        self.log_ends = self.snapshot.log_end_offsets(self.decisions.partitions)
+        self.state = log.at()
+        self.snapshot, self.decisions, self.config = self.state.snapshot, self.state.decisions, self.state.config
+        self.log_ends = self.state.log_end_offsets
         self.last_segments = self.snapshot.last_segments()
         self.stamp = stamp
         #: What Delta keeps for ever of this append: the query's micro-batch, or the key of a batch call, as application id and version.
@@ -179,7 +177,7 @@ class Append:
 
     def plan(self, shape: Shape, policy: EventPolicy | None = None) -> AppendPlan:
         """Return what the writing of this append needs to know."""
-        states = self.log.known_producers(self.snapshot, now_ms=self.now_ms) if shape.has_producers else {}
+        states = self.state.unexpired_states(now_ms=self.now_ms) if shape.has_producers else {}
         return AppendPlan(
             location=self.log.paths.log,
             storage_options=dict(self.log.storage_options),
@@ -190,7 +188,7 @@ class Append:
                 is_compacted=self.config.compacted,
                 partitioner=self.config.partitioner,
                 max_message_bytes=self.config.max_message_bytes,
-                log_end_offsets=tuple(self.log_ends),
+                log_end_offsets=self.log_ends,
                 now_ms=self.now_ms,
                 source_offsets=self._source_offsets(),
             ),
@@ -217,7 +215,7 @@ class Append:
     def _sequence_bounds(self, shape: Shape) -> Sequence[SequenceBounds]:
         if not shape.has_sequences:
             return ()
-        return sequence_bounds(self.snapshot, self.log.decisions_seen(self.snapshot), are_events=shape.has_events)
+        return sequence_bounds(self.snapshot, self.decisions, are_events=shape.has_events)
 
     def _open_snapshots(self, policy: EventPolicy | None) -> Mapping[tuple[str, str], str]:
         """Return where the snapshots begin whose missing rows are deleted, by scope and Kafka partition; none if such rows stay."""
@@ -325,7 +323,7 @@ class Append:
         """
         if self.stamp is None:
             return None
-        states = states_of(self.stamp.producer_id, self.log.producer_states(self.snapshot))
+        states = states_of(self.stamp.producer_id, self.state.producer_states())
         sequences, firsts = [0] * len(self.log_ends), list(self.log_ends)
         for partition, state in states.items():
             if state.is_left_open_before(self.stamp.epoch):
@@ -370,9 +368,9 @@ def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
     log: a crash in between lets the next attempt append them.
     """
     log.ledger.append([truncate_decision(position, is_applied=False, now_ms=now_ms)])
-    snapshot, decisions = log.snapshot(), log.decisions()
-    for partition in range(decisions.partitions):
-        keys = KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).live(position)
+    state = log.at()
+    for partition in range(state.partitions):
+        keys = KeyLookup.of(log.paths.log, log.storage_options, state.files, partition).live(position)
         if len(keys):
             rows = ArrowRows(_tombstones(partition, keys, [position] * len(keys)))
             append_rows(log, rows, now_ms=now_ms, stats=AppendStats())
@@ -388,14 +386,14 @@ def sweep(log: TopicLog, is_swept: Callable[[SnapshotGap], bool], *, now_ms: int
 
     def sweep_once() -> tuple[int, int, list[SnapshotGap]]:
         append = Append(log, now_ms=now_ms, stats=AppendStats())
-        gaps = [gap for gap in read_gaps(log, append.snapshot) if is_swept(gap)]
+        gaps = [gap for gap in read_gaps(append.state) if is_swept(gap)]
         moments = {gap.snapshot.begun_ms for gap in gaps if len(gap.rows)}
         kept = {since_ms: letter_keys(log.paths.dead_letters, log.storage_options, since_ms=since_ms) for since_ms in moments}
         parts = [part for gap in gaps if len(gap.rows) for part in swept_rows(gap, kept[gap.snapshot.begun_ms])]
         if not parts:
-            return 0, append.snapshot.version, gaps
+            return 0, append.state.version, gaps
         result = append.run(ArrowRows(pa.concat_tables(_tombstones(*part) for part in parts)))
-        return result.record_count, result.table_version or append.snapshot.version, gaps
+        return result.record_count, result.table_version or append.state.version, gaps
 
     count, version, gaps = log.attempts(sweep_once)
     if gaps:

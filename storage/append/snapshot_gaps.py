@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from lastword.compaction.order.source_epochs import Place, Snapshot
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decisions
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState
 
 _PLACE: Final = ("scope", "partition")
 _BEGINS: Final = pl.Schema([("scope", pl.String()), ("partition", pl.String()), ("begin", pl.String()), ("begun_ms", pl.Int64())])
@@ -66,14 +65,13 @@ def begin_of(snapshot: Snapshot) -> str:
     return f"{epoch_text(snapshot.epoch)}/{snapshot.position}{SNAPSHOT}"
 
 
-def read_gaps(log: TopicLog, snapshot: LogSnapshot | None = None) -> list[SnapshotGap]:
+def read_gaps(state: LogState) -> list[SnapshotGap]:
     """Return what snapshots lack, one entry for each that has not been swept; keys are read only where there is one.
 
     Rows count that are older than the snapshot by position and by the time of their append, and of a table of which it has a row; a row
     counts for the newest of such snapshots. Raises `CorruptLog` naming a file that cannot be read.
     """
-    snapshot = snapshot or log.snapshot()
-    decisions = log.decisions_seen(snapshot)
+    log, decisions = state.log, state.decisions
     places = open_snapshots(decisions)
     if not places:
         return []
@@ -81,7 +79,7 @@ def read_gaps(log: TopicLog, snapshot: LogSnapshot | None = None) -> list[Snapsh
     tables, complete, older = set[tuple[str, str, str]](), set[tuple[str, str, str]](), list[pl.DataFrame]()
     for partition in range(decisions.partitions):
         last = list[pl.DataFrame]()
-        for batch in KeyLookup.of(log.paths.log, log.storage_options, snapshot.files, partition).key_batches():
+        for batch in KeyLookup.of(log.paths.log, log.storage_options, state.files, partition).key_batches():
             records = _placed(batch, begins)
             tables |= {*records.filter(pl.col("commit") == pl.col("begin")).select("scope", "begin", "table").unique().iter_rows()}
             complete |= {*records.filter(pl.col("commit") > pl.col("begin")).select(*_PLACE, "begin").unique().iter_rows()}

@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
     from lastword.compaction.producers import OpenTransaction
     from lastword.storage.append.requests import MicroBatch, Rows
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.ledger.decisions import Decisions, Producer
     from lastword.storage.log.producer_states import States
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState, TopicLog
 
 
 def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int | None, query: str | None = None) -> ProducerStamp:
@@ -80,7 +79,7 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
         _abort_older(log, stamp, now_ms=now_ms)
         for one in before.values():
             if one.producer_id != stamp.producer_id:  # its epochs were used up
-                _write_markers(log, log.snapshot(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
+                _write_markers(log.at(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
         return stamp
 
     return log.attempts(once)
@@ -120,12 +119,12 @@ def end(log: TopicLog, stamp: ProducerStamp, control: Control, *, now_ms: int, v
 
     def once() -> AppendResult:
         _abort_older(log, stamp, now_ms=now_ms)
-        snapshot = log.snapshot()
-        check_not_fenced(stamp, log.decisions(), log.name)
-        if control is Control.COMMIT and not _is_whole(log.decisions_seen(snapshot), versions):
-            _write_markers(log, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+        state = log.at()
+        check_not_fenced(stamp, state.decisions, log.name)
+        if control is Control.COMMIT and not _is_whole(state.decisions, versions):
+            _write_markers(state, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
             _check_whole(log, stamp, versions)
-        return _write_markers(log, snapshot, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+        return _write_markers(state, control, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 
     return log.attempts(once)
 
@@ -135,7 +134,7 @@ def _is_whole(decisions: Decisions, versions: Sequence[int]) -> bool:
 
 
 def _check_whole(log: TopicLog, stamp: ProducerStamp, versions: Sequence[int]) -> None:
-    if versions and not _is_whole(log.decisions_seen(log.snapshot()), versions):
+    if versions and not _is_whole(log.at().decisions, versions):
         message = (
             f"topic {log.name}: a RESTORE took back records of the transaction of {stamp.transactional_id}, appended as table versions "
             f"{list(versions)}: it cannot go on nor be committed; begin another one"
@@ -157,10 +156,10 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
         raise UserError(message)
 
     def once() -> AppendResult:
-        snapshot = log.snapshot()
-        if not any(_is_same(one, transaction) for one in log.seen_transactions(snapshot)):
+        state = log.at()
+        if not any(_is_same(one, transaction) for one in state.readable_transactions()):
             with suppress(CorruptLog):  # a storage that does not answer raises, and is no answer
-                log.producer_states(snapshot)
+                state.producer_states()
             return AppendResult(table_version=None)
         chosen: list[tuple[Control, int]] = []
 
@@ -183,8 +182,8 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
 
         log.ledger.decide(fenced)
         control, epoch = chosen[-1]
-        states = log.readable_states(snapshot)[0] if control is Control.ABORT else None
-        return _write_markers(log, snapshot, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
+        states = state.readable_states()[0] if control is Control.ABORT else None
+        return _write_markers(state, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
 
     return log.attempts(once)
 
@@ -193,7 +192,7 @@ def end_hanging(log: TopicLog, *, now_ms: int) -> list[OpenTransaction]:
     """End the transactions of a topic that exceed their timeout, and return them; none of a mirror, whose source ends them."""
     if log.decisions().mirror is not None:
         return []
-    hanging = [transaction for transaction in log.seen_transactions() if transaction.hangs(now_ms)]
+    hanging = [transaction for transaction in log.at().readable_transactions() if transaction.hangs(now_ms)]
     for transaction in hanging:
         end_for_others(log, transaction, now_ms=now_ms)
     return hanging
@@ -210,16 +209,15 @@ def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, 
 
 def _abort_older(log: TopicLog, stamp: ProducerStamp, *, now_ms: int) -> None:
     """Abort what an older instance of `stamp` has open: it may have looked into the ledger before the newest began, and committed after."""
-    snapshot = log.snapshot()
-    states = states_of(stamp.producer_id, log.producer_states(snapshot))
-    if any(state.is_left_open_before(stamp.epoch) for state in states.values()):
+    state = log.at()
+    states = states_of(stamp.producer_id, state.producer_states())
+    if any(one.is_left_open_before(stamp.epoch) for one in states.values()):
         check_not_fenced(stamp, log.decisions(), log.name)
-        _write_markers(log, snapshot, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
+        _write_markers(state, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 
 
 def _write_markers(
-    log: TopicLog,
-    snapshot: LogSnapshot,
+    at: LogState,
     control: Control,
     *,
     producer_id: int,
@@ -229,16 +227,16 @@ def _write_markers(
 ) -> AppendResult:
     """Write one marker into every partition in which the producer has a transaction open, in one commit; none when it has none.
 
-    By the states `seen` at `snapshot`, or by those of all partitions. Raises `CommitConflict` when something was committed after it.
+    By the states `seen` there, or by those of all partitions. Raises `CommitConflict` when something was committed after it.
     """
-    states = states_of(producer_id, log.producer_states(snapshot) if seen is None else seen)
+    log, states = at.log, states_of(producer_id, at.producer_states() if seen is None else seen)
     firsts = {partition: state.open_first_offset for partition, state in states.items() if state.open_first_offset is not None}
     if not firsts:
         return AppendResult(table_version=None)
     crash_points.reached(CrashPoint.MARKERS_PLANNED)
     attempt = Append(log, now_ms=now_ms, stats=AppendStats())
-    if attempt.snapshot.version != snapshot.version:
-        message = f"{log.paths.log}: something was committed after table version {snapshot.version}; no marker was written"
+    if attempt.state.version != at.version:
+        message = f"{log.paths.log}: something was committed after table version {at.version}; no marker was written"
         raise CommitConflict(message)
     plan = attempt.plan(Shape(columns=frozenset(), order=()))
     result = attempt.commit(write_markers(plan, firsts, control, producer_id=producer_id, epoch=epoch))

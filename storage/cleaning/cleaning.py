@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.throttle import Pace
     from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.cleaning.runner import Cluster
-    from lastword.storage.delta.snapshot import LogSnapshot
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState, TopicLog
 
 _CHECK_SECONDS = 1.0
 
@@ -58,10 +57,9 @@ class Cleaning:
 
     def __init__(
         self,
-        log: TopicLog,
+        state: LogState,
         cluster: Cluster | None,
         plan: CleaningPlan,
-        snapshot: LogSnapshot,
         *,
         slots: int,
         parallelism: int | None = None,
@@ -69,10 +67,10 @@ class Cleaning:
         limits: CleaningLimits = CLEANING_LIMITS,
     ) -> None:
         """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time."""
-        self.log, self.cluster, self.plan, self.snapshot, self.slots = log, cluster, plan, snapshot, slots
+        self.state, self.log, self.snapshot, self.decisions = state, state.log, state.snapshot, state.decisions
+        self.cluster, self.plan, self.slots = cluster, plan, slots
         self.pace = pace or Unlimited()
-        self.decisions = log.decisions_seen(snapshot)
-        self.config = log.config(self.decisions)
+        self.config = state.config
         self.chosen = {one.log.partition: one for one in plan.chosen}
         self.parallelism, self.limits = parallelism, limits
         self._checked = time.monotonic()
@@ -173,9 +171,9 @@ class Cleaning:
 
     def _places(self) -> dict[int, list[int]]:
         """Return by partition the offsets that must stay: the rows that hold an active producer's place, and the last row."""
-        ends = self.snapshot.log_end_offsets(self.decisions.partitions)
+        ends = self.state.log_end_offsets
         held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
-        states = self.log.producer_states(self.snapshot, of=self.chosen).values()
+        states = self.state.producer_states(of=self.chosen).values()
         active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
         found: dict[int, list[int]] = {partition: [] for partition in self.chosen}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lastword.storage.cleaning.retention import removed_positions
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def raise_log_starts(log: TopicLog, wanted: Mapping[int, int], *, why: str, now_ms: int) -> bool:
     """Raise the log starts of some partitions to offsets that they have, for the reason `why`; tell whether one rose."""
-    snapshot, rose = log.snapshot(), False
+    state, rose = log.at(), False
 
     def raised(today: Decisions) -> list[Decision]:
         nonlocal rose
@@ -28,8 +29,8 @@ def raise_log_starts(log: TopicLog, wanted: Mapping[int, int], *, why: str, now_
                 time_ms=now_ms,
                 partition=partition,
                 offset=offset,
-                table_version=snapshot.version,
-                details={"why": why, "removed_positions": removed_positions(log, snapshot, today, partition, offset)},
+                table_version=state.version,
+                details={"why": why, "removed_positions": removed_positions(replace(state, decisions=today), partition, offset)},
             )
             for partition, offset in higher.items()
         ]

@@ -35,13 +35,11 @@ if TYPE_CHECKING:
 
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.planning.log_retention import Deletion
-    from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
-    from lastword.storage.ledger.decisions import Decisions
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState
 
 
-def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[PartitionLog], *, now_ms: int) -> dict[int, Deletion]:
+def remove_segments(state: LogState, logs: Sequence[PartitionLog], *, now_ms: int) -> dict[int, Deletion]:
     """Take what retention takes from partitions of a topic in one commit; return by partition what went, or what blocks retention by time.
 
     Raises `CommitConflict` when another swap came first: the log starts hold already, the segments go next time.
@@ -50,8 +48,7 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
     going = {partition: one for partition, one in found.items() if one.segments}
     if not going:
         return found
-    today = log.decisions_seen(snapshot)
-    ends = snapshot.log_end_offsets(today.partitions)
+    log, snapshot, ends = state.log, state.snapshot, state.log_end_offsets
     spans = []
     last_rows = {}
     for partition, one in going.items():
@@ -60,8 +57,8 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
             last_rows[partition] = (last, ends[partition] - 1)
             last = ends[partition] - 1
         spans.append((partition, first, last))
-    adds = _empty_rows(log, snapshot, last_rows)  # a file that cannot be read stops it before a log start is decided
-    raised = {partition: one for partition, one in going.items() if one.log_start_offset > today.log_start_offset(partition)}
+    adds = _empty_rows(state, last_rows)  # a file that cannot be read stops it before a log start is decided
+    raised = {partition: one for partition, one in going.items() if one.log_start_offset > state.log_start_offsets[partition]}
     if raised:
         log.ledger.append(
             [
@@ -75,7 +72,7 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
                         "why": "retention",
                         "segments": len(one.segments),
                         "bytes": sum(gone.size_bytes for gone, _ in one.segments),
-                        "removed_positions": removed_positions(log, snapshot, today, partition, one.log_start_offset),
+                        "removed_positions": removed_positions(state, partition, one.log_start_offset),
                     },
                 )
                 for partition, one in raised.items()
@@ -93,14 +90,14 @@ def remove_segments(log: TopicLog, snapshot: LogSnapshot, logs: Sequence[Partiti
     return found
 
 
-def removed_positions(log: TopicLog, snapshot: LogSnapshot, today: Decisions, partition: int, log_start_offset: int) -> dict[str, str]:
+def removed_positions(state: LogState, partition: int, log_start_offset: int) -> dict[str, str]:
     """Return the highest orders that are gone once a partition's log starts at an offset, by source and partition.
 
     Those of a file that the offset falls into count whole. Raises `CorruptLog` naming a file that cannot be read.
     """
-    files = snapshot.files
+    log, files = state.log, state.files
     gone = np.flatnonzero((files.partition == partition) & (files.first_offset < log_start_offset) & (files.max_sequence != ""))
-    removed = today.removed_positions(partition)
+    removed = state.decisions.removed_positions(partition)
     for at in gone.tolist():
         if files.max_sequence[at] < FIRST_SCOPE:  # sequences of no scope alone
             removed = highest_of_each_place(removed, {"": str(files.max_sequence[at])})
@@ -111,9 +108,9 @@ def removed_positions(log: TopicLog, snapshot: LogSnapshot, today: Decisions, pa
     return removed
 
 
-def _empty_rows(log: TopicLog, snapshot: LogSnapshot, last_rows: Mapping[int, tuple[int, int]]) -> list[DataFile]:
+def _empty_rows(state: LogState, last_rows: Mapping[int, tuple[int, int]]) -> list[DataFile]:
     """Write the last rows of partitions as EMPTY rows in slices of their own: {partition: (slice that holds it, its offset)}."""
-    files, codec = snapshot.files, log.config().compression_type
+    log, files, codec = state.log, state.files, state.config.compression_type
     kept = ["offset", "producer_id", "producer_epoch", "sequence", "appended_at"]
     written = []
     for partition, (slice_, offset) in sorted(last_rows.items()):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP
@@ -33,8 +34,6 @@ from lastword.storage.files.schema import DATA_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.planning.throttle import Pace
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from lastword.storage.cleaning.slices import Progress
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +92,7 @@ class MergeTask:
 
 
 def merge_small_files(
-    log: TopicLog,
-    snapshot: LogSnapshot,
+    state: LogState,
     logs: Sequence[PartitionLog],
     *,
     now_ms: int,
@@ -108,15 +106,14 @@ def merge_small_files(
     In the active segment some of the old ones (`slices_of_active`). In closed segments all, if no cleaning will write them again; of
     those a call takes no more than fill one segment of each partition.
     """
-    decisions = log.decisions_seen(snapshot)
-    runs = []
+    log, snapshot, decisions, runs = state.log, state.snapshot, state.decisions, list[NDArray[np.int64]]()
     for one in logs:
         rolled = decisions.closed_offset(one.partition, one.log_end_offset)
         runs += _runs_of_closed(one, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
         runs += _runs_of_active(one, snapshot, max_slice_bytes=limits.max_slice_bytes)
     if not runs:
         return 0
-    files, codec = snapshot.files, log.config().compression_type
+    files, codec = state.files, state.config.compression_type
     tasks = [
         MergeTask(
             location=log.paths.log,

@@ -1,7 +1,9 @@
 """The log of one topic.
 
 ```
- topic_log        snapshot, decisions, configuration, plans; shared by all appenders of a process
+ topic_log        the log, shared by all appenders of a process; `LogState`, the log at one table version
+ unrecorded       decisions that the log's history tells and the ledger does not have
+ aborted          aborted transactions of the dirty section
  partition_logs   what planning knows of the partitions
  producer_states  producers and open transactions, read from the log
  reader_history   what readers cannot see in the rows: removed tombstones, RESTOREs

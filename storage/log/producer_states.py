@@ -47,6 +47,17 @@ class ProducerCache(Protocol):
         """Keep a snapshot."""
 
 
+class NoProducerCache:
+    """Keeps nothing: for readers."""
+
+    def load(self) -> ProducerSnapshot | None:
+        """Return None."""
+        return None
+
+    def save(self, snapshot: ProducerSnapshot) -> None:
+        """Keep nothing."""
+
+
 class ProducerLog:
     """The states of one log's producers, kept between calls and, through a cache, between processes; for one thread at a time."""
 

@@ -1,4 +1,11 @@
-"""The log of one topic: where it stands, read from the Delta log and the ledger without a Spark job, and the way in for appends.
+"""The log of one topic, read from the Delta log and the ledger without a Spark job, and the way in for appends.
+
+```
+ TopicLog.at()             snapshot of the newest version ─┐
+ TopicLog.at(version)      snapshot of an old one ─────────┼─► LogState: files, log start and end, first dirty offset;
+                           decisions of the ledger,        │             when asked: producers, last stable offsets, aborted transactions
+                           and what the history adds ──────┘
+```
 
 Invariants: offsets of a partition ascend and are never given twice; an append writes slices of its own and never into one that exists;
 a micro-batch that was committed is recognised by its query's id and its number and not written again.
@@ -8,8 +15,9 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
@@ -23,20 +31,24 @@ from lastword.compaction.rows.numbering import Compression
 from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.following import follow
 from lastword.storage.delta.footers import read_compression
-from lastword.storage.delta.history import commits_since, telling
+from lastword.storage.delta.history import commits_since
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.delta.tables import open_table, refresh_table, txn_version, write_checkpoint
 from lastword.storage.files.data_files import delete_files
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.locations import location_of
+from lastword.storage.files.paths import TopicPaths, filesystem_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.aborted import AbortedTransactions
 from lastword.storage.log.limits import LOG_LIMITS
 from lastword.storage.log.partition_logs import partition_logs
-from lastword.storage.log.producer_states import ProducerLog
+from lastword.storage.log.producer_states import NoProducerCache, ProducerLog
 from lastword.storage.log.reader_positions import ReaderPositions
+from lastword.storage.log.unrecorded import UnrecordedDecisions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from deltalake import DeltaTable
@@ -45,9 +57,10 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.producers import ProducerState
     from lastword.compaction.readers import Reader
-    from lastword.storage.delta.history import Commit, CommitMetadata
+    from lastword.storage.delta.history import CommitMetadata
+    from lastword.storage.delta.snapshot import Files
     from lastword.storage.files.data_files import DataFile
-    from lastword.storage.files.paths import TopicPaths
+    from lastword.storage.log.aborted import Longs
     from lastword.storage.log.producer_states import ProducerCache, States
     from lastword.storage.log.reader_history import HistoryWatch, ReaderHistory
 
@@ -91,10 +104,9 @@ class TopicLog:
         self._producers = ProducerLog(
             paths.log, self._storage_options, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
         )
+        self._aborted = AbortedTransactions()
         self._compression: tuple[int | None, Compression] = None, Compression()
-        self._looked_at = 0
-        self._read_to = 0
-        self._telling: list[Commit] = []
+        self._unrecorded = UnrecordedDecisions()
         self._lock = threading.RLock()
 
     @property
@@ -204,12 +216,38 @@ class TopicLog:
             self._filesystem = filesystem_of(self.paths.log, self._storage_options)
         return self._filesystem
 
-    def snapshot_at(self, version: int) -> LogSnapshot:
-        """Return the snapshot of one table version."""
-        newest = self.snapshot()
-        if newest.version == version:
-            return newest
-        return LogSnapshot.of(open_table(self.paths.log, self._storage_options, version=version))
+    def at(self, version: int | None = None) -> LogState:
+        """Return the log at a table version, or at the newest one.
+
+        Raises `UnknownTopic` when the topic was deleted, and what delta-rs raises for a version that is gone.
+        """
+        self.decisions()  # raises when the topic is gone, and its table with it
+        snapshot = self.snapshot()
+        if version not in {None, snapshot.version}:
+            snapshot = LogSnapshot.of(open_table(self.paths.log, self._storage_options, version=version))
+        return self.state_of(snapshot)
+
+    def state_of(self, snapshot: LogSnapshot) -> LogState:
+        """Return the log at a snapshot that was taken before, with the decisions that hold there today."""
+        today = self.decisions()
+        with self._lock:
+            collected = self._unrecorded.collect(today, self._opened(), self.snapshot().version)
+        unknown = [one for one in collected if (one.table_version or 0) <= snapshot.version]
+        return LogState(self, snapshot, today.with_unrecorded(unknown) if unknown else today)
+
+    def producers_at(self, snapshot: LogSnapshot, of: Collection[int] | None = None) -> States:
+        """Return every producer's state at a snapshot, as `ProducerLog.states`."""
+        with self._lock:
+            return self._producers.states(snapshot, of)
+
+    def readable_producers_at(self, snapshot: LogSnapshot, *, again: bool) -> tuple[States, dict[int, str]]:
+        """Return the producers' states at a snapshot that can be read, and why the others cannot, as `ProducerLog.readable`."""
+        with self._lock:
+            return self._producers.readable(snapshot, again=again, retry_seconds=self.limits.retry_seconds)
+
+    def aborted_at(self, files: Files, first_dirty: Sequence[int]) -> tuple[Longs, ...]:
+        """Return the aborted transactions that the dirty section of each partition has, as `AbortedTransactions.read`."""
+        return self._aborted.read(self._files(), files, first_dirty)
 
     def check_partition(self, partition: int) -> int:
         """Return a partition that the topic has; raise `UserError` naming those that it has otherwise."""
@@ -237,10 +275,6 @@ class TopicLog:
         there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
         return [path for path in paths if path not in there]
 
-    def log_end_offsets(self) -> list[int]:
-        """Return the next offset of every partition."""
-        return self.snapshot().log_end_offsets(self.decisions().partitions)
-
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Hold this process's turn at the log: one append at a time, whichever object asks."""
@@ -258,55 +292,14 @@ class TopicLog:
         """
         with self._lock:
             snapshot, today = self.snapshot(), self.decisions()
-            if snapshot.version <= (today.looked_at_version if tell else max(self._looked_at, today.looked_at_version)):
+            if snapshot.version <= (today.looked_at_version if tell else max(self._unrecorded.looked_at, today.looked_at_version)):
                 return
-            found = self._unrecorded(today)
+            found = self._unrecorded.collect(today, self._opened(), snapshot.version)
             if tell or found or snapshot.version - today.looked_at_version >= looked_commits:
                 newest = commits_since(self._opened(), snapshot.version - 1, snapshot.version)
                 now_ms = newest[-1].time_ms if newest else today.created_ms
                 self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
-            self._looked_at = snapshot.version
-
-    def decisions_seen(self, snapshot: LogSnapshot) -> Decisions:
-        """Return today's decisions and those that the log's history up to `snapshot` says besides, whether anybody has looked back or not.
-
-        A RESTORE makes decisions void at once, and a swap counts from its commit on: its receipt may be about to be written.
-        """
-        today = self.decisions()
-        with self._lock:
-            unknown = [one for one in self._unrecorded(today) if (one.table_version or 0) <= snapshot.version]
-        return today.with_unrecorded(unknown) if unknown else today
-
-    def _unrecorded(self, today: Decisions) -> list[Decision]:
-        """Return what the history of the log says and the ledger does not, oldest first; each commit is read once.
-
-        A cleaning that began past all that is known to be clean began at a log start that was lost: what lies before it was never cleaned,
-        so the checkpoint stays where it was.
-        """
-        since, version = max(self._looked_at, today.looked_at_version), self.snapshot().version
-        read_to = max(since, self._read_to)
-        if version > read_to:
-            self._telling += telling(commits_since(self._opened(), read_to, version))
-        self._read_to = max(read_to, version)
-        self._telling = [one for one in self._telling if one.version > since]
-        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._telling else set()
-        known_restores = {one.version for one in today.restores}
-        found, reached = [], dict[int, int]()
-        for commit in self._telling:
-            if commit.restored_version is not None and commit.version not in known_restores:
-                details = {"restored_version": commit.restored_version}
-                found.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
-            elif commit.metadata is not None and commit.version not in known_receipts:
-                for receipt in commit.metadata.receipts:
-                    partition = receipt["partition"]
-                    newest = today.newest_cleaning(partition)
-                    if newest is not None and commit.version < (newest.table_version or 0):  # later ones went on from it
-                        found.append(_recovered(receipt, commit.version, receipt["end_offset"]))
-                        continue
-                    known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
-                    reached[partition] = receipt["end_offset"] if receipt["first_dirty_offset"] <= known else known
-                    found.append(_recovered(receipt, commit.version, reached[partition]))
-        return found
+            self._unrecorded.looked_at = snapshot.version
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
         """Return the receipts of the cleanings that the log still contains, of one partition or of all, oldest first."""
@@ -317,118 +310,6 @@ class TopicLog:
         newest = {(row.partition, row.table_version or -row.sequence): row for row in rows}
         return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
-    def partition_logs(self, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
-        """Return what planning knows of every partition at a snapshot; of one whose producers cannot be read, why (`readable_states`)."""
-        decisions = self.decisions_seen(snapshot)
-        states, unreadable = self.readable_states(snapshot, decisions, again=again)
-        stable = self._stable(snapshot, decisions, states, unreadable)
-        holders = {}
-        if stable != snapshot.log_end_offsets(decisions.partitions):
-            for one in self._open(states):
-                named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
-                named += f", begun {instant(one.since_ms)},"
-                holders.update(dict.fromkeys(one.first_offsets.items(), named))
-        config, decisions = self.config(decisions), replace(decisions, readers=self.readers(decisions))
-        return partition_logs(self.name, config, snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms)
-
-    def producer_states(
-        self,
-        snapshot: LogSnapshot | None = None,
-        decisions: Decisions | None = None,
-        *,
-        of: Collection[int] | None = None,
-    ) -> States:
-        """Return every producer's state at a snapshot (default: the newest) by (partition, producer id), in the partitions `of` or in all.
-
-        Of a transaction that lies below its log start by `decisions` (default: those seen at the snapshot) nothing is open (`in_sight`).
-        Reads the rows with a producer that were appended since the last call; raises `CorruptLog` naming the file when one of these
-        partitions cannot be read.
-        """
-        with self._lock:
-            at = snapshot or self.snapshot()
-            states = self._producers.states(at, of)
-        return self._in_sight(states, at, decisions)
-
-    def readable_states(
-        self,
-        snapshot: LogSnapshot | None = None,
-        decisions: Decisions | None = None,
-        *,
-        again: bool = False,
-    ) -> tuple[States, dict[int, str]]:
-        """Return `producer_states` of the partitions whose files can be read, and for each other one the reason.
-
-        One that could not be read is tried again after half a minute, at once with `again`.
-        """
-        with self._lock:
-            at = snapshot or self.snapshot()
-            states, unreadable = self._producers.readable(at, again=again, retry_seconds=self.limits.retry_seconds)
-        return self._in_sight(states, at, decisions), unreadable
-
-    def _in_sight(self, states: States, at: LogSnapshot, decisions: Decisions | None) -> States:
-        if all(one.open_first_offset is None for one in states.values()):
-            return states
-        return in_sight(states, (decisions or self.decisions_seen(at)).log_start_offsets())
-
-    def open_transactions(self, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
-        """Return the transactions that are open at a snapshot (default: the newest), oldest first, from the log start on.
-
-        Errors as `producer_states`.
-        """
-        return self._open(self.producer_states(snapshot))
-
-    def seen_transactions(self, snapshot: LogSnapshot | None = None) -> list[OpenTransaction]:
-        """Return `open_transactions`, without what they have in partitions of which nothing is known (`readable_states`)."""
-        return self._open(self.readable_states(snapshot)[0])
-
-    def _open(self, states: States) -> list[OpenTransaction]:
-        """Return the transactions that are open by some states, oldest first."""
-        decisions, config = self.decisions(), self.config()
-        names = {producer.producer_id: name for name, producer in decisions.producers.items()}
-        by_producer: dict[int, list[ProducerState]] = {}
-        for state in states.values():
-            if state.open_first_offset is not None:
-                by_producer.setdefault(state.producer_id, []).append(state)
-        found = []
-        for producer_id, mine in by_producer.items():
-            name = names.get(producer_id)
-            own = decisions.producers[name].timeout_ms if name is not None else None
-            found.append(
-                OpenTransaction(
-                    producer_id=producer_id,
-                    epoch=max(state.epoch for state in mine),
-                    transactional_id=name,
-                    first_offsets={
-                        state.partition: max(state.open_first_offset, decisions.log_start_offset(state.partition))
-                        for state in mine
-                        if state.open_first_offset is not None
-                    },
-                    since_ms=min(state.open_since_ms or 0 for state in mine),
-                    timeout_ms=config.transaction_timeout_ms if own is None else own,
-                )
-            )
-        return sorted(found, key=lambda one: (one.since_ms, one.producer_id))
-
-    def last_stable_offsets(self, at: LogSnapshot, decisions: Decisions) -> list[int]:
-        """Return the last stable offset of every partition: what a read_committed reader may see lies below it.
-
-        `decisions` are those by which the reader knows the log start: what they delete holds nothing back. Errors as `producer_states`.
-        """
-        return self._stable(at, decisions, self.producer_states(at, decisions), ())
-
-    def seen_stable_offsets(self, at: LogSnapshot, decisions: Decisions) -> list[int]:
-        """Return `last_stable_offsets`; of a partition of which nothing is known, as a file is spoilt, the log start."""
-        try:
-            return self.last_stable_offsets(at, decisions)
-        except CorruptLog:
-            return self._stable(at, decisions, *self.readable_states(at, decisions))
-
-    @staticmethod
-    def _stable(at: LogSnapshot, decisions: Decisions, states: States, unreadable: Collection[int]) -> list[int]:
-        starts = decisions.log_start_offsets()
-        stable = last_stable_offsets(starts, at.log_end_offsets(decisions.partitions), states.values())
-        return [starts[one] if one in unreadable else offset for one, offset in enumerate(stable)]
-
     def forget_producers(self, *, now_ms: int) -> int:
         """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many.
 
@@ -437,12 +318,6 @@ class TopicLog:
         with self._lock:
             expiration_ms = self.config().producer_id_expiration_ms
             return self._producers.forget(self.decisions().log_start_offsets(), now_ms=now_ms, expiration_ms=expiration_ms)
-
-    def known_producers(self, snapshot: LogSnapshot, *, now_ms: int) -> States:
-        """Return the states of the producers that are not forgotten (`producer.id.expiration.ms`)."""
-        states = self.producer_states(snapshot)
-        kept = known(states.values(), now_ms=now_ms, expiration_ms=self.config().producer_id_expiration_ms)
-        return {(state.partition, state.producer_id): state for state in kept}
 
     def compression(self, snapshot: LogSnapshot) -> Compression:
         """Return what a record of this topic takes in a file; its raw size when nothing was written yet.
@@ -468,14 +343,151 @@ class TopicLog:
         return retry_on_conflict(in_turn, attempts=_ATTEMPTS)
 
 
-def _recovered(receipt: Mapping[str, Any], version: int, checkpoint: int) -> Decision:
-    """Return the ledger's row for a receipt that a swap carries, with a cleaner checkpoint."""
-    details = {**receipt, "table_version": version}
-    return Decision(
-        kind=Kind.CLEAN,
-        time_ms=details["now_ms"],
-        partition=details["partition"],
-        offset=checkpoint,
-        table_version=version,
-        details=details,
-    )
+@dataclass(frozen=True, eq=False)
+class LogState:
+    """The log of a topic at one table version. Make one with `TopicLog.at`.
+
+    `decisions` are today's, with what the history of the log up to this version says besides: a RESTORE makes decisions void at once, and a
+    cleaning counts from its commit on. What was deleted is gone at any version.
+    """
+
+    log: TopicLog
+    snapshot: LogSnapshot
+    decisions: Decisions
+
+    @property
+    def version(self) -> int:
+        """The table version."""
+        return self.snapshot.version
+
+    @property
+    def files(self) -> Files:
+        """The data files of this version."""
+        return self.snapshot.files
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+        return self.decisions.partitions
+
+    @cached_property
+    def config(self) -> TopicConfig:
+        """The topic's configuration. Raises `InvalidConfiguration` for settings that this version does not take."""
+        return self.log.config(self.decisions)
+
+    @cached_property
+    def log_start_offsets(self) -> tuple[int, ...]:
+        """The log start offset of each partition."""
+        return tuple(self.decisions.log_start_offsets())
+
+    @cached_property
+    def log_end_offsets(self) -> tuple[int, ...]:
+        """The next offset of each partition."""
+        return tuple(self.snapshot.log_end_offsets(self.partitions))
+
+    @cached_property
+    def first_dirty_offsets(self) -> tuple[int, ...]:
+        """Where the dirty section of each partition begins: below, a key has at most one data record."""
+        checkpoints = (self.decisions.cleaner_checkpoint(one, as_of_version=self.version) or 0 for one in range(self.partitions))
+        return tuple(map(max, self.log_start_offsets, checkpoints))
+
+    def producer_states(self, *, of: Collection[int] | None = None) -> States:
+        """Return every producer's state by (partition, producer id), in the partitions `of` or in all.
+
+        Of a transaction that lies below the log start nothing is open. Reads the rows with a producer that were appended since the last
+        call; raises `CorruptLog` naming the file when one of these partitions cannot be read.
+        """
+        return self._from_log_start(self.log.producers_at(self.snapshot, of))
+
+    def readable_states(self, *, again: bool = False) -> tuple[States, dict[int, str]]:
+        """Return `producer_states` of the partitions whose files can be read, and for each other partition the reason.
+
+        One that could not be read is tried again after half a minute, at once with `again`.
+        """
+        states, unreadable = self.log.readable_producers_at(self.snapshot, again=again)
+        return self._from_log_start(states), unreadable
+
+    def _from_log_start(self, states: States) -> States:
+        if all(one.open_first_offset is None for one in states.values()):
+            return states
+        return in_sight(states, self.log_start_offsets)
+
+    def unexpired_states(self, *, now_ms: int) -> States:
+        """Return the states of the producers that have not expired (`producer.id.expiration.ms`)."""
+        kept = known(self.producer_states().values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        return {(state.partition, state.producer_id): state for state in kept}
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the transactions that are open, oldest first. Errors as `producer_states`."""
+        return self._open(self.producer_states())
+
+    def readable_transactions(self) -> list[OpenTransaction]:
+        """Return `open_transactions`, without what they have in partitions whose producers cannot be read."""
+        return self._open(self.readable_states()[0])
+
+    def _open(self, states: States) -> list[OpenTransaction]:
+        """Return the transactions that are open by some states, oldest first."""
+        names = {producer.producer_id: name for name, producer in self.decisions.producers.items()}
+        by_producer: dict[int, list[ProducerState]] = {}
+        for state in states.values():
+            if state.open_first_offset is not None:
+                by_producer.setdefault(state.producer_id, []).append(state)
+        found = []
+        for producer_id, mine in by_producer.items():
+            name = names.get(producer_id)
+            own = self.decisions.producers[name].timeout_ms if name is not None else None
+            found.append(
+                OpenTransaction(
+                    producer_id=producer_id,
+                    epoch=max(state.epoch for state in mine),
+                    transactional_id=name,
+                    first_offsets={
+                        state.partition: max(state.open_first_offset, self.log_start_offsets[state.partition])
+                        for state in mine
+                        if state.open_first_offset is not None
+                    },
+                    since_ms=min(state.open_since_ms or 0 for state in mine),
+                    timeout_ms=self.config.transaction_timeout_ms if own is None else own,
+                )
+            )
+        return sorted(found, key=lambda one: (one.since_ms, one.producer_id))
+
+    def last_stable_offsets(self) -> tuple[int, ...]:
+        """Return the last stable offset of every partition: a read_committed reader sees what lies below. Errors as `producer_states`."""
+        return self._stable(self.producer_states(), ())
+
+    def readable_stable_offsets(self) -> tuple[int, ...]:
+        """Return `last_stable_offsets`; the log start offset for a partition whose producers cannot be read."""
+        try:
+            return self.last_stable_offsets()
+        except CorruptLog:
+            return self._stable(*self.readable_states())
+
+    def _stable(self, states: States, unreadable: Collection[int]) -> tuple[int, ...]:
+        stable = last_stable_offsets(self.log_start_offsets, self.log_end_offsets, states.values())
+        return tuple(self.log_start_offsets[one] if one in unreadable else offset for one, offset in enumerate(stable))
+
+    @cached_property
+    def aborted_transactions(self) -> tuple[Longs, ...]:
+        """First offsets of the aborted transactions that the dirty section of each partition has, ascending (`AbortedTransactions`)."""
+        return self.log.aborted_at(self.files, self.first_dirty_offsets)
+
+    def partition_logs(self, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+        """Return what planning knows of every partition; of one whose producers cannot be read, why (`readable_states`)."""
+        states, unreadable = self.readable_states(again=again)
+        stable, holders = self._stable(states, unreadable), dict[tuple[int, int], str]()
+        if stable != self.log_end_offsets:
+            for one in self._open(states):
+                named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
+                holders.update(dict.fromkeys(one.first_offsets.items(), f"{named}, begun {instant(one.since_ms)},"))
+        decisions = replace(self.decisions, readers=self.log.readers(self.decisions))
+        return partition_logs(
+            self.log.name, self.config, self.snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms
+        )
+
+
+def open_log(path: str | Path, storage_options: Mapping[str, str] | None = None) -> TopicLog:
+    """Return the log of a topic for reading, from its folder `<log.dir>/<topic>`, as a path or URI; nothing is read yet."""
+    root = location_of(str(path))
+    options = dict(storage_options or {})
+    return TopicLog(root.rsplit("/", 1)[-1], TopicPaths(root), defaults={}, storage_options=options, producer_cache=NoProducerCache())

@@ -94,7 +94,7 @@ def compact_ledger(log: TopicLog, *, now_ms: int, id_expiration_ms: int, least_f
     # Receipts that go are not to be taken for missing ones, as long as the log's history tells of their swaps.
     log.sync_ledger_with_history(tell=True)
     with log.turn():  # an append of a transaction that is not open yet is not overtaken
-        open_ids = {one.transactional_id for one in log.open_transactions() if one.transactional_id is not None}
+        open_ids = {one.transactional_id for one in log.at().open_transactions() if one.transactional_id is not None}
         return log.ledger.compact(
             before_ms=now_ms - _DECISIONS_KEPT_MS, least_files=least_files, silent_ms=now_ms - id_expiration_ms, open_ids=open_ids
         )

@@ -3,7 +3,7 @@
 ```
  view          what a reader of an isolation level sees at a table version
  time_travel   which versions answer a question about the past
- arrow_view    a view as Arrow reads by it      arrow_rows   arrow_ranges   arrow_frames   arrow_changes
+ arrow_rows   arrow_ranges   arrow_frames   arrow_changes
  sql           the same fold as one query for other engines
  stale_keys    keys of which a newer row is a dead letter
 ```

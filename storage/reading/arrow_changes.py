@@ -8,7 +8,6 @@ import polars as pl
 import pyarrow as pa
 
 from lastword.storage.reading import arrow_frames, arrow_rows
-from lastword.storage.reading.arrow_view import arrow_view
 from lastword.storage.reading.time_travel import change_witnesses, check_range, witnesses
 from lastword.storage.reading.view import CHANGE_COLUMNS, LATEST_COLUMNS
 
@@ -26,9 +25,9 @@ def changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isolatio
     """Return every change from `begin` to `end` (exclusive) by partition and offset; as `lastword.streaming.reading.changes.changes`."""
     parts = []
     for witness in change_witnesses(log, begin, end, isolation):
-        view = arrow_view(log, witness.below(end))
+        view = witness.below(end)
         rows = _frame(arrow_rows.records(view, LATEST_COLUMNS, begin=begin)).filter(pl.col("key").is_not_null())
-        before = _frame(arrow_frames.latest(arrow_view(log, witness.below(begin)))).join(rows, on=_KEY, how="semi")
+        before = _frame(arrow_frames.latest(witness.below(begin))).join(rows, on=_KEY, how="semi")
         parts += [rows.with_columns(asked=pl.lit(value=True)), before.with_columns(asked=pl.lit(value=False))]
     word = pl.struct(_WORD)
     steps = pl.concat(parts).sort("partition", "key", "offset").with_columns(after=word, before=word.shift().over(_KEY))
@@ -41,7 +40,7 @@ def net_changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isol
     tables = []
     for name, vector in (("before", begin), ("after", end)):
         views = [one.below(vector) for one in witnesses(log, vector, isolation, asked="changes")]
-        words = pl.concat([_frame(arrow_frames.latest(arrow_view(log, view))) for view in views])
+        words = pl.concat([_frame(arrow_frames.latest(view)) for view in views])
         tables.append(words.select(*_KEY, pl.struct(_WORD).alias(name)))
     both = tables[0].join(tables[1], on=_KEY, how="full", coalesce=True)
     return _told(both.filter(~pl.col("before").struct.field("offset").eq_missing(pl.col("after").struct.field("offset"))))

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA, OFFSET_BITS, RECORD_COLUMNS
+from lastword.storage.log.aborted import NOTHING
 from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, range_batches, schema_of, together
-from lastword.storage.reading.arrow_view import NOTHING
 from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.storage.reading.arrow_rows import FileRange
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
 
     Longs = NDArray[np.int64]
 
 
 def latest(
-    view: ArrowView,
+    view: View,
     columns: Sequence[str] = LATEST_COLUMNS,
     *,
     partitions: Iterable[int] | None = None,
@@ -81,7 +81,7 @@ def latest(
     return together(ranges, read, columns)
 
 
-def _collected(view: ArrowView, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
+def _collected(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
     """Return the rows of a frame over file ranges. What Polars says of a damaged file does not name it: pyarrow's `CorruptLog` does."""
     try:
         return frame.collect(engine="streaming")
@@ -96,7 +96,7 @@ def _narrowed(one: FileRange, offsets: Longs) -> FileRange | None:
     return replace(one, begin=int(offsets[0]), end=int(offsets[-1]) + 1) if len(offsets) else None
 
 
-def _sections(view: ArrowView, partitions: Iterable[int] | None) -> tuple[list[FileRange], list[FileRange]]:
+def _sections(view: View, partitions: Iterable[int] | None) -> tuple[list[FileRange], list[FileRange]]:
     """Return the files of the clean section and those of the dirty one, as far as they are seen."""
     chosen = None if partitions is None else list(partitions)
     clean = file_ranges(view, view.start, tuple(map(min, view.first_dirty, view.end)), chosen)
@@ -117,7 +117,7 @@ def _between(ascending: Longs, first: int, last: int) -> Longs:
 
 
 def scan_records(
-    view: ArrowView,
+    view: View,
     columns: Sequence[str] = RECORD_COLUMNS,
     *,
     control: bool = False,
@@ -131,7 +131,7 @@ def scan_records(
 
 
 def scan_latest(
-    view: ArrowView,
+    view: View,
     columns: Sequence[str] = LATEST_COLUMNS,
     *,
     partitions: Iterable[int] | None = None,
@@ -148,13 +148,13 @@ def scan_latest(
     return pl.concat([left, last]).filter(pl.col("value").is_not_null()).select(columns)
 
 
-def _newest(view: ArrowView, dirty: Sequence[FileRange], keys: pl.Series | None) -> pl.LazyFrame:
+def _newest(view: View, dirty: Sequence[FileRange], keys: pl.Series | None) -> pl.LazyFrame:
     """Return partition, key and newest offset of the keys of the dirty section, or of `keys` alone."""
     asked = pl.col("key").is_not_null() if keys is None else pl.col("key").is_in(keys.implode())
     return _scan(view, dirty).filter(asked).group_by("partition", "key").agg(pl.col("offset").max())
 
 
-def _scan(view: ArrowView, ranges: Sequence[FileRange], *, control: bool = False) -> pl.LazyFrame:
+def _scan(view: View, ranges: Sequence[FileRange], *, control: bool = False) -> pl.LazyFrame:
     """Return the rows of file ranges, all columns, without aborted data and without control rows unless `control`."""
     whole: dict[int, list[str]] = {}
     for one in ranges:
@@ -180,13 +180,13 @@ def _polars_options(options: Mapping[str, str]) -> dict[str, Any] | None:
     return {key: int(value) if key == "max_retries" else value for key, value in options.items()} or None
 
 
-def _scanned(view: ArrowView, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
+def _scanned(view: View, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
     """Return the rows of files of one partition, which is not read from their paths: a log.dir may lie below a folder `name=value`."""
     rows = _of_files(view, paths) if view.has_sequences else pl.concat([_of_older_file(view, path) for path in paths])
     return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))
 
 
-def _of_files(view: ArrowView, paths: Sequence[str]) -> pl.LazyFrame:
+def _of_files(view: View, paths: Sequence[str]) -> pl.LazyFrame:
     return pl.scan_parquet(
         [f"{view.location}/{path}" for path in paths],
         hive_partitioning=False,
@@ -195,7 +195,7 @@ def _of_files(view: ArrowView, paths: Sequence[str]) -> pl.LazyFrame:
     )
 
 
-def _of_older_file(view: ArrowView, path: str) -> pl.LazyFrame:
+def _of_older_file(view: View, path: str) -> pl.LazyFrame:
     """Return the rows of a file with null for the columns that it lacks: an older version wrote it, and a newer one the file beside it."""
     rows = _of_files(view, [path])
     there = rows.collect_schema().names()

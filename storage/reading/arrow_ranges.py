@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from lastword.storage.files.paths import filesystem_of
+from lastword.storage.files.paths import TopicPaths, filesystem_of
+from lastword.storage.log.topic_log import open_log
 from lastword.storage.reading.arrow_rows import BATCH_ROWS, file_ranges, range_batches
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.reading.view import newest_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.storage.reading.arrow_rows import FileRange
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
 
 #: A piece is not cut further below this many bytes of files.
 SPLIT_BYTES: Final = 64 * 2**20
@@ -51,9 +52,7 @@ class RangeSplit:
     aborted: NDArray[np.int64]
 
 
-def split_range(
-    view: ArrowView, root: str, begin: Sequence[int], end: Sequence[int], *, split_bytes: int = SPLIT_BYTES
-) -> list[RangeSplit]:
+def split_range(view: View, root: str, begin: Sequence[int], end: Sequence[int], *, split_bytes: int = SPLIT_BYTES) -> list[RangeSplit]:
     """Cut the offsets `begin` to `end` (exclusive) of all partitions into splits, in the order of partitions and offsets.
 
     A partition is one split, or several of about `split_bytes` when it has that much; one without a row is none.
@@ -94,8 +93,8 @@ def read_split(split: RangeSplit, columns: Sequence[str], *, batch_rows: int = B
 
     When a file is not there any more, what was not given out yet is read from the newest table version.
     """
-    log = ArrowLog(split.root, split.storage_options)
-    filesystem = filesystem_of(log.paths.log, log.storage_options)
+    paths = TopicPaths(split.root)
+    filesystem = filesystem_of(paths.log, split.storage_options)
     todo = split
     attempts = 0
     while True:
@@ -106,7 +105,7 @@ def read_split(split: RangeSplit, columns: Sequence[str], *, batch_rows: int = B
                 yield batch
         except OSError:
             attempts += 1
-            view = log.view(split.isolation)
+            view = newest_view(open_log(split.root, split.storage_options), split.isolation)
             if attempts == _ATTEMPTS or view.version <= todo.version:
                 raise
             todo = _again(view, todo, next_offset)
@@ -114,7 +113,7 @@ def read_split(split: RangeSplit, columns: Sequence[str], *, batch_rows: int = B
             return
 
 
-def _again(view: ArrowView, split: RangeSplit, begin: int) -> RangeSplit:
+def _again(view: View, split: RangeSplit, begin: int) -> RangeSplit:
     """Return what is left of a split from `begin` on, with the files that hold it now."""
     low, high = [0] * view.partitions, [0] * view.partitions
     low[split.partition], high[split.partition] = begin, split.end

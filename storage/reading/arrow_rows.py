@@ -27,7 +27,7 @@ from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
 from lastword.storage.files.data_reader import check_order, named_errors
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, RECORD_COLUMNS
-from lastword.storage.reading.arrow_view import NOTHING, THREADS
+from lastword.storage.log.aborted import NOTHING, THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyarrow import fs
 
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
 
     Longs = NDArray[np.int64]
 
@@ -86,7 +86,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, TYPES[name]) for name in columns])
 
 
-def file_ranges(view: ArrowView, begin: Sequence[int], end: Sequence[int], partitions: Iterable[int] | None = None) -> list[FileRange]:
+def file_ranges(view: View, begin: Sequence[int], end: Sequence[int], partitions: Iterable[int] | None = None) -> list[FileRange]:
     """Return the files that hold the offsets `begin` to `end` (exclusive) of a view's partitions, in order of partition and offset."""
     files = view.files
     return [
@@ -198,7 +198,7 @@ def _shaped(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.Reco
 
 
 def records(
-    view: ArrowView,
+    view: View,
     columns: Sequence[str] = RECORD_COLUMNS,
     *,
     control: bool = False,
@@ -218,7 +218,7 @@ def records(
 
 
 def record_batches(
-    view: ArrowView,
+    view: View,
     columns: Sequence[str] = RECORD_COLUMNS,
     *,
     control: bool = False,
@@ -232,7 +232,7 @@ def record_batches(
     yield from range_batches(filesystem, ranges, columns, aborted=view.aborted, control=control)
 
 
-def offsets_at(view: ArrowView, moment_ms: int) -> tuple[int, ...]:
+def offsets_at(view: View, moment_ms: int) -> tuple[int, ...]:
     """Return for each partition the first offset that is seen whose timestamp is not older than a moment; its end where there is none.
 
     Kafka's offsetsForTimes. Of each partition the first file is read whose statistics reach that far, and only its narrow columns.
@@ -261,7 +261,7 @@ def together(ranges: Sequence[FileRange], read: Callable[[FileRange], list[pa.Re
         return pa.Table.from_batches(chain.from_iterable(pool.map(read, ranges)), schema_of(columns))
 
 
-def clipped(view: ArrowView, begin: Sequence[int] | None, end: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def clipped(view: View, begin: Sequence[int] | None, end: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return an offset range as far as the view shows it."""
     return (
         view.start if begin is None else tuple(map(max, begin, view.start)),

@@ -25,7 +25,6 @@ from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.reading.arrow_rows import file_ranges, range_batches
-from lastword.storage.reading.arrow_view import arrow_view
 from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.arrow_rows import FileRange
-    from lastword.storage.reading.arrow_view import ArrowView
+    from lastword.storage.reading.view import View
 
 _LETTER_COLUMNS: Final = ("record_key", "source_sequence", "refused_at", "source", "reason", "detail")
 _RECORD_COLUMNS: Final = ("key", "source_sequence", "appended_at")
@@ -111,24 +110,25 @@ class StaleKeys:
 
     def _follow(self) -> None:
         files = {file.path for file in current_files(open_dead_letters(self._log.paths.dead_letters, self._log.storage_options))}
-        snapshot = self._log.snapshot()
-        if self._letter_files - files or snapshot.version < self._version:  # dead letters expired, or a RESTORE
+        version = self._log.snapshot().version
+        if self._letter_files - files or version < self._version:  # dead letters expired, or a RESTORE
             self._reset()
         if not files and not self._letters:
             return
-        truncated = tuple(one.position for one in self._log.decisions_seen(snapshot).truncations.values())
-        if (files, snapshot.version, truncated) == (self._letter_files, self._version, self._truncated):
+        state = self._log.at()
+        truncated = tuple(one.position for one in state.decisions.truncations.values())
+        if (files, state.version, truncated) == (self._letter_files, self._version, self._truncated):
             return
         self._remove_truncated(truncated)
         fresh = set[bytes]()
-        view = arrow_view(self._log, view_of(self._log, snapshot, "read_committed"))
+        view = view_of(state, "read_committed")
         for path in sorted(files - self._letter_files):
             fresh |= self._read_letters(path, truncated)
             if len(self._letters) >= self._max_keys:  # those that are not stale any more make room for others
                 self._remove_known(view, fresh)
                 fresh.clear()
         self._remove_known(view, fresh)
-        self._letter_files, self._version, self._truncated = files, snapshot.version, truncated
+        self._letter_files, self._version, self._truncated = files, state.version, truncated
 
     def _remove_truncated(self, truncated: tuple[str, ...]) -> None:
         """Remove the dead letters that came before a TRUNCATE of the source."""
@@ -158,7 +158,7 @@ class StaleKeys:
             fresh.add(stale.key)
         return fresh
 
-    def _remove_known(self, view: ArrowView, fresh: set[bytes]) -> None:
+    def _remove_known(self, view: View, fresh: set[bytes]) -> None:
         """Remove the dead letters than which the log has a newer record; files that were read before are read for fresh keys alone."""
         filesystem, read = filesystem_of(self._log.paths.log, self._log.storage_options), set[str]()
         for wanted in file_ranges(view, view.start, view.end):
@@ -169,7 +169,7 @@ class StaleKeys:
                 read.add(wanted.path)
         self._log_files = read
 
-    def _remove_by_file(self, view: ArrowView, filesystem: Any, wanted: FileRange, keys: set[bytes]) -> None:
+    def _remove_by_file(self, view: View, filesystem: Any, wanted: FileRange, keys: set[bytes]) -> None:
         given = pa.array(sorted(keys), pa.binary())
         for rows in range_batches(filesystem, [wanted], _RECORD_COLUMNS, aborted=view.aborted):
             for record in rows.filter(pc.is_in(rows.column("key"), value_set=given)).to_pylist():

@@ -67,8 +67,8 @@ def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: st
     Raises `OffsetOutOfRange` for an offset that a reader of `isolation` cannot have reached yet, `HistoryCleaned` when records below it
     have been deleted, or cleaned away in every version whose files are still there. `asked` names the request in messages.
     """
-    now = view_of(log, log.snapshot(), isolation)
-    decisions = log.decisions_seen(now.snapshot)
+    now = view_of(log.at(), isolation)
+    decisions = now.state.decisions
     for partition, offset in enumerate(vector):
         if offset > now.end[partition]:
             what = "last stable offset" if isolation == "read_committed" else "log end offset"
@@ -82,11 +82,11 @@ def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: st
     by_version: dict[int, list[int]] = {}
     for partition, offset in enumerate(vector):
         cleanings = [(one.table_version or 0, one.offset or 0) for one in decisions.cleanings.get(partition, ()) if decisions.contains(one)]
-        by_version.setdefault(as_of_version_needed([offset], [cleanings], now.snapshot.version), []).append(partition)
+        by_version.setdefault(as_of_version_needed([offset], [cleanings], now.version), []).append(partition)
     found = []
     for version, mine in by_version.items():
         offsets = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
-        view = now if version == now.snapshot.version else _view_at(log, version, isolation, f"{asked} offsets {{{offsets}}}")
+        view = now if version == now.version else _view_at(log, version, isolation, f"{asked} offsets {{{offsets}}}")
         found.append(Witness(view=view, partitions=tuple(mine)))
     return found
 
@@ -113,7 +113,7 @@ def change_witnesses(log: TopicLog, begin: Sequence[int], end: Sequence[int], is
         if short:
             message = (
                 f"topic {log.name}: changes to offsets {short}: they were appended after records from offset {begin[next(iter(short))]} on "
-                f"had been cleaned (table version {view.snapshot.version + 1}); ask for net changes, or begin later"
+                f"had been cleaned (table version {view.version + 1}); ask for net changes, or begin later"
             )
             raise HistoryCleaned(message)
     return found
@@ -125,7 +125,7 @@ def views_as_of(log: TopicLog, as_of: object, isolation: str) -> list[View]:
     Raises `HistoryCleaned`, `OffsetOutOfRange` and `UserError` as `version_at`, `view_at` and `witnesses` do.
     """
     if as_of is None:
-        return [view_of(log, log.snapshot(), isolation)]
+        return [view_of(log.at(), isolation)]
     if not is_vector(as_of):
         return [view_at(log, version_at(log, as_of), isolation)]
     vector = vector_of(log, as_of, "as_of")
@@ -147,8 +147,9 @@ def vector_of(log: TopicLog, given: object, option: str) -> tuple[int, ...]:
 
 def view_at(log: TopicLog, version: int, isolation: str) -> View:
     """Return the view of a table version; raise `HistoryCleaned` when VACUUM has taken files of it."""
-    if version == log.snapshot().version:
-        return view_of(log, log.snapshot(), isolation)
+    newest = log.at()
+    if version == newest.version:
+        return view_of(newest, isolation)
     return _view_at(log, version, isolation, f"as_of table version {version}")
 
 
@@ -156,11 +157,11 @@ def _view_at(log: TopicLog, version: int, isolation: str, asked: str) -> View:
     """Return the view of an old version if every file of it is there: Spark would answer a count from metadata without looking."""
     newest = set(log.snapshot().files.path.tolist())
     try:
-        snapshot = log.snapshot_at(version)
+        state = log.at(version)
     except Exception as error:
         message = f"topic {log.name}: {asked}: table version {version} cannot be read any more ({error})"
         raise HistoryCleaned(message) from error
-    old = [path for path in snapshot.files.path.tolist() if path not in newest]
+    old = [path for path in state.files.path.tolist() if path not in newest]
     gone = log.missing_files(old)
     if gone:
         message = (
@@ -168,7 +169,7 @@ def _view_at(log: TopicLog, version: int, isolation: str, asked: str) -> View:
             f"version {version} that held it"
         )
         raise HistoryCleaned(message)
-    return view_of(log, snapshot, isolation)
+    return view_of(state, isolation)
 
 
 def _moment_ms(log: TopicLog, as_of: object) -> float:

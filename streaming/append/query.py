@@ -383,7 +383,7 @@ class Appender:
             return
         decisions, state = self._log.decisions(), mirror.ask()
         if decisions.mirror is None:
-            if any(self._log.log_end_offsets()):
+            if any(self._log.at().log_end_offsets):
                 message = (
                     f"topic {self._log.name} holds records of its own, so it cannot keep the offsets of {mirror.source}; mirror it "
                     "into an empty topic"
@@ -410,7 +410,7 @@ class Appender:
             check_same_source(upstream, state, positions or {}, topic=self._log.name, query=self._name)
             message = f"{upstream.source} was deleted and created again; query {self._name} begins at its start when it is started again"
             raise QueryRefused(message)
-        if positions is None and isinstance(upstream, Mirror) and any(ends := self._log.log_end_offsets()):
+        if positions is None and isinstance(upstream, Mirror) and any(ends := self._log.at().log_end_offsets):
             positions = dict(enumerate(ends))  # its checkpoint was deleted: what is not in the log was not read
         check_loss(self._log, upstream, state, positions or {})
         if isinstance(upstream, Mirror):

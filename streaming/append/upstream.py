@@ -133,7 +133,7 @@ def check_same_source(upstream: Upstream, state: UpstreamState, positions: Mappi
 
 def follow_log_starts(log: TopicLog, state: UpstreamState, *, now_ms: int) -> None:
     """Raise the log starts of a mirror to those of its source, as far as it has records. Rule: docs/semantics.md#A.46."""
-    today, ends = log.decisions(), log.log_end_offsets()
+    today, ends = log.decisions(), log.at().log_end_offsets
     wanted = {partition: min(start, ends[partition]) for partition, start in state.log_starts.items() if partition < len(ends)}
     higher = {partition: start for partition, start in wanted.items() if start > today.log_start_offset(partition)}
     if higher and raise_log_starts(log, higher, why="source", now_ms=now_ms):

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.planning.throttle import Pace
     from lastword.storage.cleaning.limits import CleaningLimits
-    from lastword.storage.delta.snapshot import LogSnapshot
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.log.topic_log import LogState, TopicLog
     from lastword.streaming.cleaning.pacing import Pacing
     from lastword.streaming.cleaning.partition_locks import PartitionLocks
 
@@ -101,22 +100,22 @@ class Cleaner:
 
     # --- what is planned ----------------------------------------------------------------------------------------------------------------
 
-    def plan(self, log: TopicLog, *, now_ms: int, force: bool = False, most_bytes: int | None = None) -> tuple[CleaningPlan, LogSnapshot]:
-        """Return what a round would do, and the snapshot that it was planned with."""
+    def plan(self, log: TopicLog, *, now_ms: int, force: bool = False, most_bytes: int | None = None) -> tuple[CleaningPlan, LogState]:
+        """Return what a round would do, and the log that it was planned with."""
         log.sync_ledger_with_history()
-        snapshot = log.snapshot()
-        logs = log.partition_logs(snapshot, now_ms=now_ms, again=force)
-        return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), snapshot
+        state = log.at()
+        logs = state.partition_logs(now_ms=now_ms, again=force)
+        return self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=set()), state
 
     def preview(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, force: bool = False) -> list[CleaningReceipt]:
         """Return the receipts that one round would write, without writing anything (the dry run)."""
-        plan, snapshot = self.plan(log, now_ms=now_ms, force=force)
+        plan, state = self.plan(log, now_ms=now_ms, force=force)
         slots = map_slots(self.config)
-        return Cleaning(log, _cluster(spark), plan, snapshot, slots=slots, parallelism=self._parallelism, limits=self.limits).preview()
+        return Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, limits=self.limits).preview()
 
-    def _logs(self, log: TopicLog, snapshot: LogSnapshot, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
-        """Return what planning knows of every partition, and say once of which nothing is known."""
-        logs = log.partition_logs(snapshot, now_ms=now_ms, again=again)
+    def _logs(self, state: LogState, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
+        """Return what planning knows of every partition, and report once each whose producers cannot be read."""
+        log, logs = state.log, state.partition_logs(now_ms=now_ms, again=again)
         for one in logs:
             place = log.paths.root, one.partition
             if one.unreadable is None:
@@ -187,15 +186,15 @@ class Cleaner:
         """
         most_bytes = None if pacing is None else pacing.round_bytes
 
-        def planned() -> tuple[CleaningPlan, LogSnapshot]:
+        def planned() -> tuple[CleaningPlan, LogState]:
             log.sync_ledger_with_history()
-            snapshot, now_ms = log.snapshot(), clock_ms()
-            logs = self._logs(log, snapshot, now_ms=now_ms, again=force)
+            state, now_ms = log.at(), clock_ms()
+            logs = self._logs(state, now_ms=now_ms, again=force)
             plan = self._plan(log, logs, now_ms=now_ms, force=force, most_bytes=most_bytes, done=done)
-            return plan, snapshot
+            return plan, state
 
         def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
-            plan, snapshot = planned()
+            plan, state = planned()
             if not plan.chosen:
                 self._report_plan(log, plan)
                 return [], set()
@@ -203,13 +202,13 @@ class Cleaner:
                 if self.stopping.is_set():
                     return [], set()
                 if waited:  # as long as rounds of others took: of another moment, and perhaps another log
-                    plan, snapshot = planned()
+                    plan, state = planned()
                 self._report_plan(log, plan)
                 chosen = {one.log.partition for one in plan.chosen}
                 try:
                     if not chosen:
                         return [], chosen
-                    return self._execute(log, spark, plan, snapshot, pacing, clock_ms=clock_ms, force=force), chosen
+                    return self._execute(log, spark, plan, state, pacing, clock_ms=clock_ms, force=force), chosen
                 except CleaningAborted as error:
                     _LOG.info("cleaning aborted", topic=log.name, why=str(error))
                     return [], chosen & error.paused
@@ -243,7 +242,7 @@ class Cleaner:
         log: TopicLog,
         spark: SparkSession | None,
         plan: CleaningPlan,
-        snapshot: LogSnapshot,
+        state: LogState,
         pacing: Pacing | None,
         *,
         clock_ms: Callable[[], int],
@@ -254,11 +253,13 @@ class Cleaner:
             try:
                 size_bytes = sum(segment.size_bytes for one in plan.chosen for segment in one.segments)
                 with self.claims.held(log, size_bytes, insists=force):
-                    return self._run(log, spark, plan, snapshot, pacing)
+                    return self._run(spark, plan, state, pacing)
             except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
             except Exception as error:
-                if log.snapshot().maintenance_txn != snapshot.maintenance_txn:  # a purge of another process may have deleted old files
+                if (
+                    log.snapshot().maintenance_txn != state.snapshot.maintenance_txn
+                ):  # a purge of another process may have deleted old files
                     message = f"topic {log.name}: the files of the plan may be gone, as another process has replaced files: {error}"
                     raise CommitConflict(message) from error
                 if len(plan.chosen) == 1:
@@ -266,7 +267,7 @@ class Cleaner:
                         log,
                         plan.chosen[0].log,
                         error,
-                        table_version=snapshot.version,
+                        table_version=state.version,
                         now_ms=clock_ms(),
                         max_failures=self.config.log_cleaner_max_failures,
                     )
@@ -274,17 +275,13 @@ class Cleaner:
                 _LOG.warning("round failed, retrying each partition", topic=log.name, error=first_line(error))
                 return None
 
-    def _run(
-        self, log: TopicLog, spark: SparkSession | None, plan: CleaningPlan, snapshot: LogSnapshot, pacing: Pacing | None
-    ) -> list[CleaningReceipt]:
-        began = time.monotonic()
+    def _run(self, spark: SparkSession | None, plan: CleaningPlan, state: LogState, pacing: Pacing | None) -> list[CleaningReceipt]:
+        began, log = time.monotonic(), state.log
         slots, pace = map_slots(self.config), self._pace(log, pacing)
-        receipts = Cleaning(
-            log, _cluster(spark), plan, snapshot, slots=slots, parallelism=self._parallelism, pace=pace, limits=self.limits
-        ).run()
+        receipts = Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, pace=pace, limits=self.limits).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         chosen = [one.log.partition for one in plan.chosen]
-        record_success(log, chosen, table_version=snapshot.version, now_ms=plan.now_ms)
+        record_success(log, chosen, table_version=state.version, now_ms=plan.now_ms)
         for receipt in receipts:
             report_cleaned(receipt)
         return receipts
@@ -319,12 +316,12 @@ class Cleaner:
 
         def once(only: int | None) -> dict[int, Deletion]:
             log.sync_ledger_with_history()
-            snapshot = log.snapshot()
-            logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
+            state = log.at()
+            logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
             if heeds_claims and self.claims.of_another(log.decisions()) is not None:
                 return {}
             with self.locks.in_progress(log, [one.partition for one in logs]):
-                return remove_segments(log, snapshot, logs, now_ms=now_ms)
+                return remove_segments(state, logs, now_ms=now_ms)
 
         each, failure = _together_or_apart(log, once)
         found = {partition: one for mine in each for partition, one in mine.items()}
@@ -359,15 +356,14 @@ class Cleaner:
             with self._turns:  # first: what waits for its turn keeps nobody from its partitions
                 if self.stopping.is_set() or self.claims.of_another(log.decisions()) is not None:
                     return 0
-                snapshot = log.snapshot()
-                logs = self._idle(log, self._logs(log, snapshot, now_ms=now_ms), only)
-                failures = log.decisions().cleaning_failures() if log.config().compacted else {}
+                state = log.at()
+                logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
+                failures = state.decisions.cleaning_failures() if state.config.compacted else {}
                 logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
                 with self.locks.in_progress(log, [one.partition for one in logs]):
                     pace = self._pace(log, pacing)
                     return merge_small_files(
-                        log,
-                        snapshot,
+                        state,
                         logs,
                         now_ms=now_ms,
                         pace=pace,

@@ -72,8 +72,8 @@ def log_records(spark: SparkSession, log: TopicLog, view: View, *, begin: Sequen
 
 def _table(spark: SparkSession, log: TopicLog, view: View) -> DataFrame:
     check_session(spark)
-    table = spark.read.format("delta").option("versionAsOf", view.snapshot.version).load(spark_location(log.paths.log))
-    if view.snapshot.has_sequences:
+    table = spark.read.format("delta").option("versionAsOf", view.version).load(spark_location(log.paths.log))
+    if view.has_sequences:
         return table
     return table.withColumn("source_sequence", F.lit(None).cast("string"))
 
@@ -92,11 +92,11 @@ def check_session(spark: SparkSession) -> None:
 def _seen(table: DataFrame, view: View, begin: Sequence[int]) -> DataFrame:
     """Return the rows of the view's table version that it shows from `begin` on, all columns of the log and maybe others."""
     rows = _from(table, view, begin)
-    if view.end != tuple(view.snapshot.log_end_offsets(view.partitions)):
+    if view.end != view.state.log_end_offsets:
         ends = by_partition(view.end, F.col("partition"))
         rows = rows.where((F.col("slice") < ends) & (F.col("offset") < ends))
     undecided = tuple(map(max, begin, view.first_dirty))
-    if view.isolation == "read_uncommitted" or not has_producers(view.snapshot, undecided):
+    if view.isolation == "read_uncommitted" or not has_producers(view.state.snapshot, undecided):
         return rows
     # Markers are looked for past the last stable offset too: that of an earlier record may lie there. None lies before its record.
     data = flagged_aborted(rows, _from(table, view, undecided))

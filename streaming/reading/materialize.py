@@ -192,7 +192,7 @@ def materialize_table(
     check_session(spark)
     check_trigger(spark, trigger)
     own = own_session(spark)
-    view = view_of(log, log.snapshot(), options.isolation)
+    view = view_of(log.at(), options.isolation)
     last = latest_records(own, log, view)
     rows = _shaped_rows(last, shape)
     standing = None if rebuild and _may_replace(log, target) else target.standing()

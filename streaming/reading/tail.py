@@ -152,7 +152,7 @@ class Tail:
             offsets = tuple(max(at, end) if first < bound else at for first, bound, at, end in moves)
         if offsets == after.offsets and not accepted:
             return Span(begin=after.offsets, end=after)
-        version = view.snapshot.version
+        version = view.version
         return Span(
             begin=begin,
             end=Position(
@@ -177,15 +177,14 @@ class Tail:
         Rows of a partition are in no order inside of a span; every row of a span comes before those of the next. Raises as `plan`.
         """
         view = self._view(span.end.table_version if self.options.consistent else None)
-        if view.snapshot.version != span.end.table_version:
+        if view.version != span.end.table_version:
             self._checked(replace(span.end, offsets=span.begin), view)
         rows = log_records(self.spark, self.log, replace(view, end=span.end.offsets), begin=span.begin)
         return data_records(rows).select(*TAIL_COLUMNS)
 
     def _view(self, version: int | None = None) -> View:
         """Return the view of the newest table version, or of one that is there for sure."""
-        snapshot = self.log.snapshot() if version is None else self.log.snapshot_at(version)
-        return view_of(self.log, snapshot, self.options.isolation)
+        return view_of(self.log.at(version), self.options.isolation)
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""

@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 import pyspark_lastword
 from lastword.compaction.errors import UserError
+from lastword.storage.log.topic_log import open_log
 from lastword.storage.reading.arrow_ranges import read_split, split_range
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.reading.view import newest_view
 from pyspark_lastword import DefaultSource
 from tests.clocks import at
 from tests.pictures import DAY_MS, T0, by_arrow, delete_records, frame, rows, text, vacuum
@@ -256,7 +257,7 @@ def start(topic: Topic) -> int:
 def test_a_planned_split_whose_files_are_gone_is_read_from_the_newest_version(spark: SparkSession, fruit: Topic) -> None:
     """Swapped and vacuumed between planning and reading, and in the middle of reading: no row is lost, none comes twice."""
     root = fruit.log.paths.root
-    view = ArrowLog(root).view("read_committed")
+    view = newest_view(open_log(root), "read_committed")
     whole = split_range(view, root, [0], [5])
     tiles = split_range(view, root, [0], [5], split_bytes=1)
     assert [(one.begin, one.end) for one in tiles] == [(0, 4), (4, 5)]

@@ -258,8 +258,8 @@ def _storm(
 def _check_all_arrives(world: World, service: Service) -> None:
     """Everything comes, and the service says that it works, by itself."""
     logs = service.logs
-    until(lambda: sum(logs.topic("mirror").log.log_end_offsets()) == len(world.sent), "records of Kafka do not come")
-    until(lambda: sum(logs.topic("rows").log.log_end_offsets()) >= len(world.rows), "rows of files do not come")
+    until(lambda: sum(logs.topic("mirror").log.at().log_end_offsets) == len(world.sent), "records of Kafka do not come")
+    until(lambda: sum(logs.topic("rows").log.at().log_end_offsets) >= len(world.rows), "rows of files do not come")
 
     def reasons() -> tuple[str, ...]:
         return ready(service.watcher.standing, heartbeat_ms=clock.now_ms(), now_ms=clock.now_ms()).reasons

@@ -503,26 +503,26 @@ def test_the_state_is_rebuilt_from_the_log_when_the_cache_is_gone_spoilt_or_of_a
     """The cache only makes it faster."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
     topic.append(_produced("7.0t0 grape=1 | 7.0t1 lime=1"))
-    states = topic.log.producer_states()
+    states = topic.log.at().producer_states()
     file = Path(topic.log.paths.producers) / "state.json"
     kept = file.read_text()
 
     def fresh() -> TopicLog:
         return LogDir(spark, logs.location).topic("fruit").log
 
-    assert fresh().producer_states() == states, "from the cache"
+    assert fresh().at().producer_states() == states, "from the cache"
     for spoilt in ("", "not json", kept.replace('"epoch": 0', '"epoch": 9'), kept.replace('"crc32": ', '"crc32": 1'), '{"body": {}}'):
         file.write_text(spoilt)
-        assert fresh().producer_states() == states
+        assert fresh().at().producer_states() == states
         assert file.read_text() == kept, "written anew"
     file.unlink()
-    assert fresh().producer_states() == states
+    assert fresh().at().producer_states() == states
     file.write_text(kept)
     topic.append(_produced("7.0 COMMIT | 7.0t2 fig=1"))
     file.write_text(kept)
-    behind = fresh().producer_states()
+    behind = fresh().at().producer_states()
     shutil.rmtree(file.parent)
-    assert behind == fresh().producer_states(), "an old cache and what came since is the same as all of the log"
+    assert behind == fresh().at().producer_states(), "an old cache and what came since is the same as all of the log"
     assert behind[0, 7].open_first_offset == 3
 
 
@@ -549,15 +549,15 @@ def test_forgotten_producers_leave_memory_and_cache(spark: SparkSession, logs: L
     assert topic.log.forget_producers(now_ms=10_000) == 0, "of nobody"
     at(10_000, topic).append(_produced("7.0.0 grape=1 | 8.0t0 lime=1"))
     at(11_000, topic).append(_produced("9.0.0 fig=1"))
-    assert set(topic.log.producer_states()) == {(0, 7), (0, 8), (0, 9)}
+    assert set(topic.log.at().producer_states()) == {(0, 7), (0, 8), (0, 9)}
     assert topic.log.forget_producers(now_ms=99_000) == 0, "a clock that jumps,"
     assert topic.log.forget_producers(now_ms=10_999) == 0, "and comes back"
     assert topic.log.forget_producers(now_ms=12_000) == 0
     assert topic.log.forget_producers(now_ms=99_000) == 1, "not 8, whose transaction is open, and not 9, which no clock is far past"
-    assert set(topic.log.producer_states()) == {(0, 8), (0, 9)}
-    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 8), (0, 9)}, "from the cache"
+    assert set(topic.log.at().producer_states()) == {(0, 8), (0, 9)}
+    assert set(LogDir(spark, logs.location).topic("fruit").log.at().producer_states()) == {(0, 8), (0, 9)}, "from the cache"
     file.unlink()
-    assert set(LogDir(spark, logs.location).topic("fruit").log.producer_states()) == {(0, 7), (0, 8), (0, 9)}, "from the log"
+    assert set(LogDir(spark, logs.location).topic("fruit").log.at().producer_states()) == {(0, 7), (0, 8), (0, 9)}, "from the log"
     delete_records(at(11_000, topic), {0: 2})
     assert [topic.log.forget_producers(now_ms=99_000) for _ in range(2)] == [0, 1], "8: its transaction lies below the log start"
     assert at(11_001, topic).append(_produced("7.0.50 grape=2")).record_count == 1

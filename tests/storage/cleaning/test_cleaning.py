@@ -323,12 +323,12 @@ def test_a_stale_plan_is_refused_and_changes_nothing(spark: SparkSession, logs: 
     """Executed after another round's swap it would bring removed records back: the compare-and-set does not let it."""
     topic = logs.create_topic("stale", config=_COMPACT)
     _closed(topic, rows("a=1 a=2 b=1"))
-    plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
+    plan, state = logs.cleaner.plan(topic.log, now_ms=T0)
     at(T0, topic).clean()
     delete_records(at(T0, topic), {0: 2})
     cleaned = history(topic)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
-        Cleaning(topic.log, None, plan, snapshot, slots=100).run()
+        Cleaning(state, None, plan, slots=100).run()
     assert history(topic) == cleaned == ["2 b=1"]
     assert len(topic.receipts()) == 1
 
@@ -339,10 +339,10 @@ def test_a_plan_that_a_restore_overtook_is_refused(spark: SparkSession, logs: Lo
     _closed(topic, rows("a=1 a=2"))
     version = topic.log.snapshot().version
     _closed(topic, rows("b=1 a=3"))
-    plan, snapshot = logs.cleaner.plan(topic.log, now_ms=T0)
+    plan, state = logs.cleaner.plan(topic.log, now_ms=T0)
     DeltaTable.forPath(spark, topic.log.paths.log).restoreToVersion(version)
     with pytest.raises(CommitConflict, match="nothing of this one was written"):
-        Cleaning(topic.log, None, plan, snapshot, slots=100).run()
+        Cleaning(state, None, plan, slots=100).run()
     assert history(topic) == ["0 a=1", "1 a=2"]
 
 

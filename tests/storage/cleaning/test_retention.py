@@ -267,7 +267,7 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
         at(T0, topic).append(rows("lime=1"))
     monkeypatch.setattr("lastword.storage.log.topic_log.commits_since", counted)
     for _ in range(3):
-        topic.log.decisions_seen(topic.log.snapshot())
+        topic.log.at()
     topic.log.sync_ledger_with_history(looked_commits=3)
     assert (read, topic.log.decisions().looked_at_version) == ([2, 1], 0)
     newest = at(T0, topic).append(rows("lime=1")).table_version

@@ -54,8 +54,8 @@ def _logs(log: TopicLog, snapshot: LogSnapshot, now_ms: int) -> list[PartitionLo
 
 
 def _merge(log: TopicLog, snapshot: LogSnapshot | None = None, *, now_ms: int = 0, limits: CleaningLimits = CLEANING_LIMITS) -> int:
-    planned = snapshot or log.snapshot()
-    return small_files.merge_small_files(log, planned, _logs(log, planned, now_ms), now_ms=now_ms, pace=Unlimited(), limits=limits)
+    state = log.state_of(snapshot or log.snapshot())
+    return small_files.merge_small_files(state, _logs(log, state.snapshot, now_ms), now_ms=now_ms, pace=Unlimited(), limits=limits)
 
 
 def _slices(log: DiskLog) -> list[tuple[int, int, int]]:

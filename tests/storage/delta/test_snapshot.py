@@ -102,7 +102,7 @@ def test_segments_from_metadata_are_what_spark_finds_in_the_files(spark: SparkSe
     assert len(segments) > 8
     assert any(len(one.slices) > 1 for one in segments)
     assert _found_by_spark(spark, topic, snapshot.version) == _said_by_metadata(segments)
-    before = topic.log.snapshot_at(versions[2])
+    before = topic.log.at(versions[2]).snapshot
     assert _found_by_spark(spark, topic, versions[2]) == _said_by_metadata(before.segments())
 
     assert snapshot.partitions() == [0, 1, 2, 3]

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from lastword import LogDir, UserError
 from lastword.storage.files.locations import local_path, location_of, spark_location
 from lastword.storage.files.source_files import find_files
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.log.topic_log import open_log
 from pyspark_lastword.options import SourceOptions
 from pyspark_lastword.readers import TopicBatchReader
 from tests.pictures import latest, rows
@@ -88,7 +88,7 @@ def test_another_location_is_one_error_that_says_what_is_allowed(
 ) -> None:
     """By each door: a log.dir, a topic of the source `lastword`, the files of a source. Nothing is made."""
     monkeypatch.chdir(tmp_path)
-    for door in (LogDir, ArrowLog):
+    for door in (LogDir, open_log):
         with pytest.raises(UserError, match=rf"{said}.*Allowed are a path, a file: URI, and URIs of s3:, s3a:") as found:
             door(given)
         assert "hunter2" not in str(found.value)

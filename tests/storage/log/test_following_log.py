@@ -53,7 +53,7 @@ def test_commits_of_others_are_followed(log: TopicLog, monkeypatch: pytest.Monke
     assert log.committed_micro_batch("q") == -1
     for offset in range(5):
         process.append(offset, **({"q": offset} if offset % 2 else {"r": offset}))
-        assert log.log_end_offsets() == [offset + 1]
+        assert list(log.at().log_end_offsets) == [offset + 1]
     assert [log.committed_micro_batch(name) for name in "qrs"] == [3, 4, -1]
     assert [version for version, _ in log.commit_times()] == [5, 4, 3, 2, 1, 0]
     assert process.full_reads == 1
@@ -69,7 +69,7 @@ def test_an_own_commit_is_followed_too(log: TopicLog, monkeypatch: pytest.Monkey
         log.commit(before, family=APPEND_APP_ID, metadata=CommitMetadata(token=new_token(), kind="append"), adds=[])
     file = process.disk.written(rows("2:a=1"), segment=0)
     log.commit(log.snapshot(), family=APPEND_APP_ID, metadata=CommitMetadata(token=new_token(), kind="append"), adds=[file])
-    assert (log.snapshot().version, log.log_end_offsets(), process.full_reads) == (3, [3], 1)
+    assert (log.snapshot().version, list(log.at().log_end_offsets), process.full_reads) == (3, [3], 1)
 
 
 def test_what_cannot_be_followed_is_read_in_full(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_what_cannot_be_followed_is_read_in_full(log: TopicLog, monkeypatch: pyt
     process.append(4)
     for version in range(5):
         Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
-    assert (log.committed_micro_batch("q"), log.log_end_offsets(), process.full_reads) == (4, [5], 3)
+    assert (log.committed_micro_batch("q"), list(log.at().log_end_offsets), process.full_reads) == (4, [5], 3)
     assert [version for version, _ in log.commit_times()] == [6, 5]
 
 
@@ -102,7 +102,7 @@ def test_a_query_that_was_never_asked_for_is_looked_for_when_old_commits_are_gon
         Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
     assert [log.committed_micro_batch(name) for name in "qr"] == [7, -1]
     process.append(2, r=3)
-    assert ([log.committed_micro_batch(name) for name in "qr"], log.log_end_offsets()) == ([7, 3], [3])
+    assert ([log.committed_micro_batch(name) for name in "qr"], list(log.at().log_end_offsets)) == ([7, 3], [3])
 
 
 def test_a_log_whose_newest_commit_is_gone_is_not_read_again(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:

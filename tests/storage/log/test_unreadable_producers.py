@@ -40,7 +40,7 @@ def _written(spark: SparkSession, sequence: int, partitions: Sequence[int] = (0,
 
 def _sequences(topic: Topic, spark: SparkSession, of: Sequence[int] | None = None) -> dict[int, int | None]:
     """Return the last sequence of producer 7 by partition."""
-    return {partition: one.last_sequence for (partition, _), one in topic.log.producer_states(of=of).items()}
+    return {partition: one.last_sequence for (partition, _), one in topic.log.at().producer_states(of=of).items()}
 
 
 class _Spoilt:
@@ -96,7 +96,7 @@ def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_
     assert at(T0, topic).clean() == [], "not yet"
     assert 1 in {one.partition for one in at(T0, topic).clean(force=True)}
     assert history(topic, 1) == ["1 a=1"]
-    assert topic.log.producer_states() == LogDir(spark, logs.location).topic("spoilt").log.producer_states(), (
+    assert topic.log.at().producer_states() == LogDir(spark, logs.location).topic("spoilt").log.at().producer_states(), (
         "from the cache, and from the log"
     )
     at(T0, topic).append(_written(spark, 2))
@@ -110,7 +110,7 @@ def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(
     topic.open_transactions()
     spoilt = _Spoilt(spark, logs, topic)
     other, topic = topic, spoilt.topic
-    assert topic.log.readable_states()[1].keys() == {1}
+    assert topic.log.at().readable_states()[1].keys() == {1}
     at(T0, other).append(_written(spark, 2, [0, 2], transactional=True))  # it has read the states before
     reports = at(T0, topic).explain()
     assert [one.last_stable_offset for one in reports] == [0, 0, 0]
@@ -126,7 +126,7 @@ def test_what_is_appended_meanwhile_is_known_of_the_partitions_that_can_be_read(
         spark=spark, cleaner=cleaner, config=cleaner.config, topics=lambda: [topic.log], clock_ms=lambda: now_ms[0]
     )
     scheduler.tick()
-    assert topic.log.seen_transactions() == []
+    assert topic.log.at().readable_transactions() == []
     assert [history(topic, one)[-1].split()[1] for one in (0, 2)] == ["ABORT", "ABORT"]
     spoilt.mend()
     assert _sequences(topic, spark) == {0: None, 1: 1, 2: None}, "fenced, by a new epoch"
@@ -154,11 +154,11 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
             raise OSError(message)
 
         patch.setattr(producer_states, "row_groups", fails)
-        assert topic.log.readable_states()[1].keys() == {0, 1}, "nobody has written to 2"
+        assert topic.log.at().readable_states()[1].keys() == {0, 1}, "nobody has written to 2"
         patch.setattr(producer_states, "row_groups", row_groups)
-        assert topic.log.readable_states()[1].keys() == {0, 1}, "not tried yet"
+        assert topic.log.at().readable_states()[1].keys() == {0, 1}, "not tried yet"
         topic.log.limits = LogLimits(retry_seconds=0)
-        assert topic.log.readable_states(again=True)[1] == {}
+        assert topic.log.at().readable_states(again=True)[1] == {}
     assert _sequences(topic, spark) == {0: 3, 1: 3, 2: 1}
 
     at(T0, topic).append(_written(spark, 4, [1]))
@@ -181,14 +181,14 @@ def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir, monk
     at(T0, topic).append(_written(spark, 0))
     spoilt = _Spoilt(spark, logs, topic)
     log = spoilt.topic.log
-    assert log.readable_states()[1].keys() == {1}
+    assert log.at().readable_states()[1].keys() == {1}
     spoilt.mend()
     at(T0, topic).append(_written(spark, 2))
-    states, unreadable = log.readable_states()
+    states, unreadable = log.at().readable_states()
     assert unreadable.keys() == {1}
     assert {place[0]: one.last_sequence for place, one in states.items()} == {0: 3, 2: 3}
     monkeypatch.setattr(time, "monotonic", lambda: 2e9)
-    assert log.readable_states()[1] == {}
+    assert log.at().readable_states()[1] == {}
     assert _sequences(spoilt.topic, spark) == {0: 3, 1: 3, 2: 3}
 
 
@@ -202,7 +202,7 @@ def test_a_log_start_behind_the_spoilt_file_is_a_way_out(spark: SparkSession, lo
     described = topic.describe().partitions[1]
     assert ([one.last_offset for one in described.segments], described.last_stable_offset) == ([1, 3], 0)
     delete_records(at(T0, topic), {1: 2})
-    assert topic.log.readable_states(again=True)[1] == {}
+    assert topic.log.at().readable_states(again=True)[1] == {}
     assert sorted(one.partition for one in at(T0, topic).clean()) == [0, 1, 2]
     assert history(topic, 1) == ["3 a=3"]
     assert topic.verify().ok

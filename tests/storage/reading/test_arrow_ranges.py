@@ -10,8 +10,9 @@ import pytest
 
 from lastword import ArrowTopic, LogDir
 from lastword.compaction.errors import CorruptLog, UnknownTopic
+from lastword.storage.log.topic_log import open_log
 from lastword.storage.reading.arrow_ranges import read_split, split_range
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.reading.view import newest_view
 
 _EXPECTED = [(0, b"a"), (1, b"b"), (2, b"c"), (5, b"f"), (7, b"g"), (8, b"h")]
 
@@ -34,8 +35,8 @@ def topic(tmp_path: Path) -> ArrowTopic:
 def _records(topic: ArrowTopic, *, batch_rows: int, split_bytes: int) -> tuple[list[tuple[int, bytes]], int, int]:
     """Return offset and key of each record, the most rows of a batch, and the number of splits."""
     root = topic.log.paths.root
-    view = ArrowLog(root).view("read_committed")
-    splits = split_range(view, root, [0], topic.log.log_end_offsets(), split_bytes=split_bytes)
+    view = newest_view(open_log(root), "read_committed")
+    splits = split_range(view, root, [0], list(topic.log.at().log_end_offsets), split_bytes=split_bytes)
     batches = [batch for split in splits for batch in read_split(split, ["offset", "key"], batch_rows=batch_rows)]
     return [(row["offset"], row["key"]) for batch in batches for row in batch.to_pylist()], max(map(len, batches)), len(splits)
 
@@ -63,7 +64,7 @@ def test_rows_that_are_not_in_order_are_damage_also_from_one_batch_to_the_next(t
 def test_a_split_whose_file_is_gone_from_the_newest_version_is_an_error(topic: ArrowTopic) -> None:
     """No newer version could have it under another name."""
     root = topic.log.paths.root
-    [split] = split_range(ArrowLog(root).view("read_committed"), root, [7], [9])
+    [split] = split_range(newest_view(open_log(root), "read_committed"), root, [7], [9])
     Path(topic.log.paths.log, split.files[0].path).unlink()
     with pytest.raises(FileNotFoundError):
         list(read_split(split, ["offset"]))
@@ -73,4 +74,4 @@ def test_a_topic_without_its_log_says_which_folder_is_asked_for(topic: ArrowTopi
     """Whoever names another folder than that of a topic is told so."""
     shutil.rmtree(topic.log.paths.log)
     with pytest.raises(UnknownTopic, match=r"topic fruit does not exist \(no log at .*\): give the folder <log.dir>/<topic>"):
-        ArrowLog(topic.log.paths.root).view("read_committed")
+        newest_view(open_log(topic.log.paths.root), "read_committed")

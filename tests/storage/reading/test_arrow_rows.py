@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from lastword import LogDir, latest_sql
+from lastword import ArrowTopic, LogDir, latest_sql
 from lastword.compaction.errors import UserError
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.log.topic_log import open_log
+from lastword.storage.reading.view import newest_view
 from tests.clocks import at
 from tests.pictures import T0, by_arrow, delete_records, frame, latest, rows, text
 from tests.test_cleaning_equality import _Lives
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import DataFrame, SparkSession
 
-    from lastword import ArrowTopic, SparkTopic
+    from lastword import SparkTopic
 
 Words = dict[tuple[int, bytes], tuple[int, bytes]]
 
@@ -162,7 +165,7 @@ def test_an_open_transaction_does_not_hide_the_clean_section(fruit: SparkTopic) 
     assert said(by_arrow(path).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
     assert said(by_arrow(path).latest(isolation="read_uncommitted")) == {"grape": "2", "lime": "2", "kiwi": "9"}
     assert by_arrow(path).offsets() == {0: (0, 6, 7)}
-    assert ArrowLog(path).view("read_committed").first_dirty == (5,)
+    assert newest_view(open_log(path), "read_committed").first_dirty == (5,)
 
 
 def test_latest_shows_the_columns_partitions_and_keys_that_are_asked_for(fruit: SparkTopic) -> None:
@@ -274,7 +277,7 @@ def test_a_restore_that_nobody_has_looked_back_at_does_not_make_dirty_records_cl
     assert version is not None
     spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version - 1}")
 
-    assert ArrowLog(fruit.log.paths.root).view("read_committed").first_dirty == (0,)
+    assert newest_view(open_log(fruit.log.paths.root), "read_committed").first_dirty == (0,)
     assert said(by_arrow(fruit).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
 
 
@@ -284,11 +287,11 @@ def test_a_restore_that_nobody_has_looked_back_at_brings_deleted_records_back(fr
     version = fruit.log.snapshot().version
     delete_records(at(T0, fruit), {0: 6})
     path = fruit.log.paths.root
-    log = ArrowLog(path)
-    assert (log.view("read_committed").start, said(by_arrow(path).latest())) == ((6,), {})
+    log = open_log(path)
+    assert (log.at().log_start_offsets, said(by_arrow(path).latest())) == ((6,), {})
     spark.sql(f"RESTORE delta.`{fruit.log.paths.log}` TO VERSION AS OF {version}")
 
-    assert log.view("read_committed").start == ArrowLog(path).view("read_committed").start == (0,)
+    assert log.at().log_start_offsets == open_log(path).at().log_start_offsets == (0,)
     assert said(by_arrow(path).latest()) == {"grape": "2", "lime": "2", "kiwi": "1"}
     assert latest(fruit) == {"grape": "2", "lime": "2", "kiwi": "1"}
 
@@ -315,23 +318,21 @@ def test_a_reader_whose_files_are_vacuumed_meanwhile_reads_the_newest_version(
     read: Callable[[ArrowTopic], Any], fruit: SparkTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first look finds a file gone; the second has another version."""
-    path = fruit.log.paths.root
-    log, looks = ArrowLog(path), []
-    real = ArrowLog.view
+    looks, real = list[str](), ArrowTopic._view  # noqa: SLF001
 
-    def stale(self: ArrowLog, isolation: str) -> object:
+    def stale(self: ArrowTopic, isolation: str) -> object:
         looks.append(isolation)
         view = real(self, isolation)
-        if len(looks) == 1:
-            view.files.path[:] = "gone.parquet"
-            self._files = None
-        return view
+        if len(looks) > 1:
+            return view
+        snapshot = view.state.snapshot
+        files = replace(snapshot.files, path=np.full(len(snapshot.files.path), "gone.parquet", dtype=object))
+        return replace(view, state=replace(view.state, snapshot=replace(snapshot, files=files)))
 
-    monkeypatch.setattr(ArrowLog, "view", stale)
+    monkeypatch.setattr(ArrowTopic, "_view", stale)
 
-    assert said(read(by_arrow(path))) == {"grape": "2", "lime": "2", "kiwi": "1"}
+    assert said(read(by_arrow(fruit.log.paths.root))) == {"grape": "2", "lime": "2", "kiwi": "1"}
     assert len(looks) == 2
-    assert log.topic == "fruit"
 
 
 def test_a_value_that_is_not_allowed_is_named_with_what_is(fruit: SparkTopic) -> None:

@@ -13,10 +13,11 @@ from lastword import HistoryCleaned, LogDir, UserError
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.log.producer_states import read_states
+from lastword.storage.log.topic_log import open_log
 from lastword.storage.reading import arrow_rows
 from lastword.storage.reading.arrow_frames import _collected
 from lastword.storage.reading.arrow_rows import file_ranges
-from lastword.storage.reading.arrow_view import ArrowLog
+from lastword.storage.reading.view import newest_view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ def test_a_query_that_polars_refuses_is_its_own_error(topic: ArrowTopic) -> None
 
 def test_an_error_of_polars_that_no_file_is_the_cause_of_stays_what_it_is(topic: ArrowTopic) -> None:
     """The files are read once more by pyarrow, which names a damaged one."""
-    view = ArrowLog(topic.log.paths.root).view("read_committed")
+    view = newest_view(open_log(topic.log.paths.root), "read_committed")
     ranges = file_ranges(view, view.start, view.end)
     wrong = pl.LazyFrame({"key": [b"a"]}).select("price")
     with pytest.raises(pl.exceptions.ColumnNotFoundError):

@@ -146,7 +146,7 @@ def test_latest_is_the_same_on_both_sides_of_each_limit(
     topic.append(rows("a=2 c=1 a=3 b=∅", partition=0))
     topic.append(rows("c=1 d=1 d=2", partition=1))
     log = topic.log
-    view = view_of(log, log.snapshot(), "read_committed")
+    view = view_of(log.at(), "read_committed")
     assert (view.records(view.first_dirty), view.records(view.start)) == (7, 11)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:

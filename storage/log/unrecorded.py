@@ -1,0 +1,75 @@
+"""Decisions that the history of a log tells and its ledger does not have: RESTOREs, and receipts that were never written.
+
+A swap carries its receipts in its own `userMetadata`: after a crash in between, or where the ledger was lost, they are taken from there. A
+RESTORE makes the receipts and log starts that it took back void.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lastword.storage.delta.history import commits_since, telling
+from lastword.storage.ledger.decisions import Decision, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import DeltaTable
+
+    from lastword.storage.delta.history import Commit
+    from lastword.storage.ledger.decisions import Decisions
+
+
+class UnrecordedDecisions:
+    """Reads the history of one log, each commit once; for one thread at a time."""
+
+    def __init__(self) -> None:
+        """Read nothing yet."""
+        #: Up to this table version the ledger has what the history tells.
+        self.looked_at = 0
+        self._read_to = 0
+        self._commits: list[Commit] = []
+
+    def collect(self, today: Decisions, table: DeltaTable, version: int) -> list[Decision]:
+        """Return what the history up to a version of the log table says and `today` does not, oldest first; each commit is read once.
+
+        A cleaning that began past all that is known to be clean began at a log start that was lost: what lies before it was never cleaned,
+        so the checkpoint stays where it was.
+        """
+        since = max(self.looked_at, today.looked_at_version)
+        read_to = max(since, self._read_to)
+        if version > read_to:
+            self._commits += telling(commits_since(table, read_to, version))
+        self._read_to = max(read_to, version)
+        self._commits = [one for one in self._commits if one.version > since]
+        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._commits else set()
+        known_restores = {one.version for one in today.restores}
+        found, reached = [], dict[int, int]()
+        for commit in self._commits:
+            if commit.restored_version is not None and commit.version not in known_restores:
+                details = {"restored_version": commit.restored_version}
+                found.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
+            elif commit.metadata is not None and commit.version not in known_receipts:
+                for receipt in commit.metadata.receipts:
+                    partition = receipt["partition"]
+                    newest = today.newest_cleaning(partition)
+                    if newest is not None and commit.version < (newest.table_version or 0):  # later ones went on from it
+                        found.append(_recovered(receipt, commit.version, receipt["end_offset"]))
+                        continue
+                    known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
+                    reached[partition] = receipt["end_offset"] if receipt["first_dirty_offset"] <= known else known
+                    found.append(_recovered(receipt, commit.version, reached[partition]))
+        return found
+
+
+def _recovered(receipt: Mapping[str, Any], version: int, checkpoint: int) -> Decision:
+    """Return the ledger's row for a receipt that a swap carries, with a cleaner checkpoint."""
+    details = {**receipt, "table_version": version}
+    return Decision(
+        kind=Kind.CLEAN,
+        time_ms=details["now_ms"],
+        partition=details["partition"],
+        offset=checkpoint,
+        table_version=version,
+        details=details,
+    )
