@@ -200,3 +200,35 @@ def next_identity(previous: tuple[int, int] | None, *, highest_id: int) -> tuple
     if previous is None or previous[1] >= LAST_EPOCH:
         return highest_id + 1, 0
     return previous[0], previous[1] + 1
+
+
+def open_transactions(
+    states: Iterable[ProducerState],
+    log_start_offsets: Sequence[int],
+    named: Mapping[int, tuple[str, int | None]],
+    *,
+    timeout_ms: int,
+) -> list[OpenTransaction]:
+    """Return the transactions that are open by some states, oldest first.
+
+    `named` has the transactional.id of each registered producer by its id, and its own timeout, in place of `timeout_ms`.
+    """
+    by_producer: dict[int, list[ProducerState]] = {}
+    for state in states:
+        if state.open_first_offset is not None:
+            by_producer.setdefault(state.producer_id, []).append(state)
+    transactions = []
+    for producer_id, mine in by_producer.items():
+        name, own_ms = named.get(producer_id, (None, None))
+        firsts = {state.partition: state.open_first_offset or 0 for state in mine}
+        transactions.append(
+            OpenTransaction(
+                producer_id=producer_id,
+                epoch=max(state.epoch for state in mine),
+                transactional_id=name,
+                first_offsets={partition: max(first, log_start_offsets[partition]) for partition, first in firsts.items()},
+                since_ms=min(state.open_since_ms or 0 for state in mine),
+                timeout_ms=timeout_ms if own_ms is None else own_ms,
+            )
+        )
+    return sorted(transactions, key=lambda transaction: (transaction.since_ms, transaction.producer_id))

@@ -120,14 +120,14 @@ class Topic:
         removed = [key for key, value in changes.items() if value is None]
         normalize_overrides({key: describe_topic_config(self.config).get(key, "") for key in removed}, subject=subject)
 
-        def altered(today: Decisions) -> list[Decision]:
+        def alter(today: Decisions) -> tuple[list[Decision], None]:
             self._log.decisions()  # another topic may have taken the name
             kept = {key: value for key, value in today.overrides.items() if key not in changes}
             overrides = {**kept, **{key: value for key, value in changes.items() if value is not None}}
             self._log_dir.check_config(overrides, subject=subject)
-            return [Decision(kind=Kind.CONFIG, time_ms=self._clock(), details=normalize_overrides(overrides))]
+            return [Decision(kind=Kind.CONFIG, time_ms=self._clock(), details=normalize_overrides(overrides))], None
 
-        self._log.ledger.decide(altered)
+        self._log.ledger.decide(alter)
         return self.config
 
     def append(

@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 468,
-    "names: found, told, said": 257,
-    "functions named by a participle": 189,
-    "phrases that say nothing": 73,
+    "names: one": 466,
+    "names: found, told, said": 255,
+    "functions named by a participle": 178,
+    "phrases that say nothing": 72,
     "functions over 60 lines": 7,
     "functions over 15 branches": 16,
     "class names with two meanings": 13,
-    "noqa": 144,
+    "noqa": 143,
     "type: ignore": 22,
     "monkeypatch.setattr in tests": 114,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8147,
+    "lastword": 8142,
     "pyspark_lastword": 443,
-    "streaming": 6725,
-    "storage": 11984,
+    "streaming": 6726,
+    "storage": 11968,
     "change_data": 5836,
     "checkpoints": 228,
-    "compaction": 6051,
+    "compaction": 6083,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

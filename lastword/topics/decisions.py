@@ -69,20 +69,17 @@ def count_pauses(log: TopicLog, partition: int | None, step: int, *, now_ms: int
     """Add `step` to the pauses of one partition, or of all (for a resume: of all that have one); return what is left, by partition."""
     if partition is not None:
         log.check_partition(partition)
-    changed: dict[int, int] = {}
 
-    def counted(today: Decisions) -> list[Decision]:
-        changed.clear()
-        for one in range(today.partitions) if partition is None else [partition]:
-            if step > 0 or one in today.pauses:
-                changed[one] = today.pauses.get(one, 0) + step
+    def count(today: Decisions) -> tuple[list[Decision], dict[int, int]]:
+        asked = range(today.partitions) if partition is None else [partition]
+        changed = {number: today.pauses.get(number, 0) + step for number in asked if step > 0 or number in today.pauses}
         if not changed:
             message = f"topic {log.name}: nothing is paused" if partition is None else f"topic {log.name}: {partition} is not paused"
             raise UserError(message)
-        return [Decision(kind=Kind.PAUSE, time_ms=now_ms, partition=one, details={"count": left}) for one, left in changed.items()]
+        rows = [Decision(kind=Kind.PAUSE, time_ms=now_ms, partition=number, details={"count": left}) for number, left in changed.items()]
+        return rows, changed
 
-    log.ledger.decide(counted)
-    return changed
+    return log.ledger.decide(count)
 
 
 def drop_reader(log: TopicLog, name: str, *, now_ms: int) -> None:

@@ -128,10 +128,11 @@ def begin_epoch(log: TopicLog, name: str, *, now_ms: int) -> int:
     """Begin a new epoch of a source with its next events, and return its number. Raises `UserError` for a source that is not known."""
     scope = _scope_of(log, name)
 
-    def begun(today: Decisions) -> list[Decision]:
-        return [new_epoch_decision(scope, today.epochs.highest_epoch(scope) + 1, now_ms=now_ms)]
+    def begin(today: Decisions) -> tuple[list[Decision], int]:
+        epoch = today.epochs.highest_epoch(scope) + 1
+        return [new_epoch_decision(scope, epoch, now_ms=now_ms)], epoch
 
-    return log.ledger.decide(begun).epochs.highest_epoch(scope)
+    return log.ledger.decide(begin)
 
 
 def retire(log: TopicLog, name: str, *, is_retired: bool, now_ms: int) -> bool:
@@ -139,20 +140,17 @@ def retire(log: TopicLog, name: str, *, is_retired: bool, now_ms: int) -> bool:
 
     A snapshot that came while it was retired lacks what was left out of it: it is not swept any more.
     """
-    scope, changed, version = _scope_of(log, name), False, log.snapshot().version
+    scope, version = _scope_of(log, name), log.snapshot().version
 
-    def decided(today: Decisions) -> list[Decision]:
-        nonlocal changed
+    def change(today: Decisions) -> tuple[list[Decision], bool]:
         state = today.sources.get(scope, SourceState(scope=scope, since_ms=now_ms))
-        changed = state.is_retired != is_retired
-        if not changed:
-            return []
+        if state.is_retired == is_retired:
+            return [], False
         snapshots = [] if is_retired else [(place, snapshot) for place, snapshot in open_snapshots(today) if place[0] == scope]
         closed = [sweep_decision(place, snapshot, rows=0, table_version=version, now_ms=now_ms) for place, snapshot in snapshots]
-        return [*closed, source_decision(replace(state, is_retired=is_retired), now_ms=now_ms)]
+        return [*closed, source_decision(replace(state, is_retired=is_retired), now_ms=now_ms)], True
 
-    log.ledger.decide(decided)
-    return changed
+    return log.ledger.decide(change)
 
 
 def sweep_source(log: TopicLog, name: str, *, incomplete: bool, now_ms: int) -> int:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lastword.compaction.errors import CommitConflict, InvalidConfiguration, InvalidRecords, UserError, Violation
+from lastword.compaction.errors import InvalidConfiguration, InvalidRecords, UserError, Violation
 from lastword.compaction.log.segments import ActiveSegment, next_append
-from lastword.compaction.order.source_positions import SourcePosition
+from lastword.compaction.order.source_positions import SourcePosition, scope_name
 from lastword.compaction.order.source_states import source_name
 from lastword.compaction.rows.input_columns import shape_of
 from lastword.compaction.rows.numbering import SegmentLimits
@@ -42,11 +42,12 @@ from lastword.storage.delta.snapshot import APPEND_APP_ID
 from lastword.storage.ledger.decisions import Truncation
 from lastword.storage.ledger.table_columns import keep_value_columns
 from lastword.storage.log.producer_states import states_of
+from lastword.storage.log.topic_log import Replan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from lastword.compaction.producers import ProducerStamp
+    from lastword.compaction.producers import ProducerStamp, ProducerState
     from lastword.compaction.rows.input_columns import EventPolicy, Shape
     from lastword.compaction.rows.sequence_checks import SequenceBounds
     from lastword.storage.append.plan import Written
@@ -84,7 +85,7 @@ def append_rows(
     if micro_batch is None and on_invalid == "dead-letter":
         letters_id = f"{_CALL}{new_token() if idempotency_key is None else idempotency_key}"
 
-    def once() -> AppendResult:
+    def once() -> AppendResult | Replan:
         append = Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, idempotency_key=idempotency_key, letters_id=letters_id)
         return append.run(rows)
 
@@ -133,26 +134,35 @@ class Append:
         if micro_batch is not None and not micro_batch.fail_on_invalid:
             self.origin = micro_batch.query_name, micro_batch.query_id, micro_batch.batch_id
 
-    def run(self, rows: Rows) -> AppendResult:
-        """Append, or find that there is nothing to do."""
+    def run(self, rows: Rows) -> AppendResult | Replan:
+        """Append, or find that there is nothing to do, or that the append is to be planned again, as the ledger knows more now."""
         shape = shape_of(rows.columns, topic=self.log.name)
-        if any(self.log.committed_micro_batch(app_id) >= number for app_id, number in self.identity.items()):
+        if self._is_committed():
             return AppendResult(table_version=None, replayed=True)
         self._check_mirror()
         self._check_stamp(shape)
         self._check_sequences(shape)
+        if self._is_left_open():
+            return Replan("an older instance of the transactional.id came first")
         plan = self.plan(shape, rows.policy)
         written = rows.write(plan)
         if written.snapshots:
             self.log.discard(written.files)
             self.stats.begun = (*self.stats.begun, *written.snapshots)
             begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
-        if written.truncated:
-            self._truncate(written)
+            return Replan(f"a snapshot of {scope_name(written.snapshots[0].scope)} has begun")
+        position = self._new_truncate(written)
+        if position is not None:
+            self.log.discard(written.files)
+            truncate(self.log, position, now_ms=self.now_ms)
+            return Replan(f"the source's table was truncated at {SourcePosition.of(position).commit}")
         columns = (("", rows.policy.columns) if rows.policy is not None and rows.policy.columns else None) or written.columns
         if columns is not None:
             keep_value_columns(self.log.ledger, columns[1], sequence=columns[0], now_ms=self.now_ms)
         notes = note_sources(self.log, written.sources, self.decisions, now_ms=self.now_ms)
+        if self._is_committed() and (written.refused or self.origin is not None):  # their dead letters are those of the other process
+            self.log.discard(written.files)
+            return Replan("another process has committed these rows")
         if written.refused:
             self._put_aside(written)
         elif self.origin is not None:
@@ -230,8 +240,8 @@ class Append:
             return None
         return {number: self.log.committed_micro_batch(source.app_id(number)) for number in range(source.partitions)}
 
-    def _truncate(self, written: Written) -> None:
-        """Delete what stood in a source's table before a TRUNCATE, and plan again: events from before it are late then."""
+    def _new_truncate(self, written: Written) -> str | None:
+        """Return the position of a TRUNCATE of a source's table that the ledger does not have: events from before it are late then."""
         for position in written.truncated:
             end = SourcePosition.of(position)
             if end.scope in self.decisions.sources and self.decisions.sources[end.scope].is_retired:
@@ -239,10 +249,8 @@ class Append:
             known, is_applied = self.decisions.truncations.get((end.scope, end.table), Truncation())
             before = SourcePosition.of(known).in_table
             if end.in_table > before or (end.in_table == before and not is_applied):
-                self.log.discard(written.files)
-                truncate(self.log, position, now_ms=self.now_ms)
-                message = f"topic {self.log.name}: the source's table was truncated at {end.commit}; the append is planned again"
-                raise CommitConflict(message)
+                return position
+        return None
 
     def commit(self, files: Sequence[DataFile]) -> AppendResult:
         """Commit files that this attempt wrote."""
@@ -316,19 +324,20 @@ class Append:
             message = f"topic {self.log.name}: rows of a transaction get their producer and offsets from it; leave those columns out"
             raise InvalidRecords(message)
 
-    def _stamped(self) -> Stamped | None:
-        """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there.
+    def _is_left_open(self) -> bool:
+        """Tell whether an older instance of the stamp has a transaction open, which must be aborted first."""
+        return self.stamp is not None and any(state.is_left_open_before(self.stamp.epoch) for state in self._own_states().values())
 
-        Raises `CommitConflict` where an older instance has one open, which must be aborted first.
-        """
+    def _own_states(self) -> dict[int, ProducerState]:
+        """Return the states of the stamp's producer by partition."""
+        return {} if self.stamp is None else states_of(self.stamp.producer_id, self.state.producer_states())
+
+    def _stamped(self) -> Stamped | None:
+        """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there."""
         if self.stamp is None:
             return None
-        states = states_of(self.stamp.producer_id, self.state.producer_states())
         sequences, firsts = [0] * len(self.log_ends), list(self.log_ends)
-        for partition, state in states.items():
-            if state.is_left_open_before(self.stamp.epoch):
-                message = f"topic {self.log.name}: an older instance of {self.stamp.transactional_id} came first; nothing was appended"
-                raise CommitConflict(message)
+        for partition, state in self._own_states().items():
             if state.epoch == self.stamp.epoch:
                 sequences[partition] = state.next_sequence
             if state.open_first_offset is not None:
@@ -340,24 +349,19 @@ class Append:
         if self.origin is None or Reason.STOPPING_FILE.value in written.refused:
             self.log.discard(written.files)
             raise refusal(self.log.name, written.refused, written.examples)
-        self._check_not_committed()
         _, query_id, batch_id = self.origin
         self.stats.put_aside = query_id, batch_id
         replace_dead_letters(self.log.paths.dead_letters, self.log.storage_options, written.letters, query_id=query_id, batch_id=batch_id)
         crash_points.reached(CrashPoint.DEAD_LETTERS_WRITTEN)
 
-    def _check_not_committed(self) -> None:
-        """Raise `CommitConflict` if another process has committed these rows: their dead letters are those of that process then."""
-        for app_id, number in self.identity.items():
-            if self.log.committed_micro_batch(app_id) >= number:
-                message = f"topic {self.log.name}: another process has committed {app_id} {number}"
-                raise CommitConflict(message)  # the next attempt finds it replayed
+    def _is_committed(self) -> bool:
+        """Tell whether these rows are in the log already, by this process or another one."""
+        return any(self.log.committed_micro_batch(app_id) >= number for app_id, number in self.identity.items())
 
     def _take_back(self, origin: tuple[str, str, int]) -> None:
         """Remove the dead letters of an earlier attempt of the same rows, as no row is refused now."""
         _, query_id, batch_id = origin
         if self.stats.is_first or self.stats.put_aside == (query_id, batch_id):
-            self._check_not_committed()
             replace_dead_letters(self.log.paths.dead_letters, self.log.storage_options, [], query_id=query_id, batch_id=batch_id)
 
 
@@ -384,7 +388,7 @@ def sweep(log: TopicLog, is_swept: Callable[[SnapshotGap], bool], *, now_ms: int
     dead letters since the snapshot began: that may be its row of the snapshot.
     """
 
-    def sweep_once() -> tuple[int, int, list[SnapshotGap]]:
+    def sweep_once() -> tuple[int, int, list[SnapshotGap]] | Replan:
         append = Append(log, now_ms=now_ms, stats=AppendStats())
         gaps = [gap for gap in read_gaps(append.state) if is_swept(gap)]
         moments = {gap.snapshot.begun_ms for gap in gaps if len(gap.rows)}
@@ -393,6 +397,8 @@ def sweep(log: TopicLog, is_swept: Callable[[SnapshotGap], bool], *, now_ms: int
         if not parts:
             return 0, append.state.version, gaps
         result = append.run(ArrowRows(pa.concat_tables(_tombstones(*part) for part in parts)))
+        if isinstance(result, Replan):
+            return result
         return result.record_count, result.table_version or append.state.version, gaps
 
     count, version, gaps = log.attempts(sweep_once)

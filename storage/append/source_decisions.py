@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastword.compaction.errors import CommitConflict
 from lastword.compaction.order.source_epochs import EVERY_PARTITION
-from lastword.compaction.order.source_positions import NO_SCOPE, SourcePosition, epoch_text, place_name, scope_name
+from lastword.compaction.order.source_positions import NO_SCOPE, SourcePosition, epoch_text, place_name
 from lastword.compaction.order.source_states import SourceState, notes_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
@@ -23,22 +22,20 @@ if TYPE_CHECKING:
 def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan, *, now_ms: int) -> None:
     """Write into the ledger which snapshots of sources begin: their rows, and what comes behind them, have an epoch from then on.
 
-    Raises `CommitConflict`, as the append is to be planned again.
+    The append is to be planned again after it.
     """
     before = {(snapshot.scope, snapshot.partition): _highest_before(snapshot, plan) for snapshot in new}
 
-    def begun(today: Decisions) -> list[Decision]:
+    def begin(today: Decisions) -> tuple[list[Decision], None]:
         decided, places = list[Decision](), set[tuple[str, str]]()
         for snapshot, epoch in today.epochs.epochs_of_new(new, {place: order or "" for place, order in before.items()}):
             place = snapshot.scope, snapshot.partition
             is_first = before[place] is None and not (snapshot.before or today.epochs.of(place) or place in places)
             places.add(place)
             decided.append(snapshot_decision(snapshot, epoch, is_first=is_first, now_ms=now_ms))
-        return decided
+        return decided, None
 
-    log.ledger.decide(begun)
-    message = f"topic {log.name}: a snapshot of {scope_name(new[0].scope)} has begun; the append is planned again"
-    raise CommitConflict(message)
+    log.ledger.decide(begin)
 
 
 def _highest_before(new: NewSnapshot, plan: AppendPlan) -> str | None:
@@ -82,25 +79,21 @@ def truncate_decision(position: str, *, is_applied: bool, now_ms: int) -> Decisi
 
 def note_sources(log: TopicLog, counts: Mapping[str, SourceCounts], known: Decisions, *, now_ms: int) -> tuple[str, ...]:
     """Write into the ledger what an append learns of its sources, and return it as texts; nothing where the ledger has it."""
-    notes = list[str]()
 
-    def changed(today: Decisions) -> list[Decision]:
-        found, states = [], dict(today.sources)
-        notes.clear()
+    def change(today: Decisions) -> tuple[list[Decision], tuple[str, ...]]:
+        rows, notes, states = list[Decision](), list[str](), dict(today.sources)
         for scope, counted in counts.items():
             if scope == NO_SCOPE:
                 continue
             before = states.get(scope)
             after = (before or SourceState(scope=scope, since_ms=now_ms)).after(counted, today.epochs.highest_epoch(scope))
             if after != before:
-                found.append(source_decision(after, now_ms=now_ms))
+                rows.append(source_decision(after, now_ms=now_ms))
                 notes.extend(notes_of(before, after, states.values(), topic=log.name))
                 states[scope] = after
-        return found
+        return rows, tuple(notes)
 
-    if changed(known):
-        log.ledger.decide(changed)
-    return tuple(notes)
+    return log.ledger.decide(change) if change(known)[0] else ()
 
 
 def source_decision(state: SourceState, *, now_ms: int) -> Decision:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lastword.storage.append.requests import MicroBatch, Rows
     from lastword.storage.ledger.decisions import Decisions, Producer
     from lastword.storage.log.producer_states import States
-    from lastword.storage.log.topic_log import LogState, TopicLog
+    from lastword.storage.log.topic_log import LogState, Replan, TopicLog
 
 
 def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int | None, query: str | None = None) -> ProducerStamp:
@@ -48,14 +48,13 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
     if not transactional_id:
         message = f"topic {log.name}: a transactional.id must not be empty"
         raise UserError(message)
-    before: dict[int, Producer] = {}  # whoever was the newest when one of the attempts began, by producer id
+    before: dict[int, Producer] = {}  # the newest producer when one of the attempts began, by producer id
 
     def once() -> ProducerStamp:
         log.decisions()
         in_log = log.snapshot().highest_producer_id()
-        chosen: list[ProducerStamp] = []
 
-        def registered(today: Decisions) -> list[Decision]:
+        def register(today: Decisions) -> tuple[list[Decision], tuple[ProducerStamp, Producer | None]]:
             known = today.producers.get(transactional_id)
             if known is not None and known.query is not None and known.query != query:
                 message = (
@@ -64,17 +63,15 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
                 )
                 raise UserError(message)
             if known is not None and query is not None and known.query == query:
-                chosen.append(ProducerStamp(transactional_id=transactional_id, producer_id=known.producer_id, epoch=known.epoch))
-                return []
-            if known is not None:
-                before[known.producer_id] = known
+                return [], (ProducerStamp(transactional_id=transactional_id, producer_id=known.producer_id, epoch=known.epoch), None)
             highest = max([in_log, *(one.producer_id for one in today.producers.values())])
             producer_id, epoch = next_identity((known.producer_id, known.epoch) if known else None, highest_id=highest)
-            chosen.append(ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch))
-            return [_registration(chosen[-1], now_ms=now_ms, timeout_ms=timeout_ms, query=query)]
+            stamp = ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch)
+            return [_registration(stamp, now_ms=now_ms, timeout_ms=timeout_ms, query=query)], (stamp, known)
 
-        log.ledger.decide(registered)
-        stamp = chosen[-1]
+        stamp, known = log.ledger.decide(register)
+        if known is not None:
+            before[known.producer_id] = known
         crash_points.reached(CrashPoint.PRODUCER_REGISTERED)
         _abort_older(log, stamp, now_ms=now_ms)
         for one in before.values():
@@ -101,7 +98,7 @@ def append(
     `InvalidTransactionState` when a RESTORE took back one of its appends.
     """
 
-    def once() -> AppendResult:
+    def once() -> AppendResult | Replan:
         _abort_older(log, stamp, now_ms=now_ms)
         _check_whole(log, stamp, versions)
         return Append(log, now_ms=now_ms, stats=stats, micro_batch=micro_batch, stamp=stamp).run(rows)
@@ -161,27 +158,21 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
             with suppress(CorruptLog):  # a storage that does not answer raises, and is no answer
                 state.producer_states()
             return AppendResult(table_version=None)
-        chosen: list[tuple[Control, int]] = []
 
-        def fenced(today: Decisions) -> list[Decision]:
+        def fence(today: Decisions) -> tuple[list[Decision], tuple[Control, int]]:
             known = today.producers.get(transaction.transactional_id or "")
             if known is None or known.producer_id != transaction.producer_id:
-                chosen.append((Control.ABORT, transaction.epoch + 1))
-                return []
+                return [], (Control.ABORT, transaction.epoch + 1)
             if known.epoch > transaction.epoch:
-                chosen.append((Control.ABORT, known.epoch))
-                return []
+                return [], (Control.ABORT, known.epoch)
             if known.query is not None:
-                chosen.append((Control.COMMIT, transaction.epoch))
-                return []
+                return [], (Control.COMMIT, transaction.epoch)
             stamp = ProducerStamp(
                 transactional_id=str(transaction.transactional_id), producer_id=known.producer_id, epoch=transaction.epoch + 1
             )
-            chosen.append((Control.ABORT, stamp.epoch))
-            return [_registration(stamp, now_ms=now_ms, timeout_ms=known.timeout_ms, query=None)]
+            return [_registration(stamp, now_ms=now_ms, timeout_ms=known.timeout_ms, query=None)], (Control.ABORT, stamp.epoch)
 
-        log.ledger.decide(fenced)
-        control, epoch = chosen[-1]
+        control, epoch = log.ledger.decide(fence)
         states = state.readable_states()[0] if control is Control.ABORT else None
         return _write_markers(state, control, producer_id=transaction.producer_id, epoch=epoch, now_ms=now_ms, seen=states)
 

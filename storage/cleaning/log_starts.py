@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 
 def raise_log_starts(log: TopicLog, wanted: Mapping[int, int], *, why: str, now_ms: int) -> bool:
     """Raise the log starts of some partitions to offsets that they have, for the reason `why`; tell whether one rose."""
-    state, rose = log.at(), False
+    state = log.at()
 
-    def raised(today: Decisions) -> list[Decision]:
-        nonlocal rose
+    def raise_today(today: Decisions) -> tuple[list[Decision], bool]:
         higher = {partition: offset for partition, offset in wanted.items() if offset > today.log_start_offset(partition)}
-        rose = bool(higher)
-        return [
+        rows = [
             Decision(
                 kind=Kind.START,
                 time_ms=now_ms,
@@ -34,6 +32,6 @@ def raise_log_starts(log: TopicLog, wanted: Mapping[int, int], *, why: str, now_
             )
             for partition, offset in higher.items()
         ]
+        return rows, bool(higher)
 
-    log.ledger.decide(raised)
-    return rose
+    return log.ledger.decide(raise_today)

@@ -12,7 +12,7 @@ import json
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from lastword.storage.files.row_files import RowFile
 
+T = TypeVar("T")
 _APP_ID: Final = "lastword-ledger"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 _ARROW: Final = pa.schema(schema.ledger_schema().to_arrow())
@@ -127,25 +128,29 @@ class Ledger:
 
     def append(self, decisions: list[Decision]) -> Decisions:
         """Add decisions in one commit and return what holds now; tried again while other writers come between."""
-        return self.decide(lambda _today: decisions)
+        self.decide(lambda _today: (decisions, None))
+        return self.read()
 
-    def decide(self, choose: Callable[[Decisions], list[Decision]]) -> Decisions:
-        """Add what `choose` makes of today's decisions in one commit; asked anew while other writers come between.
+    def decide(self, choose: Callable[[Decisions], tuple[list[Decision], T]]) -> T:
+        """Add what `choose` makes of today's decisions in one commit, and return what it says of them.
 
-        What `choose` raises is raised: a `CommitConflict` of its own says that there is nothing to decide, not that another came first.
+        `choose` returns the decisions and what to return here. It is asked anew while other writers come between; what it raises is raised.
         """
-        for attempt in Retrying(
+
+        def once() -> T:
+            with self._lock, turn_at(local_path(self._uri), patience_seconds=_TURN_SECONDS):
+                today, expected = self.read(), self._app_version
+                chosen, result = choose(today)
+                self._append_once(chosen, today, expected)
+                return result
+
+        retrying = Retrying(
             retry=retry_if_exception_type(CommitConflict),
             stop=stop_after_delay(_PATIENCE_SECONDS),
             wait=wait_random(0.01, 0.1),
             reraise=True,
-        ):
-            with self._lock, turn_at(local_path(self._uri), patience_seconds=_TURN_SECONDS):
-                today, expected = self.read(), self._app_version
-                chosen = choose(today)
-                with attempt:
-                    self._append_once(chosen, today, expected)
-        return self.read()
+        )
+        return retrying(once)
 
     def is_long(self, least_files: int) -> bool:
         """Tell whether the ledger has so many files that `compact` writes it again."""

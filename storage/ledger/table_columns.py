@@ -25,10 +25,10 @@ def keep_columns(ledger: Ledger, details: Mapping[str, Any], *, now_ms: int, seq
     """
     row = Decision(kind=Kind.COLUMNS, time_ms=now_ms, details={**details, "sequence": sequence})
 
-    def chosen(today: Decisions) -> list[Decision]:
+    def newer(today: Decisions) -> list[Decision]:
         known = dict(today.columns or {})
         is_older = sequence < known.pop("sequence", "")
         return [] if is_older or known == details else [row]
 
-    if chosen(ledger.read()):
-        ledger.decide(chosen)
+    if newer(ledger.read()):
+        ledger.decide(lambda today: (newer(today), None))

@@ -26,7 +26,7 @@ from lastword.compaction.config.topic_config import TopicConfig, parse_topic_con
 from lastword.compaction.errors import CommitConflict, CorruptLog, UserError
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.receipt import CleaningReceipt
-from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets
+from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets, open_transactions
 from lastword.compaction.rows.numbering import Compression
 from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.following import follow
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lastword.compaction.planning.bounds import PartitionLog
-    from lastword.compaction.producers import ProducerState
     from lastword.compaction.readers import Reader
     from lastword.storage.delta.history import CommitMetadata
     from lastword.storage.delta.snapshot import Files
@@ -73,6 +72,13 @@ _LOOKED_COMMITS: Final = 200
 #: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
 _TURNS: Final[dict[str, threading.RLock]] = {}
 _TURNS_GUARD: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Replan:
+    """What was planned does not hold any more, as the log's decisions are others now; `reason` says why."""
+
+    reason: str
 
 
 class TopicLog:
@@ -333,14 +339,21 @@ class TopicLog:
                     return found
             return known_compression
 
-    def attempts(self, once: Callable[[], T]) -> T:
-        """Do something that commits, in this process's turn, again and again while others come first."""
+    def attempts(self, once: Callable[[], T | Replan]) -> T:
+        """Do something that commits, in this process's turn: again while others come first, and while it says so itself."""
 
-        def in_turn() -> T:
+        def in_turn() -> T | Replan:
             with self.turn():
                 return once()
 
-        return retry_on_conflict(in_turn, attempts=_ATTEMPTS)
+        reason = ""
+        for _ in range(_ATTEMPTS):
+            done = retry_on_conflict(in_turn, attempts=_ATTEMPTS)
+            if not isinstance(done, Replan):
+                return done
+            reason = done.reason
+        message = f"topic {self.name}: {reason}, {_ATTEMPTS} times; nothing was written"
+        raise CommitConflict(message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,30 +440,8 @@ class LogState:
 
     def _open(self, states: States) -> list[OpenTransaction]:
         """Return the transactions that are open by some states, oldest first."""
-        names = {producer.producer_id: name for name, producer in self.decisions.producers.items()}
-        by_producer: dict[int, list[ProducerState]] = {}
-        for state in states.values():
-            if state.open_first_offset is not None:
-                by_producer.setdefault(state.producer_id, []).append(state)
-        found = []
-        for producer_id, mine in by_producer.items():
-            name = names.get(producer_id)
-            own = self.decisions.producers[name].timeout_ms if name is not None else None
-            found.append(
-                OpenTransaction(
-                    producer_id=producer_id,
-                    epoch=max(state.epoch for state in mine),
-                    transactional_id=name,
-                    first_offsets={
-                        state.partition: max(state.open_first_offset, self.log_start_offsets[state.partition])
-                        for state in mine
-                        if state.open_first_offset is not None
-                    },
-                    since_ms=min(state.open_since_ms or 0 for state in mine),
-                    timeout_ms=self.config.transaction_timeout_ms if own is None else own,
-                )
-            )
-        return sorted(found, key=lambda one: (one.since_ms, one.producer_id))
+        named = {one.producer_id: (name, one.timeout_ms) for name, one in self.decisions.producers.items()}
+        return open_transactions(states.values(), self.log_start_offsets, named, timeout_ms=self.config.transaction_timeout_ms)
 
     def last_stable_offsets(self) -> tuple[int, ...]:
         """Return the last stable offset of every partition: a read_committed reader sees what lies below. Errors as `producer_states`."""

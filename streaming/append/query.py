@@ -309,7 +309,7 @@ class Appender:
         reads = "" if self._upstream is None else self._upstream.reads
         today = self._log.decisions()
         if (today.queries.get(self._name), today.query_sources.get(self._name, "")) != (query_id, reads):
-            self._log.ledger.decide(lambda newest: self._made_known(newest, query_id, reads))
+            self._log.ledger.decide(lambda newest: (self._made_known(newest, query_id, reads), None))
         self._query_id = query_id
 
     def _made_known(self, today: Decisions, query_id: str, reads: str) -> list[Decision]:

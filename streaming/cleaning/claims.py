@@ -88,14 +88,10 @@ class Claims:
             self._write(log, lambda: 0)
 
     def _claim(self, log: TopicLog) -> None:
-        def claimed(today: Decisions) -> list[Decision]:
-            other = self.of_another(today)
-            if other is not None:
-                message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
-                raise CommitConflict(message)
-            return [self._decision(self._until_ms())]
-
-        log.ledger.decide(claimed)
+        other = log.ledger.decide(lambda today: self._unless_claimed(today, self._until_ms()))
+        if other is not None:
+            message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
+            raise CommitConflict(message)
 
     def _renew(self, log: TopicLog, over: threading.Event) -> None:
         while not self._wait(over, self._lease_seconds / 3):
@@ -107,7 +103,12 @@ class Claims:
     def _write(self, log: TopicLog, until_ms: Callable[[], int]) -> None:
         """Renew or release the claim, if another cleaner has not claimed the topic since it expired; whatever fails, a claim expires."""
         with suppress(Exception):
-            log.ledger.decide(lambda today: [] if self.of_another(today) is not None else [self._decision(until_ms())])
+            log.ledger.decide(lambda today: self._unless_claimed(today, until_ms()))
+
+    def _unless_claimed(self, today: Decisions, until_ms: int) -> tuple[list[Decision], Claim | None]:
+        """Return our claim until a moment; none, and the other claim, where another cleaner has claimed the topic."""
+        other = self.of_another(today)
+        return ([self._decision(until_ms)], None) if other is None else ([], other)
 
     def _decision(self, until_ms: int) -> Decision:
         details = {"owner": self.owner, "until_ms": until_ms}

@@ -36,14 +36,13 @@ def record_failure(
     """Write into the ledger that the cleaning of a partition failed at a table version, report it, and return what holds now."""
     partition, reason = one.partition, first_line(error)
 
-    def counted(today: Decisions) -> list[Decision]:
+    def count(today: Decisions) -> tuple[list[Decision], CleaningFailure]:
         before = today.cleaning_failure(partition)
         failure = next_failure(before, reason, is_damage=isinstance(error, _DAMAGE), now_ms=now_ms, max_failures=max_failures)
         details = failure.to_details()
-        return [Decision(kind=Kind.FAILURE, time_ms=now_ms, partition=partition, table_version=table_version, details=details)]
+        return [Decision(kind=Kind.FAILURE, time_ms=now_ms, partition=partition, table_version=table_version, details=details)], failure
 
-    failure = log.ledger.decide(counted).cleaning_failure(partition)
-    assert failure is not None  # noqa: S101  it was written above
+    failure = log.ledger.decide(count)
     if failure.retry_ms is None:
         report_uncleanable(one, reason, one.last_stable_offset)
     else:
@@ -62,15 +61,16 @@ def record_success(log: TopicLog, partitions: Iterable[int], *, table_version: i
     """End the rows of failures of partitions that were cleaned, if they had any."""
     partitions = list(partitions)
 
-    def ended(today: Decisions) -> list[Decision]:
-        return [
+    def end(today: Decisions) -> tuple[list[Decision], None]:
+        rows = [
             Decision(kind=Kind.FAILURE, time_ms=now_ms, partition=one, table_version=table_version, details={"failures": 0})
             for one in partitions
             if one in today.cleaning_failures()
         ]
+        return rows, None
 
     if log.decisions().cleaning_failures().keys() & set(partitions):
-        log.ledger.decide(ended)
+        log.ledger.decide(end)
 
 
 def report_uncleanable(log: PartitionLog, reason: str, last_stable_offset: int | None) -> None:

@@ -329,7 +329,7 @@ def register(log: TopicLog, location: str, *, history: bool, now_ms: int) -> Non
     name, details = location_of(location), {"history": history}
     if log.decisions().targets.get(name) != details:
         row = Decision(kind=Kind.TARGET, time_ms=now_ms, name=name, details=details)
-        log.ledger.decide(lambda today: [] if today.targets.get(name) == details else [row])
+        log.ledger.decide(lambda today: ([] if today.targets.get(name) == details else [row], None))
 
 
 @contextmanager

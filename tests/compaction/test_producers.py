@@ -22,6 +22,7 @@ from lastword.compaction.producers import (
     last_stable_offsets,
     merged,
     next_identity,
+    open_transactions,
     remembered,
 )
 from tests.compaction.producer_rules import applied, judge
@@ -174,6 +175,23 @@ def test_the_last_stable_offset_is_the_first_offset_of_the_earliest_open_transac
     ]
     assert last_stable_offsets([0, 0, 0], [100, 100, 100], states) == [30, 3, 100]
     assert last_stable_offsets([35, 0, 0], [100, 100, 100], states) == [35, 3, 100], "a transaction that began below the log start"
+
+
+def test_open_transactions_are_told_of_all_their_partitions_the_oldest_first() -> None:
+    """A registered producer has its name, and its own timeout if it set one; what lies below the log start begins there."""
+    states = [
+        ProducerState(partition=0, producer_id=1, epoch=2, last_sequence=0, last_appended_ms=0, open_first_offset=40, open_since_ms=9),
+        ProducerState(partition=0, producer_id=2, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=30, open_since_ms=6),
+        ProducerState(partition=1, producer_id=2, epoch=1, last_sequence=0, last_appended_ms=0, open_first_offset=3, open_since_ms=7),
+        ProducerState(partition=1, producer_id=3, epoch=0, last_sequence=0, last_appended_ms=0, open_first_offset=5, open_since_ms=8),
+        ProducerState(partition=1, producer_id=4, epoch=0, last_sequence=0, last_appended_ms=0),
+    ]
+    found = open_transactions(states, [0, 4], {2: ("a", None), 3: ("b", 50)}, timeout_ms=70)
+    assert [(one.producer_id, one.epoch, one.transactional_id, one.first_offsets, one.since_ms, one.timeout_ms) for one in found] == [
+        (2, 1, "a", {0: 30, 1: 4}, 6, 70),
+        (3, 0, "b", {1: 5}, 8, 50),
+        (1, 2, None, {0: 40}, 9, 70),
+    ]
 
 
 def test_a_transaction_below_the_log_start_is_not_open_and_begins_anew() -> None:

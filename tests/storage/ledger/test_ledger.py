@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lastword.compaction.config.keys import DAY_MS
-from lastword.compaction.errors import CommitConflict, CorruptLog, LedgerUnreadable, UnknownFormat
+from lastword.compaction.errors import CorruptLog, LedgerUnreadable, UnknownFormat
 from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
@@ -308,32 +308,19 @@ def test_a_slow_process_decides_between_quick_ones(ledger: Ledger) -> None:
 
     asked = list[Decisions]()
 
-    def choose(today: Decisions) -> list[Decision]:
+    def choose(today: Decisions) -> tuple[list[Decision], str]:
         asked.append(today)
         time.sleep(0.3)
-        return [Decision(kind=Kind.QUERY, time_ms=0, name="files", details={"query_id": "an id"})]
+        return [Decision(kind=Kind.QUERY, time_ms=0, name="files", details={"query_id": "an id"})], "decided"
 
     thread = threading.Thread(target=decide_quickly)
     thread.start()
     try:
-        assert ledger.decide(choose).queries == {"files": "an id"}
+        assert ledger.decide(choose) == "decided"
+        assert ledger.read().queries == {"files": "an id"}
     finally:
         ended.set()
         thread.join()
-    assert len(asked) == 1
-
-
-def test_a_choice_that_there_is_nothing_to_decide_is_not_asked_for_again(ledger: Ledger) -> None:
-    """As that of a cleaner which finds the claim of another one."""
-    asked = list[Decisions]()
-
-    def choose(today: Decisions) -> list[Decision]:
-        asked.append(today)
-        message = "another cleaner works on it"
-        raise CommitConflict(message)
-
-    with pytest.raises(CommitConflict, match="another cleaner works on it"):
-        ledger.decide(choose)
     assert len(asked) == 1
 
 
