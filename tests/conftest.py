@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastword import LogDir, spark_session
+from tests.golden import Golden
 from tests.jvms import set_spark_options
 from tests.measuring import measure_spark_workers
 from tests.randomness import register_profiles
@@ -53,6 +54,11 @@ _FIRST = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the flag that accepts what the golden files are compared with."""
+    parser.addoption("--rewrite-goldens", action="store_true", help="write the files of tests/goldens instead of comparing with them")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Set what every process that tests start inherits: the options of its JVM, and what it is measured by when this run is."""
     set_spark_options(os.environ)
@@ -87,6 +93,12 @@ def _flush_nothing() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """Return what compares a text with its golden file."""
+    return Golden(tmp_path_factory.getbasetemp(), rewrite=request.config.getoption("--rewrite-goldens"))
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What others read or store, compared with the golden files of `tests/goldens`."""
