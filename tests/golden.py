@@ -35,6 +35,9 @@ _MEASURED: Final = (
 )
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b[0-9a-f]{32}\b")
 _VERSION: Final = re.compile(rf"(?<![\d.]){re.escape(lastword.__version__)}(?![\d.])")
+#: What Delta's library says of itself, and a digest of names of files.
+_ENGINE: Final = re.compile(r"(?<=delta-rs[.:]py-)[\d.]+")
+_DIGEST: Final = re.compile(r"\b[0-9a-f]{64}\b")
 #: Milliseconds since the epoch, as Delta's commits have them.
 _EPOCH_MS: Final = re.compile(r"\b\d{13}\b")
 _MONTH_MS: Final = 30 * 24 * 3_600_000
@@ -69,6 +72,7 @@ def difference(name: str, kept: str, text: str) -> str:
 def named(text: str, folder: Path) -> str:
     """Return a text with names in the place of the folder of a test, UUIDs, the version, and times by the wall clock."""
     text = _UUID.sub("<uuid>", text.replace(str(folder), "<folder>"))
+    text = _DIGEST.sub("<digest>", _ENGINE.sub("<version>", text))
     return _EPOCH_MS.sub(_time_named, _VERSION.sub("<version>", text))
 
 
