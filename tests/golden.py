@@ -46,14 +46,14 @@ _MONTH_MS: Final = 30 * 24 * 3_600_000
 class Golden:
     """Compares texts with golden files, or writes the files."""
 
-    def __init__(self, folder: Path, *, rewrite: bool) -> None:
-        """Name `folder` in what is compared `<folder>`; write the files instead of comparing them with `rewrite`."""
-        self._folder, self._rewrite = folder, rewrite
+    def __init__(self, folder: Path, *, rewrite: bool, goldens: Path = GOLDENS) -> None:
+        """Name `folder` in what is compared `<folder>`; write the files in `goldens` instead of comparing with them with `rewrite`."""
+        self._folder, self._rewrite, self._goldens = folder, rewrite, goldens
 
     def check(self, name: str, content: Any) -> None:
         """Compare content with the golden file of a name: a text as it is, anything else as JSON."""
         text = content if isinstance(content, str) else json.dumps(_members_named(content), indent=2, ensure_ascii=False)
-        path, text = GOLDENS / name, f"{named(text, self._folder).rstrip()}\n"
+        path, text = self._goldens / name, f"{named(text, self._folder).rstrip()}\n"
         if self._rewrite:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
