@@ -108,7 +108,7 @@ def _is_of_today(number: float) -> bool:
 def _members_named(value: Any, name: str = "") -> Any:
     """Return JSON with names in the place of numbers that were measured, or that are a time by the wall clock."""
     if isinstance(value, dict):
-        return {key: _members_named(member, name if _place_of(name) else key) for key, member in value.items()}
+        return {key: _members_named(member, name if _place_of(name) else str(key)) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
         return [_members_named(member, name) for member in value]
     if isinstance(value, bool) or not isinstance(value, (int, float)):

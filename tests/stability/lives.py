@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +37,7 @@ _TABLE: Final = {"connector": "mysql", "name": "shop", "db": "d", "table": "orde
 
 
 def of_people(logs: LogDir) -> Topic:
-    """Create and alter a topic; append, roll, pause, delete, purge, clean; a transaction."""
+    """Create and alter a topic; append, roll, pause, delete, purge, clean; a transaction, a dead letter."""
     topic = at(T0, logs).create_topic("fruit", partitions=2, config={**EAGER, "segment.bytes": "64MiB"})
     topic = at(T0, topic)
     topic.append(rows("lime=1 kiwi=1 lime=2 kiwi=∅ fig=1", partition=0, timestamp_ms=T0))
@@ -51,6 +52,16 @@ def of_people(logs: LogDir) -> Topic:
     topic.roll(1)
     topic.delete_records({1: 1})
     topic.purge("fig")
+    topic.append([{"key": None, "value": "no key"}], on_invalid="dead-letter")
+    return topic
+
+
+def of_an_open_transaction(logs: LogDir) -> Topic:
+    """Append by a transaction that is left open."""
+    topic = at(T0, at(T0, logs).create_topic("open", config=EAGER))
+    topic.append(rows("a=1", timestamp_ms=T0))
+    topic.transaction("prices-loader", timeout_ms=60_000).append(rows("b=1"))
+    topic.open_transactions()
     return topic
 
 
@@ -64,12 +75,13 @@ def of_retention(logs: LogDir) -> Topic:
 
 
 def of_readers_and_tables(logs: LogDir) -> Topic:
-    """Register a reader, which is dropped later, and a table that follows the topic."""
+    """Register two readers, of which one is dropped later, and a table that follows the topic."""
     topic = at(T0, logs).create_topic("read")
     at(T0, topic).append(rows("a=1 b=2", timestamp_ms=T0))
     position = Position(offsets=(2,), table_version=1, since_version=1)
     reader = Reader(name="orders-cache", position=position, seen_ms=T0, expiration_ms=EXPIRATION_MS)
-    topic.log.reader_positions.write(reader, topic.log.ledger)
+    for name in ("orders-cache", "search-index"):
+        topic.log.reader_positions.write(replace(reader, name=name), topic.log.ledger)
     at(T0 + DAY_MS, topic).drop_reader("orders-cache")
     register(topic.log, "/tables/read", history=True, now_ms=T0)
     return topic
@@ -164,4 +176,13 @@ def order(number: int) -> dict[str, Any]:
     return {"id": number, "price": "9.50", "at": T0}
 
 
-LIVES: Final = (of_people, of_retention, of_readers_and_tables, of_queries, of_the_cleaner, of_a_restore, of_sources)
+LIVES: Final = (
+    of_people,
+    of_an_open_transaction,
+    of_retention,
+    of_readers_and_tables,
+    of_queries,
+    of_the_cleaner,
+    of_a_restore,
+    of_sources,
+)
