@@ -96,10 +96,10 @@ def _claimed(folder: Path) -> list[PartitionReport]:
 
 def _failed(folder: Path, *, max_failures: int = 9) -> list[PartitionReport]:
     topic = _topic(folder)
-    snapshot = topic.log.snapshot()
-    [partition] = topic.log.partition_logs(snapshot, now_ms=T0)
+    state = topic.log.at()
+    [partition] = state.partition_logs(now_ms=T0)
     error = OSError(5, "i/o error")
-    record_failure(topic.log, partition, error, table_version=snapshot.version, now_ms=T0, max_failures=max_failures)
+    record_failure(topic.log, partition, error, table_version=state.version, now_ms=T0, max_failures=max_failures)
     return topic.explain()
 
 
