@@ -28,7 +28,7 @@ CEILINGS: Final = {
     "functions over 60 lines": 7,
     "functions over 15 branches": 16,
     "class names with two meanings": 13,
-    "noqa": 143,
+    "noqa": 141,
     "type: ignore": 22,
     "monkeypatch.setattr in tests": 114,
 }
@@ -38,7 +38,7 @@ ROOMS: Final = {
     "pyspark_lastword": 443,
     "streaming": 6726,
     "storage": 11968,
-    "change_data": 5836,
+    "change_data": 5716,
     "checkpoints": 228,
     "compaction": 6083,
 }

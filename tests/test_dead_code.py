@@ -61,7 +61,7 @@ _OUTSIDE: Final = {
     },
     "a template": {"dirtiest"},
     "tests": {"forget_schemas", "last_failure", "point"},
-    "tools": {"METRICS", "default_text"},
+    "tools": {"METRICS", "default_text", "doc"},
 }
 
 

@@ -61,10 +61,35 @@ _LOGICAL_TYPES: Final[Mapping[str, DataType]] = {
     "io.debezium.data.EnumSet": ScalarType("enum"),
     "io.debezium.data.VariableScaleDecimal": DecimalType(),
 }
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 #: Connect does not know the precision of a decimal; Debezium adds it, except for PostgreSQL's money.
-_PRECISION: Final = "connect.decimal.precision"
+PRECISION: Final = "connect.decimal.precision"
 _DEFAULT_PRECISION: Final = 38
+#: What JsonConverter calls otherwise than the property `connect.type` does.
+_RENAMED: Final = {"float32": "float", "float64": "double"}
+#: The type of values of any kind.
+ANY_VALUE: Final = ScalarType("json", "value")
+
+
+def logical_type(name: object, parameters: Mapping[str, Any] | None = None) -> DataType | None:
+    """Return the type that a logical name of Connect or Debezium stands for; None for another name, or for none."""
+    if name == DECIMAL:
+        given = parameters or {}
+        return DecimalType(int(given.get(PRECISION, _DEFAULT_PRECISION)), int(given.get("scale", 0)))
+    return _LOGICAL_TYPES.get(str(name))
+
+
+def connect_type(name: str) -> DataType:
+    """Return the type of a column that has a type of Connect without parts.
+
+    Raises:
+        ValueError: It is no such type.
+    """
+    renamed = _RENAMED.get(name, name)
+    if renamed not in _CONNECT_TYPES:
+        message = f"connect.type {name!r} is no type of Connect"
+        raise ValueError(message)
+    return _CONNECT_TYPES[renamed]
 
 
 def columns_of_connect_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
@@ -95,19 +120,16 @@ def columns_of_connect_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def _connect_type(path: str, schema: Mapping[str, Any]) -> DataType:
-    name, kind = str(schema.get("name")), str(schema.get("type"))
-    if name == _DECIMAL:
-        parameters = schema.get("parameters", {})
-        return DecimalType(int(parameters.get(_PRECISION, _DEFAULT_PRECISION)), int(parameters.get("scale", 0)))
-    if name in _LOGICAL_TYPES:
-        return _LOGICAL_TYPES[name]
+    kind, known = str(schema.get("type")), logical_type(schema.get("name"), schema.get("parameters"))
+    if known is not None:
+        return known
     if kind == "struct":
         return StructType(tuple(Column(field["field"], _connect_type(f"{path}.{field['field']}", field)) for field in schema["fields"]))
     if kind == "array":
         return ArrayType(_connect_type(f"{path}[]", schema["items"]))
     if kind == "map":
         value = _connect_type(f"{path}[]", schema["values"])
-        return MapType(value) if schema["keys"].get("type") == "string" else ScalarType("json", "value")
+        return MapType(value) if schema["keys"].get("type") == "string" else ANY_VALUE
     if kind not in _CONNECT_TYPES:
         message = f"field {path.removeprefix('.')}: type {kind!r}: allowed are {', '.join(_CONNECT_TYPES)}, array, map and struct"
         raise ValueError(message)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lastword.change_data.events.event_headers import Headers
+    from lastword.change_data.events.event_keys import FrameType
 
 _UPSERTS: Final = ("r", "c", "u")
 
@@ -61,14 +62,14 @@ def read_events(
     key: Sequence[bytes | None],
     value: Sequence[bytes | None],
     envelope: Envelope,
-    schemas: Mapping[int, bytes] | None = None,
+    schemas: Mapping[int, FrameType] | None = None,
     *,
-    key_schemas: Mapping[int, bytes] | None = None,
+    key_schemas: Mapping[int, FrameType] | None = None,
     headers: Headers | None = None,
 ) -> Events:
     """Return the events of a batch as rows of a log; values are JSON, as Connect's JsonConverter writes them.
 
-    `schemas` and `key_schemas` are Connect's schemas of values and keys that do not carry them, by row number, as JSON. `headers` are
+    `schemas` and `key_schemas` are the types of values and keys that were frames, by row number. `headers` are
     those of flattened events that `added_headers` returned.
     """
     if envelope.kind == "debezium":

@@ -19,7 +19,8 @@ from __future__ import annotations
 import math
 import struct
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -29,8 +30,6 @@ from lastword.change_data.columns.json_rows import CANONICAL_KEY, NULL, NoEvent,
 from lastword.change_data.columns.row_converter import RowConverter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lastword.change_data.columns.column_types import DataType
 
 KeyFormat = Literal["", "json", "string", "short", "integer", "long", "float", "double", "bytes"]
@@ -40,21 +39,32 @@ _NUMBERS: Final = {"short": ">h", "integer": ">i", "long": ">q", "float": ">f", 
 _VALUE: Final = "key"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameType:
+    """The type of what a frame of a schema registry holds; each object stands for itself, as a schema does."""
+
+    data_type: DataType
+
+
+#: Connect's schema of a key or a value as JSON, empty for none; or the type of a frame.
+Schema: TypeAlias = bytes | FrameType
+
+
 class KeyReader:
     """Reads the keys of a batch, each different one once."""
 
     def __init__(self, key_format: KeyFormat = "") -> None:
         """Read keys of a format."""
         self._format: KeyFormat = key_format
-        self._known: dict[tuple[bytes, bytes], bytes] = {}
-        self._decimals: dict[bytes, _Decimals] = {}
+        self._known: dict[tuple[bytes, Schema], bytes] = {}
+        self._decimals: dict[Schema, _Decimals] = {}
 
-    def read(self, key: bytes, schema: bytes = b"") -> bytes:
+    def read(self, key: bytes, schema: Schema = b"") -> bytes:
         """Return a key as canonical JSON.
 
         Args:
             key: The key's bytes.
-            schema: Connect's schema of the key as JSON, if the key does not carry it.
+            schema: The schema of the key, if the key does not carry it.
 
         Raises:
             NoEvent: The key is not of its format.
@@ -66,14 +76,14 @@ class KeyReader:
             )
         return known
 
-    def _read_json(self, key: bytes, schema: bytes) -> bytes:
+    def _read_json(self, key: bytes, schema: Schema) -> bytes:
         if not schema and CANONICAL_KEY(key):
             return key
         payload, own_schema = unwrapped(key)
         if not (own_schema or schema):
             return canonical_json(key)
         schema = own_schema or schema
-        if b"Decimal" in schema:
+        if has_decimals(schema.data_type) if isinstance(schema, FrameType) else b"Decimal" in schema:
             if schema not in self._decimals:
                 self._decimals[schema] = _Decimals(schema)
             payload = self._decimals[schema].convert(payload)
@@ -114,15 +124,18 @@ def _read_plain(key: bytes, key_format: KeyFormat) -> bytes:
 class _Decimals:
     """The decimals of a key, by its schema: Connect writes them as base64 of a number without its scale, which may change."""
 
-    def __init__(self, schema: bytes) -> None:
-        try:
-            given: Mapping[str, Any] = msgspec.json.decode(schema)
-            self._is_value = given.get("type") != "struct" or given.get("name") == "io.debezium.data.VariableScaleDecimal"
-            row = {"type": "struct", "fields": [{**given, "field": _VALUE}]} if self._is_value else given
-            columns = columns_of_connect_schema(row)
-        except (AttributeError, TypeError, ValueError, msgspec.DecodeError) as error:
-            message = f"the schema of the key cannot be read: {error}"
-            raise NoEvent(message) from None
+    def __init__(self, schema: Schema) -> None:
+        if isinstance(schema, FrameType):
+            key_type = schema.data_type
+        else:
+            try:
+                row = {"type": "struct", "fields": [{**msgspec.json.decode(schema), "field": _VALUE}]}
+                key_type = columns_of_connect_schema(row)[0].data_type
+            except (TypeError, ValueError, msgspec.DecodeError) as error:
+                message = f"the schema of the key cannot be read: {error}"
+                raise NoEvent(message) from None
+        self._is_value = not isinstance(key_type, StructType)
+        columns = key_type.fields if isinstance(key_type, StructType) else (Column(_VALUE, key_type),)
         self._types = {column.name: column.data_type for column in columns if has_decimals(column.data_type)}
         self._converter = RowConverter([Column(name, data_type) for name, data_type in self._types.items()])
 

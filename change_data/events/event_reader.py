@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from lastword.change_data.columns.column_types import Misfit
+from lastword.change_data.columns.column_types import DataType, Misfit, ScalarType, StructType
 from lastword.change_data.columns.connect_schema import columns_of_connect_schema
 from lastword.change_data.columns.json_rows import NESTED, NULL, NoEvent, canonical_object, document, fields_of, shown
 from lastword.change_data.columns.row_converter import RowConverter
 from lastword.change_data.events.envelopes import Envelope, Events, placeholders_of, signs_of
-from lastword.change_data.events.event_keys import KeyReader, shorten
+from lastword.change_data.events.event_keys import FrameType, KeyReader, Schema, shorten
 from lastword.compaction.order.source_positions import SourcePosition
 from lastword.compaction.rows.input_columns import ALERT, TRUNCATED
 from lastword.compaction.rows.unchanged_columns import is_one_of
@@ -31,6 +31,10 @@ _ANY: Final = msgspec.json.Decoder()
 _PLAIN: Final = msgspec.json.Encoder()
 #: The last millisecond of the year 9999.
 _MAX_MS: Final = 253_402_300_799_999
+
+
+#: Types of a row that is sent as a text, as MongoDB's.
+_TEXTS: Final = (ScalarType("string"), ScalarType("json", "text"))
 
 
 class EventReader(ABC):
@@ -47,8 +51,8 @@ class EventReader(ABC):
     def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
         """Return the canonical key and the sequence of an event that cannot be read whole; raise `NoEvent` where that is not known."""
 
-    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes], key_schemas: Mapping[int, bytes] | None = None) -> None:
-        """Begin with no events; the schemas are Connect's, by row number, as JSON."""
+    def __init__(self, envelope: Envelope, schemas: Mapping[int, FrameType], key_schemas: Mapping[int, FrameType] | None = None) -> None:
+        """Begin with no events; the schemas are those of frames, by row number."""
         self.envelope, self.schemas, self.events = envelope, schemas, Events()
         self._keys, self._key_schemas = KeyReader(envelope.key_format), key_schemas or {}
         self._unchanged = placeholders_of(envelope)
@@ -56,9 +60,9 @@ class EventReader(ABC):
         self._given_columns = envelope.columns()
         self._given_names = frozenset(column.name for column in self._given_columns)
         self._given = self._converter(self._given_columns) if envelope.schema else None
-        self._learnt: dict[bytes, RowConverter] = {}
+        self._learnt: dict[Schema, RowConverter] = {}
         #: The converters of the key's columns alone, by the schema of an event.
-        self._key_converters: dict[bytes, RowConverter] = {}
+        self._key_converters: dict[Schema, RowConverter] = {}
         #: By which columns the last row was converted.
         self._columns: tuple[Column, ...] = ()
 
@@ -105,7 +109,7 @@ class EventReader(ABC):
         if type(ts_ms) is int and 0 <= ts_ms <= _MAX_MS:
             self.events.times[row] = ts_ms
 
-    def typed(self, row: bytes, schema: bytes) -> bytes:
+    def typed(self, row: bytes, schema: Schema) -> bytes:
         """Return a row in canonical JSON, by the columns that are given or that the event's own schema names."""
         converter, self._columns = self._given, ()
         if row[:1] != b"{":  # a text, as MongoDB's
@@ -124,8 +128,8 @@ class EventReader(ABC):
         except Misfit as error:
             raise NoEvent(str(error)) from None
 
-    def columns_of(self, schema: bytes) -> tuple[Column, ...]:
-        """Return the columns of the row that Connect's schema of an event names."""
+    def columns_of(self, schema: Schema) -> tuple[Column, ...]:
+        """Return the columns of the row that the schema of an event names."""
         return _columns(schema, self.part)
 
     def learn(self, row: int, sequence: str) -> None:
@@ -207,7 +211,7 @@ class EventReader(ABC):
             self._check_placeholders(fields_of(read, "the key"))
         return read if read != NULL else None
 
-    def identifying_columns(self, text: bytes, schema: bytes) -> bytes:
+    def identifying_columns(self, text: bytes, schema: Schema) -> bytes:
         """Return the key's columns of a row in which other columns do not fit their types."""
         if self._given_columns or schema == NULL:
             schema = b""
@@ -223,9 +227,13 @@ class EventReader(ABC):
             raise NoEvent(str(error)) from None
 
 
-def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
-    """Return the columns that Connect's schema of an event, or one of its fields, names."""
+def _columns(schema: Schema, part: str) -> tuple[Column, ...]:
+    """Return the columns that the schema of an event, or of one of its fields, names."""
     try:
+        if isinstance(schema, FrameType):
+            columns = _columns_of_type(schema.data_type, part)
+            RowConverter(columns)  # each name is allowed once
+            return columns
         found = _ANY.decode(schema)
         fields = found.get("fields", ()) if isinstance(found, dict) else ()
         row = next((one for one in fields if one.get("field") == part), found)
@@ -235,3 +243,13 @@ def _columns(schema: bytes, part: str) -> tuple[Column, ...]:
         message = f"the event's schema cannot be read: {error}"
         raise NoEvent(message) from None
     return columns
+
+
+def _columns_of_type(data_type: DataType, part: str) -> tuple[Column, ...]:
+    """Return the columns of what a frame holds, or of one of its fields; none for a text. Raises `ValueError` for another type."""
+    fields = data_type.fields if isinstance(data_type, StructType) else ()
+    row = next((field.data_type for field in fields if field.name == part), data_type)
+    if row not in _TEXTS and not isinstance(row, StructType):
+        message = f"the schema of a row is of type {row}: allowed is a struct"
+        raise ValueError(message)
+    return row.fields if isinstance(row, StructType) else ()

@@ -25,7 +25,7 @@ from lastword.change_data.columns.table_columns import ddl_text
 from lastword.change_data.events.alike_events import NO_EVENTS, alike_events
 from lastword.change_data.events.debezium import read_events
 from lastword.change_data.events.event_headers import added_headers
-from lastword.change_data.events.event_keys import canonical_key
+from lastword.change_data.events.event_keys import FrameType, canonical_key
 from lastword.compaction.order.source_positions import with_partitions
 from lastword.compaction.rows.batches import BatchLimits, in_batches, in_threads
 from lastword.compaction.rows.input_columns import (
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from lastword.change_data.columns.column_types import DataType
     from lastword.change_data.events.envelopes import Envelope, Events
     from lastword.change_data.events.event_headers import Headers
 
@@ -75,7 +76,7 @@ class Frames(Protocol):
 
     @property
     def schemas(self) -> Mapping[int, Any]:
-        """What each decoded frame was written with, by row number: the arguments of `FrameDecoder.connect_schema`."""
+        """What each decoded frame was written with, by row number: the arguments of `FrameDecoder.data_type`."""
 
 
 class FrameDecoder(Protocol):
@@ -84,8 +85,8 @@ class FrameDecoder(Protocol):
     def decode_column(self, column: pa.Array) -> Frames:
         """Return a column of frames as JSON."""
 
-    def connect_schema(self, schema_id: int, message: tuple[int, ...] = ...) -> Mapping[str, Any]:
-        """Return Connect's schema of what was written with a schema; raise `ValueError` if it cannot be converted."""
+    def data_type(self, schema_id: int, message: tuple[int, ...] = ...) -> DataType:
+        """Return the type of a column whose values are written with a schema; raise `ValueError` if there is none."""
 
 
 def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder | None = None) -> pa.RecordBatch:
@@ -167,30 +168,30 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
 def _framed_events(columns: Mapping[str, pa.Array], envelope: Envelope, decoder: FrameDecoder, headers: Headers) -> Events:
     """Return the events of framed keys and values; a frame that cannot be decoded is refused with its reason."""
     values = decoder.decode_column(columns["value"])
-    reasons, schemas = dict(values.reasons), dict[int, bytes]()
-    keys, key_schemas = columns["key"].to_pylist(), dict[int, bytes]()
+    reasons, schemas = dict(values.reasons), dict[int, FrameType]()
+    keys, key_schemas = columns["key"].to_pylist(), dict[int, FrameType]()
     if not (envelope.key_format or envelope.key):
         framed = decoder.decode_column(columns["key"])
         reasons = {**{row: f"key: {reason}" for row, reason in framed.reasons.items()}, **reasons}
-        keys, key_schemas = framed.values.to_pylist(), _connect_schemas(framed, decoder, reasons)
+        keys, key_schemas = framed.values.to_pylist(), _frame_types(framed, decoder, reasons)
     if not envelope.schema:
-        schemas = _connect_schemas(values, decoder, reasons)
+        schemas = _frame_types(values, decoder, reasons)
     texts = [b"" if row in reasons else value for row, value in enumerate(values.values.to_pylist())]
     events = read_events(keys, texts, envelope, schemas, key_schemas=key_schemas, headers=headers)
     events.refused |= reasons
     return events
 
 
-def _connect_schemas(frames: Frames, decoder: FrameDecoder, reasons: dict[int, str]) -> dict[int, bytes]:
-    """Return Connect's schemas of frames, by row number; a frame whose schema cannot be converted gets its reason."""
-    known: dict[Any, bytes | str] = {}
+def _frame_types(frames: Frames, decoder: FrameDecoder, reasons: dict[int, str]) -> dict[int, FrameType]:
+    """Return the types of decoded frames, by row number; a frame whose schema gives none gets its reason."""
+    known: dict[Any, FrameType | str] = {}
     for writer in dict.fromkeys(frames.schemas.values()):
         try:
-            known[writer] = msgspec.json.encode(decoder.connect_schema(*writer))
+            known[writer] = FrameType(decoder.data_type(*writer))
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
             known[writer] = f"its schema cannot be read: {error}"
-    reasons.update({row: str(known[writer]) for row, writer in frames.schemas.items() if isinstance(known[writer], str)})
-    return {row: schema for row, writer in frames.schemas.items() if isinstance(schema := known[writer], bytes)}
+    reasons.update({row: text for row, writer in frames.schemas.items() if isinstance(text := known[writer], str)})
+    return {row: frame for row, writer in frames.schemas.items() if isinstance(frame := known[writer], FrameType)}
 
 
 def _learnt(events: Events, count: int) -> pa.Array:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lastword.change_data.columns.column_types import Column
     from lastword.change_data.events.event_headers import Headers
+    from lastword.change_data.events.event_keys import FrameType, Schema
 
 _ANY: Final = msgspec.json.Decoder()
 _PLAIN: Final = msgspec.json.Encoder()
@@ -36,8 +37,10 @@ _PLAIN: Final = msgspec.json.Encoder()
 class FlatReader(EventReader):
     """Events that ExtractNewRecordState has flattened."""
 
-    def __init__(self, envelope: Envelope, schemas: Mapping[int, bytes], key_schemas: Mapping[int, bytes] | None, headers: Headers) -> None:
-        """Begin with no events; the schemas are Connect's, by row number, as JSON, and `headers` those of the records that are read."""
+    def __init__(
+        self, envelope: Envelope, schemas: Mapping[int, FrameType], key_schemas: Mapping[int, FrameType] | None, headers: Headers
+    ) -> None:
+        """Begin with no events; the schemas are those of frames, by row number, and `headers` those of the records that are read."""
         super().__init__(envelope, schemas, key_schemas)
         self._added_names, self._headers, self._header_names = added_names(envelope), headers, header_names(envelope)
 
@@ -95,7 +98,7 @@ class FlatReader(EventReader):
             text = self.identifying_columns(text, self.schemas.get(row) or schema)
         return self.key_of(row, key, text, is_before=_is_deletion(metadata)), self._sequence_of(text, metadata)
 
-    def columns_of(self, schema: bytes) -> tuple[Column, ...]:
+    def columns_of(self, schema: Schema) -> tuple[Column, ...]:
         """Return the columns of the row, without the fields that the connector adds."""
         return tuple(column for column in super().columns_of(schema) if not self._is_metadata(column.name))
 

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lastword.change_data.registry.connect import shortest_float, special_number
+from lastword.change_data.registry.floats import shortest_float, special_number
 
 if TYPE_CHECKING:
     from lastword.change_data.registry.avro import AvroType

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from lastword.change_data.registry import avro_connect, json_schema
+from lastword.change_data.registry import avro_types, json_schema
 from lastword.change_data.registry.avro import parse_avro
 from lastword.change_data.registry.avro_reader import read_long, reader_of
 from lastword.change_data.registry.schemas import SchemaRegistryError, UndecodableFrame
@@ -22,7 +22,7 @@ from lastword.change_data.registry.schemas import SchemaRegistryError, Undecodab
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lastword.change_data.registry.connect import ConnectSchema
+    from lastword.change_data.columns.column_types import DataType
     from lastword.change_data.registry.schemas import RegisteredSchema
 
 #: The magic byte and the schema's id.
@@ -46,11 +46,11 @@ class Format:
 
     Attributes:
         read: Takes a frame, returns its JSON text and what it was written with; raises `UndecodableFrame`.
-        connect: Takes the index of a message, of which only Protobuf has several; returns the Connect schema.
+        data_type: Takes the index of a message, of which only Protobuf has several; returns the type of the values as a column.
     """
 
     read: Callable[[bytes], tuple[bytes, WriterSchema]]
-    connect: Callable[[tuple[int, ...]], ConnectSchema]
+    data_type: Callable[[tuple[int, ...]], DataType]
 
 
 def undecodable(schema_id: int, error: Exception) -> UndecodableFrame:
@@ -100,7 +100,7 @@ def _avro(schema: RegisteredSchema) -> Format:
         except DOES_NOT_FIT as error:
             raise undecodable(schema.id, error) from None
 
-    return Format(read, lambda _: avro_connect.connect_schema_of(parsed))
+    return Format(read, lambda _: avro_types.data_type_of(parsed))
 
 
 def _rest(data: bytes, at: int) -> tuple[bytes, int]:
@@ -121,12 +121,12 @@ def _json(schema: RegisteredSchema) -> Format:
         except ValueError as error:
             raise undecodable(schema.id, error) from None
 
-    return Format(read, lambda _: json_schema.connect_schema_of(schema.text, schema.references))
+    return Format(read, lambda _: json_schema.data_type_of(schema.text, schema.references))
 
 
 def _protobuf(schema: RegisteredSchema) -> Format:
     try:
-        from lastword.change_data.registry import protobuf, protobuf_connect  # noqa: PLC0415  the library may not be there
+        from lastword.change_data.registry import protobuf, protobuf_types  # noqa: PLC0415  the library may not be there
     except ImportError as error:
         message = f"schema {schema.id} is Protobuf, which needs the package protobuf wherever rows are decoded: {error}"
         raise SchemaRegistryError(message) from None
@@ -143,7 +143,7 @@ def _protobuf(schema: RegisteredSchema) -> Format:
         except DOES_NOT_FIT as error:
             raise undecodable(schema.id, error) from None
 
-    return Format(read, lambda index: protobuf_connect.connect_schema_of(file, index))
+    return Format(read, lambda index: protobuf_types.data_type_of(file, index))
 
 
 def _message_index(data: bytes, at: int) -> tuple[tuple[int, ...], int]:

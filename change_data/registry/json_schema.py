@@ -1,30 +1,34 @@
-"""JSON Schema of a registry: the payload of a frame is the JSON text itself, and the schema says what Connect would call its values.
+"""JSON Schema of a registry: the payload of a frame is the JSON text itself, and the schema says the columns' types of its values.
 
 ```
- {"type": "object", "title": "shop.Value", "properties": {                             struct shop.Value
-    "id":   {"connect.index": 0, "type": "integer", "connect.type": "int32"},            id: int32
-    "note": {"connect.index": 1, "oneOf": [{"type": "null"}, {"type": "string"}]}}}      note: string, optional
+ {"type": "object", "title": "shop.Value", "properties": {                             struct
+    "id":   {"connect.index": 0, "type": "integer", "connect.type": "int32"},            id: int
+    "note": {"connect.index": 1, "oneOf": [{"type": "null"}, {"type": "string"}]}}}      note: string
 ```
 
-A schema that Connect wrote has `connect.type` and `connect.index`; it marks a field that may be null with `oneOf`. In any other schema a
-field that is not `required` may be absent, which is the same to a reader. What may be of several kinds is a value of any kind
-(`connect.any_value`).
+A schema that Connect wrote has `connect.type` and `connect.index`, and the logical name as `title`. What may be of several kinds is a value
+of any kind.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from lastword.change_data.registry import connect
-from lastword.change_data.registry.connect import ConnectSchema, as_field, as_optional, connect_schema
+from lastword.change_data.columns.column_types import ArrayType, Column, MapType, ScalarType, StructType
+from lastword.change_data.columns.connect_schema import ANY_VALUE, connect_type, logical_type
+
+if TYPE_CHECKING:
+    from lastword.change_data.columns.column_types import DataType
 
 _Schema: TypeAlias = Mapping[str, Any]
 
 _TYPES: Final = {"integer": "int64", "number": "double", "boolean": "boolean", "string": "string"}
+#: Kinds and encodings of values that are texts.
+_TEXTS: Final = frozenset({"string", "enum", "uuid", "text", "zoned_text"})
 #: Checks that a text is JSON without building its values.
 _TEXT: Final = msgspec.json.Decoder(msgspec.Raw)
 
@@ -46,8 +50,8 @@ def read_json(data: bytes, at: int) -> bytes:
     return text
 
 
-def connect_schema_of(text: str, references: Sequence[tuple[str, str]] = ()) -> ConnectSchema:
-    """Return the Connect schema of a JSON Schema.
+def data_type_of(text: str, references: Sequence[tuple[str, str]] = ()) -> DataType:
+    """Return the type of a column whose values a JSON Schema describes.
 
     Args:
         text: The schema.
@@ -71,81 +75,56 @@ class _Converter:
         self._documents = documents
         self._open: list[tuple[str, str]] = []
 
-    def convert(self, schema: Any, document: str) -> ConnectSchema:
+    def convert(self, schema: Any, document: str) -> DataType:
         if not isinstance(schema, Mapping) or not schema:
-            return connect.any_value()
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            return self._reference(reference, document)
-        branches, nullable = _branches(schema)
+            return ANY_VALUE
+        if isinstance(schema.get("$ref"), str):
+            return self._reference(schema["$ref"], document)
+        branches = _branches(schema)
         if branches is not None:
-            converted = self.convert(branches[0], document) if len(branches) == 1 else connect.any_value()
-            return as_optional(converted) if nullable else converted
-        converted = self._all_of(schema, document) if isinstance(schema.get("allOf"), list) else self._plain(schema, document)
-        return as_optional(converted) if nullable else converted
+            return self.convert(branches[0], document) if len(branches) == 1 else ANY_VALUE
+        return self._all_of(schema, document) if isinstance(schema.get("allOf"), list) else self._plain(schema, document)
 
-    def _plain(self, schema: _Schema, document: str) -> ConnectSchema:
+    def _plain(self, schema: _Schema, document: str) -> DataType:
         """Convert a schema that is neither a choice nor a reference."""
         given, kind = schema.get("connect.type"), _kind(schema)
-        parts: dict[str, Any] = {}
-        parameters = {name: str(value) for name, value in (schema.get("connect.parameters") or {}).items()}
-        if given == "map":
-            type_name = "map"
-            parts.update(self._map(schema, document))
-        elif given is not None:
-            type_name = connect.connect_type(given)
-        elif kind == "array":
-            type_name = "array"
-            parts["items"] = self.convert(schema.get("items"), document)
-        elif kind == "object":
-            extra = schema.get("additionalProperties")
-            if not schema.get("properties") and isinstance(extra, Mapping):
-                type_name = "map"
-                parts.update(self._map(schema, document))
-            elif not schema.get("properties"):
-                return connect.any_value()
-            else:
-                type_name = "struct"
-                parts["fields"] = self._fields(schema, document)
-        elif kind in _TYPES:
-            type_name = _TYPES[kind]
-        else:
-            return connect.any_value()
-        return connect_schema(
-            type_name,
-            name=schema.get("title"),
-            version=schema.get("connect.version"),
-            parameters=parameters,
-            doc=schema.get("description"),
-            default=schema.get("default"),
-            **parts,
-        )
+        unnamed = self._map(schema, document) if given == "map" else None if given is None else connect_type(given)
+        if unnamed is None:
+            unnamed = self._of_kind(schema, kind, document)
+        if unnamed == ANY_VALUE and given is None:
+            return unnamed
+        return logical_type(schema.get("title"), schema.get("connect.parameters")) or unnamed
 
-    def _fields(self, schema: _Schema, document: str) -> list[ConnectSchema]:
+    def _of_kind(self, schema: _Schema, kind: str, document: str) -> DataType:
+        if kind == "array":
+            return ArrayType(self.convert(schema.get("items"), document))
+        if kind == "object" and schema.get("properties"):
+            return StructType(self._fields(schema, document))
+        if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
+            return self._map(schema, document)
+        return connect_type(_TYPES[kind]) if kind in _TYPES else ANY_VALUE
+
+    def _fields(self, schema: _Schema, document: str) -> tuple[Column, ...]:
         """Convert the properties of an object, in the order of `connect.index`."""
-        required = schema["required"] if isinstance(schema.get("required"), list) else None
         fields = []
         for position, (name, part) in enumerate(schema["properties"].items()):
             index = part.get("connect.index") if isinstance(part, Mapping) else None
-            converted = self.convert(part, document)
-            # Connect lists no required fields: what may be null says so itself.
-            if name not in (required or ()) and (required is not None or index is None):
-                converted = as_optional(converted)
-            fields.append((position if index is None else index, as_field(name, converted)))
-        return [field for _, field in sorted(fields, key=lambda one: one[0])]
+            fields.append((position if index is None else index, Column(name, self.convert(part, document))))
+        return tuple(field for _, field in sorted(fields, key=lambda field: field[0]))
 
-    def _map(self, schema: _Schema, document: str) -> dict[str, ConnectSchema]:
+    def _map(self, schema: _Schema, document: str) -> DataType:
         """Convert a map: an object of any properties, or an array of pairs if its keys are not texts."""
         entry = schema.get("items")
-        if _kind(schema) == "array" and isinstance(entry, Mapping):
-            pair = entry.get("properties", {})
-            return {"keys": self.convert(pair.get("key"), document), "values": self.convert(pair.get("value"), document)}
-        return {"keys": connect_schema("string"), "values": self.convert(schema.get("additionalProperties"), document)}
+        if _kind(schema) != "array" or not isinstance(entry, Mapping):
+            return MapType(self.convert(schema.get("additionalProperties"), document))
+        pair = entry.get("properties", {})
+        key, value = (self.convert(pair.get(name), document) for name in ("key", "value"))
+        return MapType(value) if isinstance(key, ScalarType) and (key.kind in _TEXTS or key.encoding in _TEXTS) else ANY_VALUE
 
-    def _reference(self, reference: str, document: str) -> ConnectSchema:
+    def _reference(self, reference: str, document: str) -> DataType:
         target, where = self._resolve(reference, document)
         if (where, reference) in self._open:  # a struct within itself
-            return connect.any_value(doc=f"{reference} within itself")
+            return ANY_VALUE
         self._open.append((where, reference))
         try:
             return self.convert(target, where)
@@ -174,16 +153,19 @@ class _Converter:
             raise ValueError(message)
         return found, where
 
-    def _all_of(self, schema: _Schema, document: str) -> ConnectSchema:
+    def _all_of(self, schema: _Schema, document: str) -> DataType:
         """Convert a schema that is all of several: a struct with the fields of all of them, if they are structs."""
         own = {name: value for name, value in schema.items() if name != "allOf"}
         parts = [self.convert(part, document) for part in schema["allOf"]]
         if _kind(own):
             parts.append(self._plain(own, document))
-        described = [part for part in parts if part.get("name") != connect.ANY_VALUE] or [connect.any_value()]
-        fields = {field["field"]: field for part in described for field in part.get("fields", [])}
-        merged = {**described[0], **({"fields": list(fields.values())} if fields else {})}
-        return {**merged, "name": schema["title"]} if "title" in schema else merged
+        described = [part for part in parts if part != ANY_VALUE] or [ANY_VALUE]
+        parameters = [part["connect.parameters"] for part in schema["allOf"] if isinstance(part, Mapping) and "connect.parameters" in part]
+        named = logical_type(schema.get("title"), parameters[0] if parameters else None)
+        if named is not None or not isinstance(described[0], StructType):
+            return named or described[0]
+        fields = {field.name: field for part in described if isinstance(part, StructType) for field in part.fields}
+        return StructType(tuple(fields.values()))
 
 
 def _kind(schema: _Schema) -> str:
@@ -197,15 +179,14 @@ def _kind(schema: _Schema) -> str:
     return listed[0] if len(listed) == 1 else ""
 
 
-def _branches(schema: _Schema) -> tuple[list[Any] | None, bool]:
-    """Return the choices of a schema but null, or None if it has none, and whether null is allowed."""
+def _branches(schema: _Schema) -> list[Any] | None:
+    """Return the choices of a schema but null, or None if it has none."""
     for word in ("oneOf", "anyOf"):
         choices = schema.get(word)
         if isinstance(choices, list):
             others = [choice for choice in choices if not (isinstance(choice, Mapping) and choice.get("type") == "null")]
-            return others or [{}], len(others) < len(choices)
-    kinds = schema.get("type")
-    return None, (isinstance(kinds, list) and "null" in kinds) or None in (schema.get("enum") or [])
+            return others or [{}]
+    return None
 
 
 def _with_id(schema: Any, wanted: str) -> Any:

@@ -35,7 +35,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
-from lastword.change_data.registry.connect import shortest_float, special_number
+from lastword.change_data.registry.floats import shortest_float, special_number
 from lastword.change_data.registry.protobuf_files import META_NUMBER, known_file, read_file
 
 _FieldProto: Final = descriptor_pb2.FieldDescriptorProto

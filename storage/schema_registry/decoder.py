@@ -26,7 +26,7 @@ from lastword.storage.schema_registry.store import SchemaStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lastword.change_data.registry.connect import ConnectSchema
+    from lastword.change_data.columns.column_types import DataType
 
 
 #: More ids than this are those of garbage; to forget them costs no more than a request for each.
@@ -105,8 +105,8 @@ class RegistryDecoder:
             values.append(value)
         return DecodedColumn(pa.array(values, pa.binary()), reasons, schemas)
 
-    def connect_schema(self, schema_id: int, message: tuple[int, ...] = (0,)) -> ConnectSchema:
-        """Return the Connect schema of what is written with a schema, as JsonConverter writes it (see `connect`).
+    def data_type(self, schema_id: int, message: tuple[int, ...] = (0,)) -> DataType:
+        """Return the type of a column whose values are written with a schema.
 
         Args:
             schema_id: The schema's id.
@@ -119,7 +119,7 @@ class RegistryDecoder:
             SchemaRegistryError: The registry refuses the request.
         """
         try:
-            return self._formats().of(schema_id).connect(message or (0,))
+            return self._formats().of(schema_id).data_type(message or (0,))
         except UndecodableFrame:
             raise
         except (*DOES_NOT_FIT, AttributeError, KeyError, TypeError) as error:

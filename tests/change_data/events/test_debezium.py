@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from lastword.change_data.columns.column_types import Column, DataType, ScalarType, StructType
 from lastword.change_data.events.debezium import read_events
 from lastword.change_data.events.envelopes import Envelope, Events
 from lastword.change_data.events.event_keys import canonical_key
@@ -545,9 +546,9 @@ class _Decoder:
             {row: (int(text[:1]),) for row, text in enumerate(good) if text is not None},
         )
 
-    def connect_schema(self, schema_id: int, message: tuple[int, ...] = ()) -> dict[str, Any]:  # noqa: ARG002
-        fields = [{"type": "int32", "name": "io.debezium.time.Date", "field": "day"}] if schema_id == 1 else []
-        return {"type": "struct", "fields": [*({"type": "struct", "fields": fields, "field": one} for one in ("before", "after")), _OP]}
+    def data_type(self, schema_id: int, message: tuple[int, ...] = ()) -> DataType:  # noqa: ARG002
+        row = StructType((Column("day", ScalarType("date", "days")),) if schema_id == 1 else ())
+        return StructType((Column("before", row), Column("after", row), Column("op", ScalarType("string"))))
 
 
 def test_framed_events_have_the_types_of_their_schemas() -> None:

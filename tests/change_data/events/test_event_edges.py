@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lastword.change_data.columns.column_types import Misfit
+from lastword.change_data.columns.column_types import ArrayType, Column, DataType, DecimalType, Misfit, ScalarType, StructType
 from lastword.change_data.columns.connect_schema import columns_of_ddl
 from lastword.change_data.columns.row_decoder import RowDecoder
 from lastword.change_data.columns.table_columns import describe_misfit
@@ -76,17 +76,21 @@ class _Decoder:
 
     def decode_column(self, column: pa.Array) -> Any:
         texts = [None if text is None else bytes(text) for text in column.to_pylist()]
-        is_frame = [text is not None and text[:1] in {b"a", b"x"} for text in texts]
+        is_frame = [text is not None and text[:1] in {b"a", b"d", b"n", b"x"} for text in texts]
         values = [text[1:] if fits and text else None for text, fits in zip(texts, is_frame, strict=True)]
         reasons = {row: "no frame" for row, text in enumerate(texts) if text is not None and not is_frame[row]}
         schemas = {row: (text[:1].decode(),) for row, text in enumerate(texts) if is_frame[row] and text}
         return type("Frames", (), {"values": pa.array(values, pa.binary()), "reasons": reasons, "schemas": schemas})
 
-    def connect_schema(self, schema_id: Any, message: tuple[int, ...] = ()) -> Mapping[str, Any]:  # noqa: ARG002
+    def data_type(self, schema_id: Any, message: tuple[int, ...] = ()) -> DataType:  # noqa: ARG002
+        if schema_id == "n":
+            return StructType((Column("after", ArrayType(ScalarType("int"))),))
         if schema_id == "x":
             reason = "$ref '#/definitions/nope' leads nowhere"
             raise ValueError(reason)
-        return {"type": "struct", "fields": [{"type": "struct", "field": "after", "fields": [{"type": "int32", "field": "id"}]}]}
+        if schema_id == "d":
+            return StructType((Column("id", DecimalType(9, 2)),))
+        return StructType((Column("after", StructType((Column("id", ScalarType("int")),))),))
 
 
 def _framed(envelope: Envelope, *events: tuple[bytes | None, bytes | None]) -> list[dict[str, Any]]:
@@ -397,3 +401,15 @@ def test_settings_of_an_envelope_that_would_do_nothing_are_refused(settings: dic
     """Or that are no names and texts."""
     with pytest.raises(InvalidConfiguration, match=re.escape(message)):
         Envelope(**settings)
+
+
+def test_a_framed_key_has_the_type_of_its_schema() -> None:
+    """So its decimals are their shortest text, as in any other key."""
+    (row,) = _framed(Envelope(), (b'd{"id":"Mg=="}', _EVENT))
+    assert row["key"] == b'{"id":"0.5"}'
+
+
+def test_a_frame_whose_row_is_no_struct_is_refused() -> None:
+    """The reason names the type."""
+    (row,) = _framed(Envelope(), (None, b'n{"op":"c","after":{"id":1}}'))
+    assert row["__refusal"] == "the event's schema cannot be read: the schema of a row is of type array<int>: allowed is a struct"

@@ -20,6 +20,7 @@ from tests.change_events import FLAT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lastword.change_data.columns.column_types import DataType
     from lastword.change_data.events.event_rows import FrameDecoder
 
 Header = tuple[str, bytes | None]
@@ -242,8 +243,8 @@ class _Framed:
         texts = [None if text is None else text[1:].decode() for text in column.cast(pa.binary()).to_pylist()]
         return type("Frames", (), {"values": pa.array(texts, pa.string()).cast(pa.binary()), "reasons": {}, "schemas": {}})()
 
-    def connect_schema(self, schema_id: int, message: tuple[int, ...] = ()) -> dict[str, Any]:  # noqa: ARG002
-        raise AssertionError
+    def data_type(self, schema_id: int, message: tuple[int, ...] = ()) -> DataType:
+        raise AssertionError(schema_id, message)
 
 
 def test_a_registry_frames_keys_and_values_while_headers_are_texts() -> None:

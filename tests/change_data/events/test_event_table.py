@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pytest
 
@@ -10,6 +12,9 @@ from lastword.change_data.events.event_rows import event_table
 from lastword.compaction.errors import InvalidRecords
 from lastword.compaction.rows.batches import BatchLimits
 from lastword.compaction.rows.input_columns import EventPolicy
+
+if TYPE_CHECKING:
+    from lastword.change_data.columns.column_types import DataType
 
 _EVENT = '{"op":"c","before":null,"after":{"id":%d},"source":{"lsn":%d}}'
 
@@ -41,7 +46,7 @@ def test_a_decoder_reads_the_frames_first() -> None:
         def decode_column(self, column: pa.Array) -> _Decoded:
             return _Decoded(column)
 
-        def connect_schema(self, schema_id: int, message: tuple[int, ...] = ()) -> dict[str, object]:
+        def data_type(self, schema_id: int, message: tuple[int, ...] = ()) -> DataType:
             raise AssertionError(schema_id, message)
 
     rows = event_table(pa.table({"key": ['{"id":1}'], "value": [_EVENT % (1, 1)]}), Envelope(), _Decoder(), topic="t")

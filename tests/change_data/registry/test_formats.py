@@ -15,11 +15,11 @@ def _schema(kind: str, text: str) -> RegisteredSchema:
 
 
 def test_json_is_its_own_text() -> None:
-    """As the producer wrote it; the schema says what Connect would call it."""
+    """As the producer wrote it; the schema says the columns."""
     made = format_of(_schema("JSON", '{"type":"object","properties":{"é":{"type":"integer"}}}'))
     for text in ('{"é": 1}', '{"a":1}'):
         assert made.read(_HEADER + text.encode()) == (text.encode(), WriterSchema(7))
-    assert [field["field"] for field in made.connect(())["fields"]] == ["é"]
+    assert str(made.data_type(())) == "struct<`é`: bigint>"
 
 
 @pytest.mark.parametrize("payload", [b"{", b'{"a":"\xff"}', b""])
@@ -40,6 +40,6 @@ def test_a_payload_that_is_no_json_is_refused(payload: bytes) -> None:
 def test_a_schema_that_cannot_be_read_is_named_for_each_frame(kind: str, text: str, reason: str) -> None:
     """Its columns cannot be known either."""
     made = format_of(_schema(kind, text))
-    for ask in (lambda: made.read(_HEADER), lambda: made.connect(())):
+    for ask in (lambda: made.read(_HEADER), lambda: made.data_type(())):
         with pytest.raises(UndecodableFrame, match=rf"schema 7 cannot be read: .*{reason}"):
             ask()

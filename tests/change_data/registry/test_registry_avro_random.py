@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lastword.change_data.registry.avro import parse_avro
 from lastword.change_data.registry.avro_reader import reader_of
-from lastword.change_data.registry.connect import shortest_float
+from lastword.change_data.registry.floats import shortest_float
 from lastword.change_data.registry.formats import format_of
 from lastword.change_data.registry.schemas import RegisteredSchema, UndecodableFrame
 from tests.randomness import examples

@@ -1,28 +1,33 @@
-"""JSON Schema of a registry: what Connect would call the values of a schema, whoever wrote it."""
+"""JSON Schema of a registry: the types of the columns that a schema describes, whoever wrote it."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword.change_data.columns.connect_schema import columns_of_connect_schema
-from lastword.change_data.registry.json_schema import connect_schema_of
+from lastword.change_data.columns.column_types import DecimalType, StructType
+from lastword.change_data.registry.json_schema import data_type_of
+
+if TYPE_CHECKING:
+    from lastword.change_data.columns.column_types import DataType
 
 
-def converted(schema: Any, **references: Any) -> dict[str, Any]:
-    """Return the Connect schema of a JSON Schema."""
-    return connect_schema_of(json.dumps(schema), [(name, json.dumps(part)) for name, part in references.items()])
+def converted(schema: Any, **references: Any) -> DataType:
+    """Return the type of a column that a JSON Schema describes."""
+    return data_type_of(json.dumps(schema), [(name, json.dumps(part)) for name, part in references.items()])
 
 
-def fields_of(schema: Any, **references: Any) -> dict[str, dict[str, Any]]:
-    """Return the fields of a struct by name."""
-    return {field.pop("field"): field for field in converted(schema, **references)["fields"]}
+def fields_of(schema: Any, **references: Any) -> dict[str, str]:
+    """Return the types of the fields of a struct by name."""
+    found = converted(schema, **references)
+    assert isinstance(found, StructType)
+    return {column.name: str(column.data_type) for column in found.fields}
 
 
 def test_a_schema_that_connect_wrote() -> None:
-    """Types, names, versions, parameters, defaults and the order of fields come from its own properties."""
+    """Types, names, parameters and the order of fields come from its own properties."""
     decimal = {
         "type": "string",
         "title": "org.apache.kafka.connect.data.Decimal",
@@ -48,27 +53,35 @@ def test_a_schema_that_connect_wrote() -> None:
             "list": {"type": "array", "items": {"oneOf": [{"type": "null"}, {"type": "integer"}]}, "connect.index": 5},
         },
     }
-    whole = converted(schema)
-    assert (whole["name"], whole["version"]) == ("shop.Value", 3)
-    assert [field["field"] for field in whole["fields"]] == ["id", "weight", "price", "tags", "pairs", "list"]
-    fields = fields_of(schema)
-    assert fields["id"] == {"type": "int16", "optional": False, "default": 4}
-    assert fields["weight"] == {"type": "float", "optional": False}
-    assert fields["price"] == {
-        "type": "bytes",
-        "optional": True,
-        "name": "org.apache.kafka.connect.data.Decimal",
-        "version": 1,
-        "parameters": {"scale": "2"},
-    }
-    assert fields["tags"]["keys"] == {"type": "string", "optional": False}
-    assert fields["pairs"]["keys"] == {"type": "int64", "optional": False}
-    assert fields["pairs"]["values"] == {"type": "boolean", "optional": False}
-    assert fields["list"]["items"] == {"type": "int64", "optional": True}
+    assert list(fields_of(schema).items()) == [
+        ("id", "smallint"),
+        ("weight", "float"),
+        ("price", "decimal(38,2)"),
+        ("tags", "map<string,string>"),
+        ("pairs", "json"),
+        ("list", "array<bigint>"),
+    ]
+    assert converted(decimal) == DecimalType(38, 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "data_type"),
+    [
+        ({"type": "string"}, "map<string,boolean>"),
+        ({"type": "string", "title": "io.debezium.data.Uuid"}, "map<string,boolean>"),
+        ({"oneOf": [{"type": "null"}, {"type": "string"}]}, "map<string,boolean>"),
+        ({"type": "integer", "title": "io.debezium.time.Date"}, "json"),
+        ({}, "json"),
+    ],
+)
+def test_a_map_has_columns_if_its_keys_are_texts(key: Any, data_type: str) -> None:
+    """Else it is a value of any kind, as JSON has no such maps."""
+    pairs = {"type": "array", "connect.type": "map", "items": {"type": "object", "properties": {"key": key, "value": {"type": "boolean"}}}}
+    assert str(converted(pairs)) == data_type
 
 
 def test_a_schema_that_a_person_wrote() -> None:
-    """Fields that are not required may be absent; types of JSON Schema alone."""
+    """Types of JSON Schema alone."""
     fields = fields_of(
         {
             "$schema": "http://json-schema.org/draft-07/schema#",
@@ -92,20 +105,18 @@ def test_a_schema_that_a_person_wrote() -> None:
             "required": ["id", "name", "state", "gone"],
         }
     )
-    assert [name for name, field in fields.items() if not field["optional"]] == ["id", "state"]
-    assert {name: field["type"] for name, field in fields.items() if field.get("name") != "lastword.AnyValue"} == {
-        "id": "int64",
+    assert fields == {
+        "id": "bigint",
         "size": "double",
         "name": "string",
         "state": "string",
         "gone": "string",
-        "map": "map",
-        "inner": "struct",
-        "tuple": "array",
+        **dict.fromkeys(("any", "true", "two", "choice", "bag", "mixed"), "json"),
+        "map": "map<string,bigint>",
+        "inner": "struct<x: boolean>",
+        "tuple": "array<json>",
         "old": "string",
     }
-    assert fields["inner"]["fields"] == [{"type": "boolean", "optional": False, "field": "x"}]
-    assert str(columns_of_connect_schema({"type": "struct", "fields": [{**fields["any"], "field": "x"}]})[0].data_type) == "json"
 
 
 def test_references_within_and_between_schemas() -> None:
@@ -133,11 +144,14 @@ def test_references_within_and_between_schemas() -> None:
     fields = fields_of(
         schema, **{"state.json": {"type": "string"}, "other.json": {"$defs": {"a/b": {"$ref": "#/x/0"}}, "x": [{"type": "boolean"}]}}
     )
-    assert fields["a"]["name"] == "Money"
-    assert (fields["b"]["type"], fields["c"]["type"]) == ("string", "boolean")
-    assert fields["e"]["type"] == "boolean", "an id may stand in a list"
-    inner = {field["field"]: field for field in fields["d"]["fields"]}
-    assert (inner["next"]["name"], inner["value"]["type"]) == ("lastword.AnyValue", "string")
+    assert fields == {
+        "f": "boolean",
+        "a": "bigint",
+        "b": "string",
+        "c": "boolean",
+        "d": "struct<next: json, value: string>",
+        "e": "boolean",
+    }, "an id may stand in a list"
 
 
 def test_all_of_is_a_struct_with_the_fields_of_all() -> None:
@@ -148,9 +162,15 @@ def test_all_of_is_a_struct_with_the_fields_of_all() -> None:
         "properties": {"c": {"type": "boolean"}},
     }
     fields = fields_of(schema, **{"base.json": {"title": "Base", "type": "object", "properties": {"a": {"type": "integer"}}}})
-    assert {name: field["type"] for name, field in fields.items()} == {"a": "int64", "b": "string", "c": "boolean"}
-    assert converted({"allOf": [{"type": "string"}]}) == {"type": "string", "optional": False}
-    assert converted({"allOf": [{}]})["name"] == "lastword.AnyValue"
+    assert fields == {"a": "bigint", "b": "string", "c": "boolean"}
+    cases: list[list[dict[str, Any]]] = [[{"type": "string"}], [{}], [{}, {"type": "integer"}]]
+    assert [str(converted({"allOf": parts})) for parts in cases] == [
+        "string",
+        "json",
+        "bigint",
+    ]
+    scaled = {"type": "string", "connect.type": "bytes", "connect.parameters": {"scale": "3"}}
+    assert converted({"title": "org.apache.kafka.connect.data.Decimal", "allOf": [scaled]}) == DecimalType(38, 3)
 
 
 @pytest.mark.parametrize(

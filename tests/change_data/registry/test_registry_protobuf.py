@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from lastword.change_data.columns.connect_schema import columns_of_connect_schema
+from lastword.change_data.columns.column_types import ArrayType, Column, DataType, DecimalType, ScalarType, StructType
 from lastword.change_data.columns.row_converter import RowConverter
-from lastword.change_data.registry.formats import WriterSchema, format_of
+from lastword.change_data.registry.formats import Format, WriterSchema, format_of
 from lastword.change_data.registry.schemas import SchemaRegistryError, UndecodableFrame
 from lastword.storage.schema_registry.decoder import RegistryDecoder
 from tests.change_data.registry.protobuf_schemas import (
@@ -78,22 +78,25 @@ def test_scalars_have_their_values_or_their_defaults() -> None:
     assert read(file_format, FIRST + row(color=7).SerializeToString())["color"] == "UNKNOWN_ENUM_VALUE_Color_7"
 
 
-def test_the_connect_schema_of_scalars() -> None:
-    """Unsigned 32-bit numbers need 64 bits; nothing of a message without `optional` may be null."""
-    schema = format_of(schema_of(scalars())).connect((0,))
-    assert (schema["type"], schema["name"]) == ("struct", "shop.Row")
-    assert not any(field["optional"] for field in schema["fields"])
-    assert {field["field"]: field["type"] for field in schema["fields"]} == {
+def fields_of(file_format: Format, index: tuple[int, ...] = (0,)) -> dict[str, DataType]:
+    """Return the types of the fields of a message by name."""
+    found = file_format.data_type(index)
+    assert isinstance(found, StructType)
+    return {column.name: column.data_type for column in found.fields}
+
+
+def test_the_columns_of_scalars() -> None:
+    """Unsigned 32-bit numbers need 64 bits."""
+    assert {name: str(data_type) for name, data_type in fields_of(format_of(schema_of(scalars()))).items()} == {
         "a_double": "double",
         "a_float": "float",
-        **{f"a_{kind}": "int32" for kind in ("int32", "sint32", "sfixed32")},
-        **{f"a_{kind}": "int64" for kind in ("uint32", "fixed32", "int64", "uint64", "sint64", "fixed64", "sfixed64")},
+        **{f"a_{kind}": "int" for kind in ("int32", "sint32", "sfixed32")},
+        **{f"a_{kind}": "bigint" for kind in ("uint32", "fixed32", "int64", "uint64", "sint64", "fixed64", "sfixed64")},
         "a_bool": "boolean",
         "a_string": "string",
-        "a_bytes": "bytes",
+        "a_bytes": "binary",
         "color": "string",
     }
-    assert schema["fields"][-1]["parameters"]["io.confluent.connect.protobuf.Enum.BLUE"] == "5"
 
 
 def test_what_is_absent_is_null() -> None:
@@ -120,9 +123,7 @@ def test_what_is_absent_is_null() -> None:
         "list": [1, 0],
         "inners": [{"x": 1}, {"x": 0}],
     }
-    fields = {field["field"]: field for field in file_format.connect((0,))["fields"]}
-    assert [name for name, field in fields.items() if field["optional"]] == ["air", "sea", "opt", "inner"]
-    assert fields["inners"]["items"]["name"] == "shop.Row.Inner"
+    assert str(fields_of(file_format)["inners"]) == "array<struct<x: int>>"
 
 
 def test_proto2_has_presence_and_required_fields() -> None:
@@ -178,9 +179,7 @@ def test_maps() -> None:
     empty: dict[str, Any] = {"texts": {}, "numbers": []}
     assert read(format_of(schema), FIRST) == empty
     assert read(format_of(schema), FIRST + data) == {"texts": {"a": 1, "b": 2}, "numbers": [[1, {**empty, "texts": {"x": 3}}], [2, empty]]}
-    fields = format_of(schema).connect((0,))["fields"]
-    assert (fields[0]["keys"]["type"], fields[0]["values"]["type"]) == ("string", "int64")
-    assert (fields[1]["keys"]["type"], fields[1]["values"]["name"]) == ("int32", "lastword.AnyValue")
+    assert [str(data_type) for data_type in fields_of(format_of(schema)).values()] == ["map<string,bigint>", "json"]
 
 
 def known_types() -> Any:
@@ -206,7 +205,7 @@ def decimal(unscaled: int, scale: int) -> dict[str, Any]:
 
 
 def test_wrappers_times_and_decimals_become_what_they_mean() -> None:
-    """And the row converter makes columns of them with the Connect schema."""
+    """And the row converter makes columns of them."""
     schema = schema_of(known_types())
     file_format, row = format_of(schema), message_class(schema)
     assert read(file_format, FIRST) == {
@@ -233,7 +232,7 @@ def test_wrappers_times_and_decimals_become_what_they_mean() -> None:
     assert values["time"] == 86_399_000_000_005
     assert base64.b64decode(values["price"]) == (-12345).to_bytes(2, "big", signed=True)
     assert [int.from_bytes(base64.b64decode(price), "big") for price in values["prices"]] == [500, 1234]
-    columns = columns_of_connect_schema(file_format.connect((0,)))
+    columns = [Column(name, data_type) for name, data_type in fields_of(file_format).items()]
     canonical = json.loads(RowConverter(columns).convert(file_format.read(header(1) + frame)[0]))
     assert canonical == {
         "text": "",
@@ -248,16 +247,19 @@ def test_wrappers_times_and_decimals_become_what_they_mean() -> None:
     }
 
 
-def test_the_connect_schema_of_wrappers_times_and_decimals() -> None:
+def test_the_columns_of_wrappers_times_and_decimals() -> None:
     """Parameters of a field are in Confluent's option."""
-    fields = {field["field"]: field for field in format_of(schema_of(known_types())).connect((0,))["fields"]}
-    assert fields["text"] == {"type": "string", "optional": True, "field": "text"}
-    assert fields["number"]["type"] == "int64"
-    assert fields["at"]["name"] == "io.debezium.time.ZonedTimestamp"
-    assert fields["own_scale"]["name"] == "io.debezium.data.VariableScaleDecimal"
-    assert fields["price"]["parameters"] == {"scale": "2", "connect.decimal.precision": "9"}
-    assert fields["prices"]["items"]["name"] == "org.apache.kafka.connect.data.Decimal"
-    assert fields["small"]["type"] == "int8"
+    assert fields_of(format_of(schema_of(known_types()))) == {
+        "text": ScalarType("string"),
+        "number": ScalarType("bigint"),
+        "at": ScalarType("timestamp", "text"),
+        "day": ScalarType("date", "days"),
+        "time": ScalarType("time", "nanos"),
+        "own_scale": DecimalType(),
+        "price": DecimalType(9, 2),
+        "prices": ArrayType(DecimalType(38, 2)),
+        "small": ScalarType("tinyint"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -303,7 +305,7 @@ def test_the_message_index_says_which_message_it_is(written: bytes, index: tuple
     text, written_with = format_of(schema).read(header(1) + written + data)
     assert json.loads(text) == {name: "x"}
     assert written_with == WriterSchema(1, index)
-    assert format_of(schema).connect(index)["fields"][0]["field"] == name
+    assert list(fields_of(format_of(schema), index)) == [name]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ def test_what_does_not_fit_the_schema_is_refused(payload: bytes, reason: str) ->
 
 
 def test_messages_within_themselves_have_an_end() -> None:
-    """A value may be nested; one that is nested without end is refused, and so is no Connect schema."""
+    """A value may be nested; one that is nested without end is refused. The column is a value of any kind."""
     file = file_of()
     message = file.message_type.add(name="Row")
     add(message, "next", 1, "shop.Row")
@@ -341,7 +343,7 @@ def test_messages_within_themselves_have_an_end() -> None:
         data = b"\x0a" + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + data
     with pytest.raises(UndecodableFrame, match=r"the payload is no shop\.Row"):
         read(format_of(schema), FIRST + data)
-    assert format_of(schema).connect((0,))["fields"][0]["doc"] == "shop.Row within itself"
+    assert str(fields_of(format_of(schema))["next"]) == "json"
 
 
 def test_files_are_imported_by_reference_or_known(tmp_path: Path) -> None:
@@ -366,7 +368,7 @@ def test_files_are_imported_by_reference_or_known(tmp_path: Path) -> None:
         decoded = decoder.decode_column(pa.array([frame, frame]))
         assert decoded.values.to_pylist() == [b'{"base":{"money":{"units":5}}}'] * 2
         assert decoded.used() == [WriterSchema(schema_id, (0,))]
-        assert decoder.connect_schema(*decoded.used()[0])["fields"][0]["name"] == "base.Base"
+        assert str(decoder.data_type(*decoded.used()[0])) == "struct<base: struct<money: struct<units: bigint>>>"
     assert registry.requests[:2] == ["/schemas/ids/3", "/schemas/ids/3?format=serialized"]
     assert registry.requests[2] == "/subjects/base/versions/1?deleted=true&format=serialized"
 

@@ -386,11 +386,11 @@ def test_a_schema_that_cannot_be_read_makes_its_rows_dead_letters(registry: Regi
     assert decoded.reasons[2].startswith("schema 3 cannot be read: the schema is no JSON")
     assert decoded.reasons[3].startswith("schema 4 cannot be read: the schema is no serialized file descriptor")
     with pytest.raises(UndecodableFrame, match="schema 1 cannot be read"):
-        decoder.connect_schema(1)
+        decoder.data_type(1)
     broken = registry.add({"$ref": "#/nowhere"}, kind="JSON")
     assert decoder.decode(header(broken) + b"{}") == b"{}", "its rows can be read all the same"
     with pytest.raises(UndecodableFrame, match=r"schema 5: .*leads nowhere"):
-        decoder.connect_schema(broken)
+        decoder.data_type(broken)
 
 
 def test_a_registry_that_has_protobuf_only_as_text_is_an_error(registry: Registry) -> None:
@@ -414,15 +414,7 @@ def test_json_of_a_registry_is_taken_as_it_is(registry: Registry, tmp_path: Path
     decoder = RegistryDecoder(config_of(registry.url), str(tmp_path))
     text = '{ "b": 1.0, "a": "é" }'.encode()
     assert decoder.decode(header(schema_id) + text) == text
-    assert decoder.connect_schema(schema_id) == {
-        "type": "struct",
-        "optional": False,
-        "name": "shop.Key",
-        "fields": [
-            {"type": "string", "optional": False, "doc": "first", "field": "a"},
-            {"type": "int32", "optional": True, "field": "b"},
-        ],
-    }
+    assert str(decoder.data_type(schema_id)) == "struct<a: string, b: int>"
     for bad in (b"", b"{", b'{"a": "\xff"}', b'{"a": 1} {}'):
         with pytest.raises(UndecodableFrame, match="schema 1: the payload is no JSON"):
             decoder.decode(header(schema_id) + bad)
