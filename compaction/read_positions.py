@@ -103,18 +103,7 @@ def parse_offsets(
                 return tuple(latest)
             case text:
                 given = _from_json(text, option=option, allowed=allowed)
-    if isinstance(given, (list, tuple)):
-        given = dict(enumerate(given))
-    if not isinstance(given, dict):
-        message = f"{option} = {given!r}: allowed is {allowed}"
-        raise UserError(message)
-    named: dict[int, int] = {}
-    for partition, offset in given.items():
-        try:
-            named[int(partition)] = int(offset)
-        except (TypeError, ValueError):
-            message = f"{option} = {given}: {partition!r}: {offset!r} is no partition with its offset; allowed is {allowed}"
-            raise UserError(message) from None
+    named = _offset_by_partition(given, option=option, allowed=allowed)
     wrong = sorted(set(named) ^ set(range(partitions)))
     if wrong:
         what = "unknown partition" if wrong[0] in named else "no offset for partition"
@@ -127,6 +116,23 @@ def parse_offsets(
         raise UserError(message)
     ends = {_EARLIEST_OFFSET: earliest, _LATEST_OFFSET: latest}
     return tuple(ends[named[one]][one] if named[one] < 0 else named[one] for one in range(partitions))
+
+
+def _offset_by_partition(given: object, *, option: str, allowed: str) -> dict[int, int]:
+    """Return offsets by partition as whole numbers; raise `UserError` for what is neither a mapping nor a list of them."""
+    if isinstance(given, (list, tuple)):
+        given = dict(enumerate(given))
+    if not isinstance(given, dict):
+        message = f"{option} = {given!r}: allowed is {allowed}"
+        raise UserError(message)
+    named: dict[int, int] = {}
+    for partition, offset in given.items():
+        try:
+            named[int(partition)] = int(offset)
+        except (TypeError, ValueError):
+            message = f"{option} = {given}: {partition!r}: {offset!r} is no partition with its offset; allowed is {allowed}"
+            raise UserError(message) from None
+    return named
 
 
 def _from_json(text: str, *, option: str, allowed: str) -> object:
@@ -298,55 +304,46 @@ def missed(
     was deleted. A RESTORE counts when the reader had read a version that it took back, beyond the end that it left. Rules:
     docs/semantics.md#B.12, docs/semantics.md#A.29. KIP-58 asks the same of a Kafka consumer by a prose warning alone.
     """
-    found: list[Missed] = []
     highest: dict[int, int] = {}
     for one in tombstones:
         if one.table_version > position.since_version and one.offset >= position.offsets[one.partition]:
             highest[one.partition] = max(one.offset, highest.get(one.partition, -1))
-    known = list(restores)
-    lineage = [Restore(version=one.table_version, restored_version=one.restored_version) for one in known]
-    undone = [one for one in known if one.restored_version < position.table_version < one.table_version]
-    if is_contained(lineage, position.table_version):
-        undone = []  # brought back by a later one
+    left = _left_by_restores(position, log_end_offsets, list(restores))
+    losses: list[Missed] = []
     for partition, offset in enumerate(position.offsets):
-        start, end = log_start_offsets[partition], log_end_offsets[partition]
-        ends = [None if one.log_end_offsets is None else one.log_end_offsets[partition] for one in undone]
-        left = None if None in ends else min([end, *(one for one in ends if one is not None)])
-        if left is None or offset > left:
-            at = "an offset that is not known any more" if left is None else f"offset {left}"
-            found.append(
-                Missed(
-                    loss=Loss.TRUNCATED,
-                    partition=partition,
-                    offset=offset,
-                    resume_at=end if left is None else left,
-                    detail=f"the log was taken back to {at} by a RESTORE; the records read from there on were undone",
-                )
-            )
+        start, end = log_start_offsets[partition], left[partition]
+        if end is None or offset > end:
+            at = "an offset that is not known any more" if end is None else f"offset {end}"
+            detail = f"the log was taken back to {at} by a RESTORE; the records read from there on were undone"
+            resume_at = log_end_offsets[partition] if end is None else end
+            losses.append(Missed(loss=Loss.TRUNCATED, partition=partition, offset=offset, resume_at=resume_at, detail=detail))
         elif offset < start:
-            found.append(
-                Missed(
-                    loss=Loss.DELETED,
-                    partition=partition,
-                    offset=offset,
-                    resume_at=start,
-                    detail=f"the records {offset} to {start - 1} were deleted; the log starts at {start}",
-                )
-            )
+            detail = f"the records {offset} to {start - 1} were deleted; the log starts at {start}"
+            losses.append(Missed(loss=Loss.DELETED, partition=partition, offset=offset, resume_at=start, detail=detail))
         if partition in highest:
-            found.append(
-                Missed(
-                    loss=Loss.TOMBSTONE,
-                    partition=partition,
-                    offset=offset,
-                    resume_at=offset,
-                    detail=(
-                        f"tombstones up to offset {highest[partition]} were removed before they were read (delete.retention.ms): "
-                        "keys that were deleted may still be held"
-                    ),
-                )
+            detail = (
+                f"tombstones up to offset {highest[partition]} were removed before they were read (delete.retention.ms): "
+                "keys that were deleted may still be held"
             )
-    return found
+            losses.append(Missed(loss=Loss.TOMBSTONE, partition=partition, offset=offset, resume_at=offset, detail=detail))
+    return losses
+
+
+def _left_by_restores(position: Position, log_end_offsets: Sequence[int], restores: Sequence[TakenBack]) -> list[int | None]:
+    """Return where each partition ended after the RESTOREs that took back what a reader had read; None where that is not known.
+
+    The log end offset where there is none, or where a later RESTORE has brought the reader's version back.
+    """
+    lineage = [Restore(version=one.table_version, restored_version=one.restored_version) for one in restores]
+    undone = [one for one in restores if one.restored_version < position.table_version < one.table_version]
+    if is_contained(lineage, position.table_version):
+        undone = []
+    left: list[int | None] = list(log_end_offsets)
+    for one in undone:
+        for partition, end in enumerate(left):
+            ends = None if one.log_end_offsets is None else one.log_end_offsets[partition]
+            left[partition] = None if end is None or ends is None else min(end, ends)
+    return left
 
 
 def as_of_version_needed(vector: Sequence[int], checkpoints: Sequence[Sequence[tuple[int, int]]], newest_version: int) -> int:

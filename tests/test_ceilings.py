@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 466,
-    "names: found, told, said": 255,
-    "functions named by a participle": 178,
+    "names: one": 464,
+    "names: found, told, said": 253,
+    "functions named by a participle": 180,
     "phrases that say nothing": 72,
-    "functions over 60 lines": 7,
-    "functions over 15 branches": 16,
+    "functions over 60 lines": 6,
+    "functions over 15 branches": 11,
     "class names with two meanings": 13,
     "noqa": 141,
     "type: ignore": 22,
@@ -37,10 +37,10 @@ ROOMS: Final = {
     "lastword": 8142,
     "pyspark_lastword": 443,
     "streaming": 6726,
-    "storage": 11968,
+    "storage": 11977,
     "change_data": 5716,
     "checkpoints": 228,
-    "compaction": 6083,
+    "compaction": 6080,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

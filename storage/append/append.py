@@ -146,33 +146,22 @@ class Append:
             return Replan("an older instance of the transactional.id came first")
         plan = self.plan(shape, rows.policy)
         written = rows.write(plan)
-        if written.snapshots:
+        reason = self._decide(written, plan)
+        if reason is None and self._is_committed() and (written.refused or self.origin is not None):
+            reason = "another process has committed these rows"  # whose dead letters are theirs
+        if reason is not None:
             self.log.discard(written.files)
-            self.stats.begun = (*self.stats.begun, *written.snapshots)
-            begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
-            return Replan(f"a snapshot of {scope_name(written.snapshots[0].scope)} has begun")
-        position = self._new_truncate(written)
-        if position is not None:
-            self.log.discard(written.files)
-            truncate(self.log, position, now_ms=self.now_ms)
-            return Replan(f"the source's table was truncated at {SourcePosition.of(position).commit}")
+            return Replan(reason)
         columns = (("", rows.policy.columns) if rows.policy is not None and rows.policy.columns else None) or written.columns
         if columns is not None:
             keep_value_columns(self.log.ledger, columns[1], sequence=columns[0], now_ms=self.now_ms)
         notes = note_sources(self.log, written.sources, self.decisions, now_ms=self.now_ms)
-        if self._is_committed() and (written.refused or self.origin is not None):  # their dead letters are those of the other process
-            self.log.discard(written.files)
-            return Replan("another process has committed these rows")
         if written.refused:
             self._put_aside(written)
         elif self.origin is not None:
             self._take_back(self.origin)
         self.stats.is_first = False
-        source = None if self.micro_batch is None else self.micro_batch.source
-        if source is not None:
-            known = plan.rules.source_offsets or {}
-            offsets = {number: offset for number, offset in written.source_offsets.items() if offset > known.get(number, -1)}
-            self.identity |= {source.app_id(number): offset for number, offset in offsets.items()}
+        self._identify_events(written, plan)
         result = self.commit(written.files)
         return replace(
             result,
@@ -184,6 +173,26 @@ class Append:
             complete_snapshots=written.complete_snapshots,
             skipped=written.skipped,
         )
+
+    def _decide(self, written: Written, plan: AppendPlan) -> str | None:
+        """Write into the ledger what the rows tell that it does not have: a snapshot, a TRUNCATE; return what it was, None for nothing."""
+        if written.snapshots:
+            self.stats.begun = (*self.stats.begun, *written.snapshots)
+            begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
+            return f"a snapshot of {scope_name(written.snapshots[0].scope)} has begun"
+        position = self._new_truncate(written)
+        if position is None:
+            return None
+        truncate(self.log, position, now_ms=self.now_ms)
+        return f"the source's table was truncated at {SourcePosition.of(position).commit}"
+
+    def _identify_events(self, written: Written, plan: AppendPlan) -> None:
+        """Add the offsets of the source's events to what Delta keeps of this append, where they go on from those in the log."""
+        source = None if self.micro_batch is None else self.micro_batch.source
+        if source is not None:
+            known = plan.rules.source_offsets or {}
+            offsets = {number: offset for number, offset in written.source_offsets.items() if offset > known.get(number, -1)}
+            self.identity |= {source.app_id(number): offset for number, offset in offsets.items()}
 
     def plan(self, shape: Shape, policy: EventPolicy | None = None) -> AppendPlan:
         """Return what the writing of this append needs to know."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from lastword.compaction.order.source_epochs import NewSnapshot, SourceEpochs, merge_snapshots
 from lastword.compaction.order.source_positions import last_truncates
@@ -13,7 +14,7 @@ from lastword.compaction.producers import Verdict
 from lastword.compaction.rows.validation import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from lastword.compaction.log.segments import ActiveSegment
     from lastword.compaction.producers import ProducerStamp, ProducerState
@@ -102,18 +103,25 @@ class Written:
     def together(parts: Iterable[Written]) -> Written:
         """Return what several tasks wrote as one."""
         listed = list(parts)
+
+        def joined(name: str) -> Iterator[Any]:
+            return chain.from_iterable(getattr(part, name) for part in listed)
+
+        def counted(name: str) -> dict[str, int]:
+            return dict(sum((Counter(getattr(part, name)) for part in listed), Counter()))
+
         return Written(
-            files=tuple(file for part in listed for file in part.files),
-            letters=tuple(file for part in listed for file in part.letters),
-            refused=dict(sum((Counter(part.refused) for part in listed), Counter())),
-            examples={reason: text for part in reversed(listed) for reason, text in part.examples.items()},
+            files=tuple(joined("files")),
+            letters=tuple(joined("letters")),
+            refused=counted("refused"),
+            examples=dict(ChainMap(*(dict(part.examples) for part in listed))),
             duplicates=sum(part.duplicates for part in listed),
             late=sum(part.late for part in listed),
             sources=sum_counts(part.sources for part in listed),
-            skipped=dict(sum((Counter(part.skipped) for part in listed), Counter())),
-            truncated=last_truncates(position for part in listed for position in part.truncated),
-            snapshots=merge_snapshots(one for part in listed for one in part.snapshots),
-            complete_snapshots=frozenset(place for part in listed for place in part.complete_snapshots),
+            skipped=counted("skipped"),
+            truncated=last_truncates(joined("truncated")),
+            snapshots=merge_snapshots(joined("snapshots")),
+            complete_snapshots=frozenset(joined("complete_snapshots")),
             source_offsets=_highest(part.source_offsets for part in listed),
             columns=max((part.columns for part in listed if part.columns is not None), default=None),
         )

@@ -44,32 +44,24 @@ class UnrecordedDecisions:
         self._commits = [one for one in self._commits if one.version > since]
         known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._commits else set()
         known_restores = {one.version for one in today.restores}
-        found, reached = [], dict[int, int]()
+        rows, reached = list[Decision](), dict[int, int]()
         for commit in self._commits:
             if commit.restored_version is not None and commit.version not in known_restores:
                 details = {"restored_version": commit.restored_version}
-                found.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
+                rows.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
             elif commit.metadata is not None and commit.version not in known_receipts:
-                for receipt in commit.metadata.receipts:
-                    partition = receipt["partition"]
-                    newest = today.newest_cleaning(partition)
-                    if newest is not None and commit.version < (newest.table_version or 0):  # later ones went on from it
-                        found.append(_recovered(receipt, commit.version, receipt["end_offset"]))
-                        continue
-                    known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
-                    reached[partition] = receipt["end_offset"] if receipt["first_dirty_offset"] <= known else known
-                    found.append(_recovered(receipt, commit.version, reached[partition]))
-        return found
+                rows += [_recovered(receipt, commit.version, today, reached) for receipt in commit.metadata.receipts]
+        return rows
 
 
-def _recovered(receipt: Mapping[str, Any], version: int, checkpoint: int) -> Decision:
-    """Return the ledger's row for a receipt that a swap carries, with a cleaner checkpoint."""
+def _recovered(receipt: Mapping[str, Any], version: int, today: Decisions, reached: dict[int, int]) -> Decision:
+    """Return the ledger's row for a receipt that a swap carries; `reached` are the cleaner checkpoints that earlier ones give."""
+    partition = receipt["partition"]
+    newest, checkpoint = today.newest_cleaning(partition), receipt["end_offset"]
+    if newest is None or version >= (newest.table_version or 0):  # else later ones went on from it
+        known = reached.get(partition, max(today.cleaner_checkpoint(partition) or 0, today.log_start_offset(partition)))
+        checkpoint = reached[partition] = checkpoint if receipt["first_dirty_offset"] <= known else known
     details = {**receipt, "table_version": version}
     return Decision(
-        kind=Kind.CLEAN,
-        time_ms=details["now_ms"],
-        partition=details["partition"],
-        offset=checkpoint,
-        table_version=version,
-        details=details,
+        kind=Kind.CLEAN, time_ms=details["now_ms"], partition=partition, offset=checkpoint, table_version=version, details=details
     )
