@@ -6,8 +6,6 @@ import uuid
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
-from deltalake.exceptions import CommitFailedError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from typing_extensions import TypeVar
 
 from lastword.arrow_topic import ArrowTopic
@@ -26,9 +24,8 @@ from lastword.storage.log.topic_log import TopicLog
 from lastword.topic import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from deltalake import Schema
     from pyspark.sql import SparkSession
 
     from lastword.spark_topic import SparkTopic
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 TopicT_co = TypeVar("TopicT_co", bound=Topic, covariant=True, default=Topic)
 _SPARK_AND_LOCATION = 2
 _MOST_PARTITIONS = 10_000
-_CREATE_ATTEMPTS = 5
 
 
 class LogDir(Handle, Generic[TopicT_co]):
@@ -130,15 +126,16 @@ class LogDir(Handle, Generic[TopicT_co]):
             raise TopicExists(message)
         time_ms = self.clock()
         self._files.make()
-        self._create_table(paths.log, schema.log_schema(), schema.log_properties(), partition_by=schema.PLACE_COLUMNS)
-        self._create_table(paths.dead_letters, schema.dead_letter_schema(), schema.dead_letter_properties())
-        used = LogSnapshot.of(open_table(paths.log, self._storage_options)).partitions()
+        options = self._storage_options
+        create_table(paths.log, schema.log_schema(), schema.log_properties(), options, partition_by=schema.PLACE_COLUMNS)
+        create_table(paths.dead_letters, schema.dead_letter_schema(), schema.dead_letter_properties(), options)
+        used = LogSnapshot.of(open_table(paths.log, options)).partitions()
         if used and used[-1] >= partitions:
             message = f"partitions = {partitions}: {paths.log} holds records of partition {used[-1]}; allowed is {used[-1] + 1} or more"
             raise InvalidTopic(message)
         created = Decision(kind=Kind.CREATE, time_ms=time_ms, details={"partitions": partitions, "topic_id": uuid.uuid4().hex})
         configured = Decision(kind=Kind.CONFIG, time_ms=time_ms, details=normalize_overrides(config or {}))
-        Ledger(paths.ledger, name, self._storage_options).create([created, configured])
+        Ledger(paths.ledger, name, options).create([created, configured])
         return self.topic(name)
 
     def topic(self, name: str) -> TopicT_co:
@@ -192,9 +189,3 @@ class LogDir(Handle, Generic[TopicT_co]):
     def purge_deleted(self) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
         return self._files.purge_retired(self.clock())
-
-    def _create_table(self, location: str, columns: Schema, properties: dict[str, str], *, partition_by: Sequence[str] = ()) -> None:
-        """Make a Delta table if it is not there. Of two who do so at once one fails: the table is there when it asks again."""
-        for attempt in Retrying(retry=retry_if_exception_type(CommitFailedError), stop=stop_after_attempt(_CREATE_ATTEMPTS), reraise=True):
-            with attempt:
-                create_table(location, columns, properties, self._storage_options, partition_by=partition_by)

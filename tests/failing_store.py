@@ -2,7 +2,7 @@
 
 ```
  delta-rs, Polars ──► proxy ──► S3 server        n-th GET, PUT, DELETE or listing:
-                        │       503 SlowDown, 500, no answer, half of an answer, done and no answer, late
+                        │       503 SlowDown, 500, no answer, half of an answer, done and no answer, done and 503, late
 ```
 """
 
@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 
 #: What is asked of a store; a HEAD counts as a GET.
 REQUESTS: Final = ("GET", "LIST", "PUT", "DELETE")
-#: What becomes of a request. `lost`: it is done, and nobody is told.
-FAULTS: Final = ("503", "500", "reset", "cut", "lost", "slow")
+#: What becomes of a request. `lost`: it is done and has no answer; `done503`: it is done and the answer is SlowDown.
+FAULTS: Final = ("503", "500", "reset", "cut", "lost", "done503", "slow")
+#: It is done, and the answer comes after a second.
+LATE: Final = "late"
+#: A request of any kind, and the put of a commit.
+ANY: Final = "*"
+COMMIT: Final = "COMMIT"
 _BODIES: Final = {"503": b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>", "500": b""}
 _CONTROL: Final = "/_failing"
 _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"})
@@ -49,9 +54,10 @@ class _Plan:
         with self.lock:
             self.request, self.fault, self.first, self.last, self.seen, self.failed = request, fault, first, last, 0, 0
 
-    def fault_of(self, request: str) -> str:
+    def fault_of(self, request: str, path: str) -> str:
+        kinds = {request, ANY, COMMIT if request == "PUT" and "/_delta_log/" in path else request}
         with self.lock:
-            if request != self.request:
+            if self.request not in kinds:
                 return ""
             self.seen += 1
             if not self.first <= self.seen <= self.last:
@@ -94,7 +100,7 @@ class _Proxy(BaseHTTPRequestHandler):
             if "delete" in query
             else {"HEAD": "GET", "POST": "PUT"}.get(self.command, self.command)
         )
-        fault = self.plan.fault_of(request)
+        fault = self.plan.fault_of(request, self.path)
         if fault in _BODIES:
             self._send(int(fault), [("Content-Type", "application/xml")], _BODIES[fault])
             return
@@ -104,8 +110,12 @@ class _Proxy(BaseHTTPRequestHandler):
             self._reset()
             return
         status, headers, found = self._forwarded(body)
+        if fault == LATE:
+            time.sleep(1)
         if fault == "lost":
             self._reset()
+        elif fault == "done503":
+            self._send(503, [("Content-Type", "application/xml")], _BODIES["503"])
         elif fault == "cut" and found:
             self._send(status, headers, found, sent=len(found) // 2)
             self._reset()

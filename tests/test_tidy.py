@@ -103,7 +103,7 @@ def test_only_the_clock_module_reads_the_wall_clock() -> None:
 
     assert [str(module.relative_to(ROOT)) for module in found] == [
         "lastword/clock.py",
-        "storage/delta/commit.py",  # when a file left the table, for VACUUM
+        "storage/delta/commit_text.py",  # when a file left the table, for VACUUM
     ]
 
 
@@ -115,8 +115,14 @@ def test_one_module_opens_delta_tables() -> None:
     assert [str(module.relative_to(ROOT)) for module in found] == ["storage/delta/tables.py"]
 
 
-def test_one_function_commits_files_to_a_log() -> None:
-    """Every other commit is of a table that holds no records: the ledger, dead letters, materialized tables."""
-    found = [module for module in MODULES if "create_write_transaction" in module.read_text(encoding="utf-8")]
+def test_one_function_puts_commits() -> None:
+    """delta-rs makes those of VACUUM, and of tables that are none of a topic's."""
+    callers = [module for module in MODULES if re.search(r"\bput_if_absent\(", module.read_text(encoding="utf-8"))]
+    theirs = [module for module in MODULES if "create_write_transaction" in module.read_text(encoding="utf-8")]
 
-    assert [str(module.relative_to(ROOT)) for module in found] == ["storage/delta/commit.py"]
+    assert [str(module.relative_to(ROOT)) for module in callers] == [
+        "storage/delta/commit.py",
+        "storage/delta/put.py",
+        "storage/delta/tables.py",  # the first commit of a table
+    ]
+    assert theirs == []

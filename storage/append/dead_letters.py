@@ -87,7 +87,16 @@ def replace_dead_letters(
         removed = [there[path] for path in there.keys() - {one.path for one in files}]
         if written or removed:
             version = table.version()
-            commit_rows(_following(table), written, kind="dead letters", removes=removed, planned_version=version, time_column="refused_at")
+            commit_rows(
+                location,
+                storage_options,
+                _following(table),
+                written,
+                kind="dead letters",
+                removes=removed,
+                planned_version=version,
+                time_column="refused_at",
+            )
 
     retry_on_conflict(once, attempts=50)
 
@@ -162,7 +171,9 @@ def delete_dead_letters(
             )
             written += [] if left is None else [left]
         if removed:
-            commit_rows(_following(table), written, kind="dead letters", removes=removed, time_column="refused_at")
+            commit_rows(
+                location, storage_options, _following(table), written, kind="dead letters", removes=removed, time_column="refused_at"
+            )
         return count
 
     return retry_on_conflict(once)

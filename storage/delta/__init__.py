@@ -6,6 +6,7 @@
  following  the next snapshot from the one before         crash_points   moments at which tests crash
  commit     the only way to commit to a table of ours     small_tables   commits to the ledger and the dead letters
  footers    what records take in a file
- local_commit  a commit put on a local disk              turns          of the processes of one machine at a folder
+ commit_text  what a commit says                          put            a commit put only where none is, on a disk or a store
+ protocol     what a table asks of its writers            turns          of the processes of one machine at a folder
 ```
 """

@@ -77,21 +77,6 @@ class Commit:
     restored_version: int | None = None
 
 
-def find_token(table: DeltaTable, token: str, since_version: int) -> int | None:
-    """Return the table version whose commit carries `token`, of the commits after `since_version`; None when none does.
-
-    The commits themselves are read: a history numbers them by their place, and leaves out those that do not say who wrote them. Raises
-    `OSError` when one is gone.
-    """
-    filesystem = table_files(table)
-    for version in range(table.version(), since_version, -1):
-        for action in commit_actions(filesystem, version):
-            metadata = CommitMetadata.from_json(action.get("commitInfo", {}).get("userMetadata"))
-            if metadata is not None and metadata.token == token:
-                return version
-    return None
-
-
 def commits_since(table: DeltaTable, since_version: int, until_version: int | None = None) -> list[Commit]:
     """Return the commits after `since_version` up to `until_version`, newest first; those that Delta still has and that say what they did.
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import CommitProperties, Schema, Transaction
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from deltalake.exceptions import DeltaError
 
-from lastword.compaction.errors import CommitConflict
-from lastword.storage.delta.commit import action_time_ms, flush_commit, new_token, put_commit
+from lastword.compaction.errors import CommitConflict, CorruptLog
+from lastword.storage.delta.commit import new_token, put_commit
+from lastword.storage.delta.commit_text import Add, Remove
 from lastword.storage.delta.history import CommitMetadata
-from lastword.storage.delta.tables import txn_version
-from lastword.storage.files.paths import storage_faults
+from lastword.storage.delta.protocol import check_features, check_removes, unknown_features
+from lastword.storage.delta.tables import checkpoint_interval, make_table, txn_version, write_checkpoint
 from lastword.storage.files.row_files import RowFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,25 +42,21 @@ def create_small_table(
     kind: str,
     version: AppVersion,
 ) -> None:
-    """Make a table with its first files in one commit; raises what deltalake raises when there is one already."""
-    with storage_faults(location):
-        create_table_with_add_actions(
-            location,
-            schema,
-            [_added(one, None) for one in adds],
-            mode="error",
-            configuration=dict(properties),
-            storage_options=dict(storage_options),
-            commit_properties=CommitProperties(
-                custom_metadata={"userMetadata": CommitMetadata(token=new_token(), kind=kind).to_json()},
-                max_commit_retries=0,
-                app_transactions=[Transaction(version.app_id, version.next)],
-            ),
-        )
-    flush_commit(location, 0)
+    """Make a table with its first files in one commit; raise `FileExistsError` when there is one already."""
+    make_table(
+        location,
+        storage_options,
+        schema,
+        properties,
+        files=[_added(file, None) for file in adds],
+        metadata=CommitMetadata(token=new_token(), kind=kind),
+        transactions={version.app_id: version.next},
+    )
 
 
 def commit_rows(
+    location: str,
+    storage_options: Mapping[str, str],
     refreshed: Callable[[], DeltaTable],
     adds: Sequence[RowFile],
     *,
@@ -71,27 +68,40 @@ def commit_rows(
 ) -> int:
     """Commit files to a small table, and take others out of it, in one commit; return the table version.
 
-    `refreshed` as in `lastword.storage.delta.commit.put_commit`. Raises `CommitConflict` where `version` is another than expected, or a
-    file to be removed is gone, or where `planned_version` is given and the table has moved on: nothing was written then.
+    `refreshed` returns the table at its newest version. Raises `CommitConflict` where `version` is another than expected, or a file to be
+    removed is gone, or where `planned_version` is given and the table has moved on: nothing was written then. The commits that end an
+    interval of `delta.checkpointInterval` write a checkpoint.
     """
+    interval = 0
 
-    def check(table: DeltaTable, _since_version: int) -> None:
+    def checked_version() -> int:
+        nonlocal interval
+        table = refreshed()
         came_between = version is not None and txn_version(table, version.app_id) != version.expected
         moved = planned_version is not None and table.version() != planned_version
-        gone = removes and {one.path for one in removes} - {one.path for one in current_files(table)}
+        gone = removes and {file.path for file in removes} - {file.path for file in current_files(table)}
         if came_between or moved or gone:
-            message = f"{table.table_uri}: another commit came before version {table.version() + 1}; nothing of this one was written"
+            message = f"{location}: another commit came before version {table.version() + 1}; nothing of this one was written"
             raise CommitConflict(message)
+        check_features(location, unknown_features(table))
+        if removes:
+            check_removes(table)
+        interval = checkpoint_interval(table)
+        return table.version()
 
-    now_ms = action_time_ms()
-    removed = [RemoveAction(one.path, True, now_ms, one.size_bytes, None) for one in removes]  # noqa: FBT003  a change of data
-    return put_commit(
-        refreshed,
-        check,
-        [*removed, *(_added(one, time_column) for one in adds)],
+    removed = [Remove(path=file.path, size_bytes=file.size_bytes, data_change=True, partition_values={}) for file in removes]
+    committed = put_commit(
+        location,
+        storage_options,
+        checked_version,
+        [*removed, *(_added(file, time_column) for file in adds)],
         metadata=CommitMetadata(token=new_token(), kind=kind),
         transactions={} if version is None else {version.app_id: version.next},
     )
+    if (committed + 1) % interval == 0:
+        with suppress(DeltaError, OSError, CorruptLog):  # the commit counts without it, and a later one has its own
+            write_checkpoint(refreshed(), storage_options)
+    return committed
 
 
 def current_files(table: DeltaTable, time_column: str | None = None) -> list[RowFile]:
@@ -111,5 +121,5 @@ def current_files(table: DeltaTable, time_column: str | None = None) -> list[Row
     ]
 
 
-def _added(file: RowFile, time_column: str | None) -> AddAction:
-    return AddAction(file.path, file.size_bytes, {}, action_time_ms(), True, file.stats(time_column))  # noqa: FBT003
+def _added(file: RowFile, time_column: str | None) -> Add:
+    return Add(path=file.path, size_bytes=file.size_bytes, stats=file.stats(time_column), data_change=True, partition_values={})

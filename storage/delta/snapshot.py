@@ -18,8 +18,8 @@ from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP, Segment, Span
 from lastword.compaction.order.source_positions import parse_highest
 from lastword.storage.delta.history import check_commits
+from lastword.storage.delta.protocol import unknown_features
 from lastword.storage.delta.tables import txn_version
-from lastword.storage.files.schema import log_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -154,8 +154,8 @@ class LogSnapshot:
     has_sequences: bool = True
     #: Where the table is.
     location: str = ""
-    #: Whether the table's protocol and properties are those that lastword gives it.
-    is_plain: bool = False
+    #: What the table asks of its writers and lastword does not do.
+    unknown_features: tuple[str, ...] = ()
 
     @staticmethod
     def of(table: DeltaTable) -> LogSnapshot:
@@ -168,7 +168,7 @@ class LogSnapshot:
             files=Files.of(table),
             has_sequences=has_sequences(table),
             location=table.table_uri,
-            is_plain=_is_plain(table),
+            unknown_features=unknown_features(table),
         )
 
     def txn(self, family: str) -> int:
@@ -292,12 +292,6 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
             own_spans,
         ) in columns
     ]
-
-
-def _is_plain(table: DeltaTable) -> bool:
-    protocol, properties = table.protocol(), table.metadata().configuration
-    known = log_properties()
-    return (protocol.min_reader_version, protocol.min_writer_version) == (1, 2) and properties.keys() <= known.keys()
 
 
 def files_in(files: Files, spans: Iterable[tuple[int, int, int]]) -> NDArray[np.bool_]:

@@ -15,15 +15,19 @@ Errors: `TableNotFoundError` when there is no table, `CorruptLog` for damage (`D
 from __future__ import annotations
 
 import errno
-from contextlib import contextmanager
+import re
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import fs
 
 from lastword.compaction.errors import CorruptLog, first_line, said_by_delta
+from lastword.storage.delta.commit_text import action_time_ms, commit_text, first_actions
 from lastword.storage.delta.history import commit_file, table_files
+from lastword.storage.delta.put import put_if_absent
+from lastword.storage.files.data_files import sync_folder
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of, storage_faults
 
@@ -32,31 +36,60 @@ if TYPE_CHECKING:
 
     from deltalake import Schema
 
+    from lastword.storage.delta.commit_text import Add
+    from lastword.storage.delta.history import CommitMetadata
+
 T = TypeVar("T")
 _LOOKS: Final = 3
+#: The names of commits and checkpoints.
+_LOG_FILE: Final = re.compile(r"\d{20}\.")
+_CHECKPOINT_INTERVAL: Final = 100
 
 
 def create_table(
-    location: str, columns: Schema, properties: Mapping[str, str], storage_options: Mapping[str, str], *, partition_by: Sequence[str] = ()
+    location: str,
+    columns: Schema,
+    properties: Mapping[str, str],
+    storage_options: Mapping[str, str],
+    *,
+    partition_by: Sequence[str] = (),
 ) -> None:
-    """Make a table if there is none. Raises what deltalake raises when another is made at the same time; errors as the module says."""
+    """Make an empty table if there is none. Errors as the module says."""
     try:
-        with storage_faults(location):
-            DeltaTable.create(
-                location,
-                columns,
-                mode="ignore",
-                partition_by=list(partition_by),
-                configuration=dict(properties),
-                storage_options=dict(storage_options),
-            )
-    except CommitFailedError:
-        raise
-    except DeltaError as error:  # what is there says whether that is damage
-        try:
-            open_table(location, storage_options)
-        except TableNotFoundError:
-            raise OSError(errno.EIO, f"{location}: {said_by_delta(error)}") from error
+        open_table(location, storage_options)
+    except TableNotFoundError:
+        with suppress(FileExistsError):  # another process makes it at this moment
+            make_table(location, storage_options, columns, properties, partition_by=partition_by)
+
+
+def make_table(
+    location: str,
+    storage_options: Mapping[str, str],
+    columns: Schema,
+    properties: Mapping[str, str],
+    *,
+    partition_by: Sequence[str] = (),
+    files: Sequence[Add] = (),
+    metadata: CommitMetadata | None = None,
+    transactions: Mapping[str, int] | None = None,
+) -> None:
+    """Make a table with its first files in one commit; raise `FileExistsError` when there is a table already."""
+    folder, now_ms = local_path(location), action_time_ms()
+    if folder is not None:
+        (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
+        for made in (folder, folder.parent):
+            sync_folder(made)
+    there = filesystem_of(location, storage_options).get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
+    table = first_actions(columns, properties, partition_by=partition_by, time_ms=now_ms)
+    text = commit_text(files, metadata=metadata, time_ms=now_ms, transactions=transactions or {}, table=table)
+    if any(_LOG_FILE.match(file.base_name) for file in there) or not put_if_absent(location, storage_options, 0, text):
+        raise FileExistsError(errno.EEXIST, "there is a table", location)
+
+
+def checkpoint_interval(table: DeltaTable) -> int:
+    """Return after how many commits a table is to have a checkpoint; delta-rs' default is 100."""
+    text = str(table.metadata().configuration.get("delta.checkpointInterval", ""))
+    return int(text) if text.isdigit() and int(text) else _CHECKPOINT_INTERVAL
 
 
 def write_checkpoint(table: DeltaTable, storage_options: Mapping[str, str]) -> None:

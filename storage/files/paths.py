@@ -190,6 +190,13 @@ def _check_puts(storage_options: Mapping[str, str]) -> None:
             raise UserError(message)
 
 
+def _check_store(uri: str, storage_options: Mapping[str, str]) -> None:
+    """Raise `UserError` for an option that commits to the store could not be put with; nothing is asked of it."""
+    from lastword.storage.files.object_stores import open_store  # noqa: PLC0415  Spark's tasks import this module, without obstore
+
+    open_store(uri, storage_options)
+
+
 class LogDirFiles:
     """The files of a log.dir: which topics are there, and how one of them goes away."""
 
@@ -197,8 +204,10 @@ class LogDirFiles:
         """Take a path or a URI, and what delta-rs needs to reach it; nothing is read or made. Raises `UserError` for another location."""
         _check_puts(storage_options or {})
         self.uri = location_of(location)
-        self._filesystem = filesystem_of(self.uri, storage_options or {})
         self.local = local_path(self.uri)
+        if self.local is None:
+            _check_store(self.uri, storage_options or {})
+        self._filesystem = filesystem_of(self.uri, storage_options or {})
         self._identity: tuple[int, int] | None = None
 
     def topic(self, name: str) -> TopicPaths:

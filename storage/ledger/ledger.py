@@ -7,7 +7,6 @@ while a service runs. Losing the ledger loses decisions, never a record.
 
 from __future__ import annotations
 
-import errno
 import json
 import threading
 from functools import cached_property
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
@@ -26,7 +25,6 @@ from lastword.compaction.errors import (
     TopicExists,
     UnknownFormat,
     UnknownTopic,
-    said_by_delta,
 )
 from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.history import check_commits, commit_file
@@ -87,11 +85,9 @@ class Ledger:
                 kind="ledger",
                 version=AppVersion(app_id=_APP_ID, expected=-1, next=len(decisions)),
             )
-        except (CommitFailedError, DeltaError) as error:
-            if "already exists" in str(error) or isinstance(error, CommitFailedError):
-                message = f"topic {self._topic} exists already"
-                raise TopicExists(message) from None
-            raise OSError(errno.EIO, f"{self._uri}: {said_by_delta(error)}") from error  # of a table that is made there is no damage
+        except FileExistsError:
+            message = f"topic {self._topic} exists already"
+            raise TopicExists(message) from None
 
     def read(self) -> Decisions:
         """Return today's decisions; raise `UnknownTopic` when the ledger is gone, also if another topic took its name since."""
@@ -173,6 +169,8 @@ class Ledger:
             table = self._opened_table()
             try:
                 commit_rows(
+                    self._uri,
+                    self._options,
                     self._newest_table,
                     self._written([(row.sequence, row) for row in kept]),
                     kind="ledger",
@@ -194,7 +192,7 @@ class Ledger:
             return
         numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
         version = AppVersion(app_id=_APP_ID, expected=expected, next=expected + len(decisions))
-        commit_rows(self._newest_table, self._written(numbered), kind="ledger", version=version)
+        commit_rows(self._uri, self._options, self._newest_table, self._written(numbered), kind="ledger", version=version)
 
     def _opened_table(self) -> DeltaTable:
         assert self._table is not None  # noqa: S101  read() has opened it

@@ -168,14 +168,14 @@ class TopicLog:
         try:
             with self._lock:
                 version = commit_files(
-                    self._refreshed,
+                    self.snapshot,
                     snapshot,
+                    self._storage_options,
                     family=family,
                     metadata=metadata,
                     adds=adds,
                     removes=removes,
                     transactions=transactions,
-                    newest=self.snapshot,
                 )
                 if version % self.limits.checkpoint_commits == 0:
                     self._write_checkpoint()

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.errors import CommitConflict
-from lastword.storage.delta.commit import action_time_ms
+from lastword.storage.delta.commit_text import action_time_ms
 from lastword.storage.ledger.decisions import Claim, Decision, Kind
 
 if TYPE_CHECKING:

@@ -68,7 +68,9 @@ class DiskLog:
     def append(self, files: Sequence[DataFile], snapshot: LogSnapshot | None = None, transactions: Mapping[str, int] | None = None) -> int:
         """Commit files as an append that was planned with a snapshot (default: the newest)."""
         metadata, planned = CommitMetadata(token=new_token(), kind="append"), snapshot or self.snapshot()
-        return commit_files(self.table, planned, family=APPEND_APP_ID, metadata=metadata, adds=files, transactions=transactions)
+        return commit_files(
+            self.snapshot, planned, self.storage_options, family=APPEND_APP_ID, metadata=metadata, adds=files, transactions=transactions
+        )
 
     def append_each(self, pictures: Sequence[str], *, partition: int = 0, segment: int, now_ms: int = 0) -> None:
         """Commit the rows of each picture as a slice of its own."""

@@ -75,7 +75,7 @@ def _swapped(log: DiskLog, task: CleanTask, done: Cleaned) -> None:
     snapshot = log.snapshot()
     replaced = np.isin(snapshot.files.segment, [label for group in done.groups for label in group])
     metadata = CommitMetadata(token=new_token(), kind="clean")
-    commit_files(log.table, snapshot, family=MAINTENANCE_APP_ID, metadata=metadata, adds=done.written, removes=replaced)
+    commit_files(log.snapshot, snapshot, {}, family=MAINTENANCE_APP_ID, metadata=metadata, adds=done.written, removes=replaced)
 
 
 class History:

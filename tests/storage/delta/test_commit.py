@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-from deltalake.exceptions import CommitFailedError, DeltaError
 
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, CorruptLog
-from lastword.storage.delta import commit
+from lastword.storage.delta import put
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.following import follow
 from lastword.storage.delta.history import CommitMetadata
@@ -22,9 +20,6 @@ from lastword.storage.files.paths import filesystem_of
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog, offsets
 from tests.storage.storm import storm
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 
 @pytest.fixture
@@ -40,8 +35,9 @@ def _swap(log: DiskLog, snapshot: LogSnapshot, picture: str, removes: Any, **mor
     metadata = CommitMetadata(token=new_token(), kind="clean", receipts=({"partition": 0},))
     files = [log.written(rows(picture), segment=0)] if picture else []
     return commit_files(
-        more.pop("refreshed", log.table),
+        more.pop("newest", log.snapshot),
         snapshot,
+        log.storage_options,
         family=MAINTENANCE_APP_ID,
         metadata=metadata,
         adds=files,
@@ -77,7 +73,7 @@ def test_a_query_has_an_application_id_of_its_own(log: DiskLog) -> None:
     """Its version is the last micro-batch, at any later version of the table."""
     snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
     metadata = CommitMetadata(token=new_token(), kind="append")
-    commit_files(log.table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file], transactions={"query": 7})
+    commit_files(log.snapshot, snapshot, {}, family=APPEND_APP_ID, metadata=metadata, adds=[file], transactions={"query": 7})
     log.append([log.written(rows("5:d=1"), segment=0)])
     log.table().create_checkpoint()
 
@@ -132,105 +128,46 @@ def test_a_commit_whose_version_is_taken_meanwhile_is_put_at_the_next(log: DiskL
     snapshot = log.snapshot()
     seen: list[int] = []
 
-    def refreshed() -> DeltaTable:
-        table = log.table()
+    def newest() -> LogSnapshot:
+        now = log.snapshot()
         if not seen:
             log.append([log.written(rows("4:c=1"), segment=0)])
-        seen.append(table.version())
-        return table
+        seen.append(now.version)
+        return now
 
-    assert _swap(log, snapshot, "2:a=2 3:b=2", [True, True], refreshed=refreshed) == 4
+    assert _swap(log, snapshot, "2:a=2 3:b=2", [True, True], newest=newest) == 4
     assert (seen[0], offsets(log)) == (2, [2, 3, 4])
 
 
-@pytest.mark.parametrize("is_local", [False, True])
 @pytest.mark.parametrize(("races", "wins"), [(2, True), (30, False)])
-def test_a_commit_gives_up_when_others_were_first_at_so_many_versions(log: DiskLog, *, is_local: bool, races: int, wins: bool) -> None:
-    """Three attempts: by delta-rs, and by a file of our own on a local disk; nothing of it is in the table then."""
+def test_a_commit_gives_up_when_others_were_first_at_so_many_versions(log: DiskLog, *, races: int, wins: bool) -> None:
+    """Three attempts; nothing of it is in the table then."""
     snapshot, appended = log.snapshot(), list[int]()
-
-    def overtaken() -> None:
-        if len(appended) < races:
-            appended.append(4 + len(appended))
-            log.append([log.written(rows(f"{appended[-1]}:c=1"), segment=0)])
-
-    def refreshed() -> DeltaTable:
-        table = log.table()
-        overtaken()
-        return table
 
     def newest() -> LogSnapshot:
         seen = log.snapshot()
-        overtaken()
+        if len(appended) < races:
+            appended.append(4 + len(appended))
+            log.append([log.written(rows(f"{appended[-1]}:c=1"), segment=0)])
         return seen
 
-    way: dict[str, Any] = {"newest": newest} if is_local else {"refreshed": refreshed}
     if wins:
-        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], attempts=3, **way)
+        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], attempts=3, newest=newest)
         assert offsets(log) == [2, 3, 4, 5]
         return
     with pytest.raises(CommitConflict, match="other writers were first at 3 versions; nothing of this commit was written"):
-        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], attempts=3, **way)
+        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], attempts=3, newest=newest)
     assert offsets(log) == [0, 1, 2, 3, *appended]
 
 
-def test_a_table_that_another_writer_gave_new_properties_is_a_conflict_on_a_local_disk(log: DiskLog) -> None:
-    """The plan is made again, and its commit is put by delta-rs, which knows what the properties ask for."""
+def test_new_properties_of_another_writer_are_a_conflict_and_the_next_plan_goes_on(log: DiskLog) -> None:
+    """The plan is made again; a change data feed asks nothing of a commit that adds or removes whole files."""
     snapshot = log.snapshot()
-    assert snapshot.is_plain
     log.table().alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    assert not log.snapshot().is_plain
-    with pytest.raises(CommitConflict, match="another writer changed the table's protocol or properties; nothing of this commit"):
-        _swap(log, snapshot, "2:a=2 3:b=2", [True, True], newest=log.snapshot)
-    assert offsets(log) == [0, 1, 2, 3]
-
-
-class Failing:
-    """A table whose commit fails, before it is written or after."""
-
-    def __init__(self, table: DeltaTable, *, writes: bool) -> None:
-        """Wrap a table."""
-        self._table, self._writes = table, writes
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the table in all else."""
-        return getattr(self._table, name)
-
-    def create_write_transaction(self, *given: Any, **more: Any) -> None:
-        """Write, or not, and fail."""
-        if self._writes:
-            self._table.create_write_transaction(*given, **more)
-            self._table.update_incremental()
-        message = "connection reset"
-        raise OSError(message)
-
-
-@pytest.mark.parametrize(("writes", "readable"), [(True, True), (False, True), (True, False), (False, False)])
-def test_after_an_error_the_table_is_asked_whether_the_commit_is_there(log: DiskLog, *, writes: bool, readable: bool) -> None:
-    """There: committed. Not there: the error. No answer: nobody knows."""
-    snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
-    table, metadata = Failing(log.table(), writes=writes), CommitMetadata(token=new_token(), kind="append")
-    asked: list[int] = []
-
-    def refreshed() -> Any:
-        asked.append(table.version())
-        if len(asked) > 1 and not readable:
-            message = "no answer"
-            raise OSError(message)
-        return table
-
-    def put() -> int:
-        return commit_files(refreshed, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file])
-
-    if not readable:
-        with pytest.raises(CommitStateUnknown, match="cannot be found out"):
-            put()
-    elif writes:
-        assert put() == 3
-    else:
-        with pytest.raises(OSError, match="connection reset"):
-            put()
-    assert offsets(log) == ([0, 1, 2, 3, 4] if writes else [0, 1, 2, 3])
+    with pytest.raises(CommitConflict, match="a commit of another writer"):
+        _swap(log, snapshot, "2:a=2 3:b=2", [True, True])
+    _swap(log, log.snapshot(), "2:a=2 3:b=2", [True, True])
+    assert offsets(log) == [2, 3]
 
 
 def test_a_commit_that_came_meanwhile_and_is_gone_is_a_conflict(log: DiskLog) -> None:
@@ -244,27 +181,11 @@ def test_a_commit_that_came_meanwhile_and_is_gone_is_a_conflict(log: DiskLog) ->
         log.append([file], snapshot)
 
 
-def test_a_store_that_does_not_list_its_commits_is_an_error_with_a_number(log: DiskLog) -> None:
-    """delta-rs takes it for a version that is none; the commit is not there."""
-
-    class Unlisted(Failing):
-        def create_write_transaction(self, *_: Any, **__: Any) -> None:
-            message = "Invalid table version: 3"
-            raise DeltaError(message)
-
-    table: Any = Unlisted(log.table(), writes=False)
-    snapshot, file = log.snapshot(), log.written(rows("4:c=1"), segment=0)
-    metadata = CommitMetadata(token=new_token(), kind="append")
-    with pytest.raises(OSError, match="Invalid table version: 3; nothing of this commit was written") as caught:
-        commit_files(lambda: table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file])
-    assert caught.value.errno == errno.EIO
-
-
 def test_the_commit_is_flushed_before_it_counts(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit's file, and the names in its folder."""
     flushed: list[str] = []
     monkeypatch.setattr("os.fsync", lambda _: flushed.append("commit"))
-    monkeypatch.setattr(commit, "sync_folder", lambda folder: flushed.append(folder.name))
+    monkeypatch.setattr(put, "sync_folder", lambda folder: flushed.append(folder.name))
     log.append([log.written(rows("4:c=1"), segment=0)])
     assert flushed[-2:] == ["commit", "_delta_log"]
 
@@ -277,26 +198,10 @@ def test_a_commit_that_cannot_be_flushed_is_there_and_nobody_knows_for_how_long(
         raise OSError(message)
 
     file = log.written(rows("4:c=1"), segment=0)
-    monkeypatch.setattr(commit, "sync_folder", failing)
+    monkeypatch.setattr(put, "sync_folder", failing)
     with pytest.raises(CommitStateUnknown, match="is written as table version 3, but could not be flushed"):
         log.append([file])
     assert offsets(log) == [0, 1, 2, 3, 4]
-
-
-def test_an_error_that_is_no_race_is_raised_as_it_came(log: DiskLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that refuses the commit refuses the next one too."""
-    tried: list[str] = []
-
-    def refusing(*_: Any, **__: Any) -> None:
-        tried.append("once")
-        message = "the table requires a feature"
-        raise CommitFailedError(message)
-
-    file = log.written(rows("4:c=1"), segment=0)
-    monkeypatch.setattr("deltalake.DeltaTable.create_write_transaction", refusing)
-    with pytest.raises(CommitFailedError, match="requires a feature"):
-        log.append([file])
-    assert tried == ["once"]
 
 
 def test_files_without_statistics_are_an_error_and_never_nothing(log: DiskLog) -> None:

@@ -72,7 +72,7 @@ class _History:
             files.append(self.file(partition, self.ends[partition], count))
         queries = self.data.draw(st.dictionaries(st.sampled_from(["q", "r"]), st.integers(0, 9)))
         metadata = CommitMetadata(token=new_token(), kind="append")
-        commit_files(self.log.table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=files, transactions=queries)
+        commit_files(self.log.snapshot, snapshot, {}, family=APPEND_APP_ID, metadata=metadata, adds=files, transactions=queries)
 
     def swap(self) -> None:
         """Some files leave, others are written anew: in the slice of one that leaves, or nothing at all."""
@@ -85,7 +85,7 @@ class _History:
             if self.data.draw(st.booleans())
         ]
         metadata = CommitMetadata(token=new_token(), kind="clean")
-        commit_files(self.log.table, snapshot, family=MAINTENANCE_APP_ID, metadata=metadata, adds=written, removes=leaving)
+        commit_files(self.log.snapshot, snapshot, {}, family=MAINTENANCE_APP_ID, metadata=metadata, adds=written, removes=leaving)
 
     def restore(self) -> None:
         table = self.log.table()

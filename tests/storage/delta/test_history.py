@@ -15,7 +15,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.storage.delta.history import CommitMetadata, _version_of_same_files, commit_actions, commits_since, find_token
+from lastword.storage.delta.history import CommitMetadata, _version_of_same_files, commit_actions, commits_since
 from lastword.storage.files.paths import filesystem_of
 from tests.clocks import at
 from tests.pictures import T0, delete_records, rows
@@ -58,18 +58,6 @@ def _commit(path: Path, metadata: CommitMetadata | None = None, text: str | None
     written = metadata.to_json() if metadata else text
     properties = CommitProperties(custom_metadata={"userMetadata": written} if written is not None else {})
     write_deltalake(path, _ROWS, mode="append", commit_properties=properties)
-
-
-def test_a_token_is_found_in_the_commits_after_a_version_and_nowhere_else(tmp_path: Path) -> None:
-    """Versions 0 to 4 carry a, nothing, b, c, nothing."""
-    for token in ("a", None, "b", "c", None):
-        _commit(tmp_path, CommitMetadata(token=token, kind="append") if token else None)
-    table = DeltaTable(tmp_path)
-    assert {token: find_token(table, token, 0) for token in "abcd"} == {"a": None, "b": 2, "c": 3, "d": None}
-    assert [find_token(table, "b", since) for since in range(5)] == [2, 2, None, None, None]
-    assert [find_token(table, "c", since) for since in range(6)] == [3, 3, 3, None, None, None]
-    earlier = DeltaTable(tmp_path, version=2)
-    assert {token: find_token(earlier, token, 0) for token in "abc"} == {"a": None, "b": 2, "c": None}, "and what came after it is not"
 
 
 @pytest.mark.parametrize(("gone", "newer"), [(0, 0), (0, 3), (2, 0), (2, 3), (1, 3)])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pytest
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta import tables
-from lastword.storage.delta.tables import create_table, open_table, refresh_table, txn_version, write_checkpoint
-from lastword.storage.files.schema import log_properties, log_schema
+from lastword.storage.delta.tables import create_table, make_table, open_table, refresh_table, txn_version, write_checkpoint
+from lastword.storage.files.schema import PLACE_COLUMNS, log_properties, log_schema
 from tests.compaction.logs import rows
 from tests.storage.logs import DiskLog
 
@@ -136,30 +138,39 @@ def test_the_version_of_an_application_id_is_looked_for_again(log: DiskLog, monk
     assert txn_version(table, "nobody") == -1
 
 
-def test_a_table_that_cannot_be_made_is_damage_or_a_storage_that_fails(
-    log: DiskLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is there says which. Whoever made one at the same time was first, and is told from both."""
-    errors: list[Exception] = []
+def _actions(location: Path) -> dict[str, Any]:
+    """Return the first commit of a table, an action a kind."""
+    text = Path(location, "_delta_log", f"{0:020}.json").read_text(encoding="utf-8")
+    return {kind: body for line in text.splitlines() for kind, body in json.loads(line).items()}
 
-    class Refusing(deltalake.DeltaTable):
-        @staticmethod
-        def create(*_: Any, **__: Any) -> Any:
-            raise errors[0]
 
-    monkeypatch.setattr(tables, "DeltaTable", Refusing)
-    errors[:] = [DeltaError("the schema of the table cannot be read")]
-    create_table(log.location, log_schema(), log_properties(), {})
-    with pytest.raises(OSError, match="cannot be read") as caught:
-        create_table(str(tmp_path / "none"), log_schema(), log_properties(), {})
-    assert caught.value.errno == errno.EIO
-    Path(log.location, "_delta_log", f"{1:020}.json").unlink()
+def test_a_table_is_made_once_and_as_delta_rs_makes_it(tmp_path: Path) -> None:
+    """Protocol, schema, partitions and properties; a table that is there stays as it is, and one that is damaged says so."""
+    create_table(str(tmp_path / "ours"), log_schema(), log_properties(), {}, partition_by=PLACE_COLUMNS)
+    ours, theirs = _actions(tmp_path / "ours"), _actions(Path(DiskLog.create(tmp_path / "theirs").location))
+    assert ours["protocol"] == theirs["protocol"]
+    for name in ("format", "partitionColumns", "configuration"):
+        assert ours["metaData"][name] == theirs["metaData"][name]
+    assert json.loads(ours["metaData"]["schemaString"]) == json.loads(theirs["metaData"]["schemaString"])
+
+    create_table(str(tmp_path / "theirs"), log_schema(), log_properties(), {}, partition_by=PLACE_COLUMNS)
+    assert _actions(tmp_path / "theirs") == theirs
+    with pytest.raises(FileExistsError, match="there is a table"):
+        make_table(str(tmp_path / "theirs"), {}, log_schema(), log_properties())
+    Path(tmp_path, "theirs", "_delta_log", f"{0:020}.json").write_text("{}")
     with pytest.raises(CorruptLog, match="the Delta log cannot be read"):
-        create_table(log.location, log_schema(), log_properties(), {})
-    errors[:] = [CommitFailedError("a table exists already at this place")]
-    with pytest.raises(CommitFailedError) as raced:
-        create_table(log.location, log_schema(), log_properties(), {})
-    assert raced.value is errors[0]
+        create_table(str(tmp_path / "theirs"), log_schema(), log_properties(), {})
+
+
+def test_of_two_who_make_a_table_one_does(tmp_path: Path) -> None:
+    """The other finds it made; what is in the folder besides is no table."""
+    log = tmp_path / "log" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "_commit_1.json.tmp").touch()
+    with ThreadPoolExecutor(8) as threads:
+        for _ in threads.map(lambda _: create_table(str(tmp_path / "log"), log_schema(), log_properties(), {}), range(8)):
+            pass
+    assert open_table(str(tmp_path / "log"), {}).version() == 0
 
 
 def test_a_checkpoint_that_cannot_be_written_says_so_unless_the_table_is_damaged(log: DiskLog) -> None:

@@ -37,8 +37,11 @@ class _Process:
     def append(self, offset: int, **queries: int) -> int:
         file = self.disk.written(rows(f"{offset}:a=1"), segment=0)
         metadata = CommitMetadata(token=new_token(), kind="append")
-        snapshot = self._take(self.disk.table())
-        return commit_files(self.disk.table, snapshot, family=APPEND_APP_ID, metadata=metadata, adds=[file], transactions=queries)
+
+        def newest() -> LogSnapshot:
+            return self._take(self.disk.table())
+
+        return commit_files(newest, newest(), {}, family=APPEND_APP_ID, metadata=metadata, adds=[file], transactions=queries)
 
 
 @pytest.fixture(name="log")
