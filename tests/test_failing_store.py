@@ -96,8 +96,9 @@ def test_a_verb_whose_request_fails_is_as_uninterrupted_or_says_so(store: Store)
 
 @pytest.mark.long
 def test_an_append_whose_answer_is_lost_is_appended_once(store: Store) -> None:
-    """The store has done what was asked and nobody is told, of one of the objects that an append writes; it is asked again, or not."""
-    assert not store.trial("append", "PUT", "lost", store.chance.randint(1, 3), retries=store.chance.choice((0, 1)))
+    """The store has put one of the objects that an append writes, and says nothing, or SlowDown; it is asked again, or not."""
+    for fault in ("lost", "done503"):
+        assert not store.trial("append", "PUT", fault, store.chance.randint(1, 3), retries=store.chance.choice((0, 1)))
 
 
 @pytest.mark.long
@@ -109,11 +110,12 @@ def test_what_is_asked_again_is_not_noticed(store: Store) -> None:
 
 
 @pytest.mark.torture
+@pytest.mark.parametrize("fault", ["lost", "done503"])
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("nth", range(1, 8))
-def test_an_append_is_appended_once_whichever_answer_is_lost(store: Store, nth: int, retries: int) -> None:
+def test_an_append_is_appended_once_whichever_answer_is_lost(store: Store, nth: int, retries: int, fault: str) -> None:
     """Of each of the objects that it writes."""
-    assert not store.trial("append", "PUT", "lost", nth, retries=retries)
+    assert not store.trial("append", "PUT", fault, nth, retries=retries)
 
 
 @pytest.mark.torture
