@@ -89,7 +89,7 @@ def _put_on_store(location: str, storage_options: Mapping[str, str], path: str, 
         except FileNotFoundError:
             raise error from None
         except OSError as unread:
-            commit = f"{location}/{path}"
+            commit = f"{location.rstrip('/')}/{path}"
             raise _unknown(commit, unread) from error
     return True
 
