@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 464,
-    "names: found, told, said": 253,
-    "functions named by a participle": 180,
-    "phrases that say nothing": 72,
+    "names: one": 461,
+    "names: found, told, said": 252,
+    "functions named by a participle": 176,
+    "phrases that say nothing": 71,
     "functions over 60 lines": 6,
     "functions over 15 branches": 11,
     "class names with two meanings": 13,
     "noqa": 141,
     "type: ignore": 22,
-    "monkeypatch.setattr in tests": 114,
+    "monkeypatch.setattr in tests": 110,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8142,
+    "lastword": 8133,
     "pyspark_lastword": 443,
     "streaming": 6726,
-    "storage": 11977,
+    "storage": 12385,
     "change_data": 5716,
     "checkpoints": 228,
     "compaction": 6080,

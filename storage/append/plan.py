@@ -104,24 +104,24 @@ class Written:
         """Return what several tasks wrote as one."""
         listed = list(parts)
 
-        def joined(name: str) -> Iterator[Any]:
+        def chain_of(name: str) -> Iterator[Any]:
             return chain.from_iterable(getattr(part, name) for part in listed)
 
-        def counted(name: str) -> dict[str, int]:
+        def sum_of(name: str) -> dict[str, int]:
             return dict(sum((Counter(getattr(part, name)) for part in listed), Counter()))
 
         return Written(
-            files=tuple(joined("files")),
-            letters=tuple(joined("letters")),
-            refused=counted("refused"),
+            files=tuple(chain_of("files")),
+            letters=tuple(chain_of("letters")),
+            refused=sum_of("refused"),
             examples=dict(ChainMap(*(dict(part.examples) for part in listed))),
             duplicates=sum(part.duplicates for part in listed),
             late=sum(part.late for part in listed),
             sources=sum_counts(part.sources for part in listed),
-            skipped=counted("skipped"),
-            truncated=last_truncates(joined("truncated")),
-            snapshots=merge_snapshots(joined("snapshots")),
-            complete_snapshots=frozenset(joined("complete_snapshots")),
+            skipped=sum_of("skipped"),
+            truncated=last_truncates(chain_of("truncated")),
+            snapshots=merge_snapshots(chain_of("snapshots")),
+            complete_snapshots=frozenset(chain_of("complete_snapshots")),
             source_offsets=_highest(part.source_offsets for part in listed),
             columns=max((part.columns for part in listed if part.columns is not None), default=None),
         )

@@ -2,7 +2,7 @@
 
 lastword gives its tables reader version 1 and writer version 2. Another writer may ask for more. What is on the list asks nothing of a
 commit that adds and removes whole files, and lastword goes on. Anything else stops the commit: one that does not do what is asked damages
-the table for those who rely on it. The list is that of delta-rs 1.6, which made these commits before (ADR 0045).
+the table for those who rely on it. The list is that of delta-rs 1.6, which made these commits before (ADR 0046).
 """
 
 from __future__ import annotations
