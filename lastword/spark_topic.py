@@ -23,7 +23,7 @@ from lastword.streaming.reading.changes import changes as every_change
 from lastword.streaming.reading.changes import net_changes
 from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
 from lastword.streaming.reading.decoding import as_table, decoded
-from lastword.streaming.reading.materialize import Shape
+from lastword.streaming.reading.materialize import TableShape
 from lastword.streaming.reading.tail import Tail, TailOptions
 from lastword.streaming.reading.tail_source import streaming_frame
 from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
@@ -387,7 +387,7 @@ class SparkTopic(Topic):
             self._log,
             target,
             options=TailOptions(**options),
-            shape=Shape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
+            shape=TableShape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
             trigger=trigger or {},
             history=history,
             rebuild=rebuild,

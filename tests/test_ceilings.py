@@ -27,7 +27,7 @@ CEILINGS: Final = {
     "phrases that say nothing": 71,
     "functions over 60 lines": 6,
     "functions over 15 branches": 11,
-    "class names with two meanings": 13,
+    "class names with two meanings": 6,
     "noqa": 141,
     "type: ignore": 22,
     "monkeypatch.setattr in tests": 110,
@@ -40,7 +40,7 @@ ROOMS: Final = {
     "storage": 12385,
     "change_data": 5716,
     "checkpoints": 228,
-    "compaction": 6080,
+    "compaction": 6084,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -27,7 +27,7 @@ from pydantic import BaseModel, SecretStr
 import lastword
 from lastword.cli.app import app
 from lastword.compaction.config import keys as config_keys
-from lastword.compaction.config.keys import Key, Kind
+from lastword.compaction.config.keys import Key, SettingType
 from lastword.service.settings import Settings
 from lastword.streaming.append import source_settings as sources
 
@@ -56,9 +56,9 @@ _API: Final = {
     "Functions": ["spark_session", "copy_topic", "latest_sql"],
     "Sources": ["Mirror"],
 }
-_UNITS: Final[Mapping[Kind, tuple[tuple[int, str], ...]]] = {
-    Kind.BYTES: ((config_keys.GIB, "GiB"), (config_keys.MIB, "MiB"), (config_keys.KIB, "KiB")),
-    Kind.MILLISECONDS: (
+_UNITS: Final[Mapping[SettingType, tuple[tuple[int, str], ...]]] = {
+    SettingType.BYTES: ((config_keys.GIB, "GiB"), (config_keys.MIB, "MiB"), (config_keys.KIB, "KiB")),
+    SettingType.MILLISECONDS: (
         (config_keys.DAY_MS, "d"),
         (config_keys.HOUR_MS, "h"),
         (config_keys.MINUTE_MS, "min"),

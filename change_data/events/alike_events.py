@@ -79,7 +79,7 @@ _NUMBERED: Final = {
 _NAMES: Final = ("name", "db", "schema", "table")
 
 
-class _Source(msgspec.Struct):
+class _RawSourceBlock(msgspec.Struct):
     """The texts of a position, where they stand in the event."""
 
     connector: Any = None
@@ -97,18 +97,18 @@ class _Source(msgspec.Struct):
     ts_ms: msgspec.Raw = msgspec.Raw()
 
 
-class _Event(msgspec.Struct):
+class _RawEvent(msgspec.Struct):
     """The texts of an envelope, where they stand in the event."""
 
     op: Any = None
     before: msgspec.Raw = msgspec.Raw()
     after: msgspec.Raw = msgspec.Raw()
-    source: _Source | None = None
+    source: _RawSourceBlock | None = None
     schema: msgspec.Raw = msgspec.Raw()
     payload: msgspec.Raw = msgspec.Raw()
 
 
-_EVENT: Final = msgspec.json.Decoder(_Event).decode
+_EVENT: Final = msgspec.json.Decoder(_RawEvent).decode
 _VALUES: Final = msgspec.json.Decoder(msgspec.Raw).decode_lines
 
 
@@ -354,7 +354,7 @@ def _learnt(value: bytes, envelope: Envelope) -> _Template | None:
     )
 
 
-def _time_of(source: _Source, value: bytes, tail: int) -> tuple[int, int] | None:
+def _time_of(source: _RawSourceBlock, value: bytes, tail: int) -> tuple[int, int] | None:
     """Return where the milliseconds of an event stand, as `_Template.time`; None where they are no number, or before the rows."""
     if _MILLISECONDS.fullmatch(bytes(source.ts_ms)) is None:
         return None
@@ -362,7 +362,7 @@ def _time_of(source: _Source, value: bytes, tail: int) -> tuple[int, int] | None
     return (start - len(value), start + len(source.ts_ms) - len(value)) if start >= tail else None
 
 
-def _digits_of(source: _Source, position: SourcePosition, value: bytes, tail: int) -> tuple[tuple[int, int, int], ...] | None:
+def _digits_of(source: _RawSourceBlock, position: SourcePosition, value: bytes, tail: int) -> tuple[tuple[int, int, int], ...] | None:
     """Return where the numbers of a position stand, as `_Template.digits`; None where they stand before the rows, or otherwise."""
     order, identity = _NUMBERED.get(source.connector, ((), ())) if isinstance(source.connector, str) else ((), ())
     if len(source.commit_lsn) or not order:

@@ -24,7 +24,7 @@ import msgspec
 
 from lastword.change_data.columns.json_rows import NULL, NoEvent, fields_of, shown, unwrapped
 from lastword.change_data.events.envelopes import HEARTBEAT, MESSAGE, SCHEMA_CHANGE, TOMBSTONE, TRANSACTION, Envelope, Events
-from lastword.change_data.events.event_positions import Source, named_sequence, source_sequence
+from lastword.change_data.events.event_positions import SourceBlock, named_sequence, source_sequence
 from lastword.change_data.events.event_reader import EventReader
 from lastword.change_data.events.flat_events import FlatReader
 from lastword.compaction.rows.unchanged_columns import fill_columns
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 _UPSERTS: Final = ("r", "c", "u")
 
 
-class _Event(msgspec.Struct):
+class _ChangeEvent(msgspec.Struct):
     """The envelope; what is asked for by path is read from the text again."""
 
     op: Any = None
     before: msgspec.Raw = msgspec.Raw(b"null")
     after: msgspec.Raw = msgspec.Raw(b"null")
-    source: Source | None = None
+    source: SourceBlock | None = None
     #: Of Connect's JSON with schemas.
     schema: msgspec.Raw = msgspec.Raw()
     payload: msgspec.Raw = msgspec.Raw()
@@ -55,7 +55,7 @@ class _Event(msgspec.Struct):
     ts_ms: Any = None
 
 
-_EVENT: Final = msgspec.json.Decoder(_Event)
+_EVENT: Final = msgspec.json.Decoder(_ChangeEvent)
 
 
 def read_events(
@@ -110,7 +110,7 @@ class _Raw(EventReader):
             message = f"op {event.op!r}: allowed is r, c, u, d, t or m"
             raise NoEvent(message)
 
-    def _upsert(self, row: int, key: bytes | None, event: _Event, value: bytes) -> None:
+    def _upsert(self, row: int, key: bytes | None, event: _ChangeEvent, value: bytes) -> None:
         after = bytes(event.after)
         if after == NULL:
             message = f"op {event.op!r} without a row in `after`"
@@ -140,7 +140,7 @@ class _Raw(EventReader):
         return self.key_of(row, key, before, is_before=True)
 
     def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
-        event = _event(value) or _Event()
+        event = _event(value) or _ChangeEvent()
         is_before, sequence = event.op == "d", self.sequence_of(event, value)
         text, schema = bytes(event.before if is_before else event.after), self.schemas.get(row) or bytes(event.schema)
         if self.envelope.key:
@@ -152,7 +152,7 @@ class _Raw(EventReader):
                 self.events.add(row, old_key, None, sequence)
         return new_key, sequence
 
-    def _no_change(self, row: int, event: _Event, value: bytes) -> None:
+    def _no_change(self, row: int, event: _ChangeEvent, value: bytes) -> None:
         if event.status in ("BEGIN", "END"):  # of any type
             self.events.others[row] = TRANSACTION
         elif event.ddl is not None or event.tableChanges is not None:
@@ -163,13 +163,13 @@ class _Raw(EventReader):
             message = f"no op in the value, so it is no change event: {shown(value)}"
             raise NoEvent(message)
 
-    def sequence_of(self, event: _Event, value: bytes) -> str:
+    def sequence_of(self, event: _ChangeEvent, value: bytes) -> str:
         if self.envelope.sequence:
             return named_sequence(unwrapped(value)[0], self.envelope)
-        return source_sequence(event.source or Source(), event.op, self.envelope)
+        return source_sequence(event.source or SourceBlock(), event.op, self.envelope)
 
 
-def _event(value: bytes) -> _Event | None:
+def _event(value: bytes) -> _ChangeEvent | None:
     """Return the envelope of a value, without Connect's schema; None for one that says null."""
     try:
         event = None if value.strip() == NULL else _EVENT.decode(value)

@@ -9,7 +9,7 @@
  __source_lsn    00 00 00 00 05 ...                            a converter of a schema registry   not read: the event is refused
 ```
 
-Only fields that say what an event is and where it stands are read: `op`, and those of `lastword.change_data.events.event_positions.Source`.
+Only fields that say what an event is and where it stands are read: `op`, and those of `event_positions.SourceBlock`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from lastword.change_data.columns.json_rows import NULL, SHOWN_CHARACTERS, NoEvent, unwrapped
 from lastword.change_data.events.envelopes import USUAL_ADDED_FIELDS, Envelope, names_of_headers
-from lastword.change_data.events.event_positions import Source
+from lastword.change_data.events.event_positions import SourceBlock
 from lastword.compaction.rows.input_columns import HEADERS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def header_names(envelope: Envelope) -> dict[str, str]:
     names = names_of_headers(envelope)
     if not names and envelope.headers_prefix:
         names = {f"{envelope.headers_prefix}{field}": field for field in USUAL_ADDED_FIELDS}
-    fields = Source.__struct_fields__
+    fields = SourceBlock.__struct_fields__
     return {name: field for name, field in names.items() if field == "op" or field.removeprefix("source_") in fields}
 
 

@@ -45,7 +45,7 @@ _ZONED: Final = re.compile(r".*[T ].*(?:Z|[+-][0-9:]+)").fullmatch
 _INSTANT_CHARACTERS: Final = len("2026-03-01T06:30:00.123456789")
 
 
-class Source(msgspec.Struct):
+class SourceBlock(msgspec.Struct):
     """What the block `source` says of the position of an event."""
 
     connector: Any = None
@@ -87,7 +87,7 @@ _UNKNOWN: Final = _Place()
 NO_POSITION: Final = SourcePosition(scope=NO_SCOPE).text
 
 
-def source_sequence(source: Source, op: Any, envelope: Envelope) -> str:
+def source_sequence(source: SourceBlock, op: Any, envelope: Envelope) -> str:
     """Return the sequence of an event at the position of its commit, without Kafka's partition; a snapshot's row is before a change there.
 
     Raises `NoEvent` for an event of a connector whose events have no order at all, or of one that cannot be told.
@@ -112,7 +112,7 @@ def source_sequence(source: Source, op: Any, envelope: Envelope) -> str:
     ).text
 
 
-def _connector_of(source: Source, envelope: Envelope) -> str:
+def _connector_of(source: SourceBlock, envelope: Envelope) -> str:
     """Return the name of the connector: as the event or the envelope says it, or by the fields that one connector alone has."""
     connector = _text(source.connector) or envelope.connector
     if connector == "cassandra":
@@ -141,7 +141,7 @@ def _number(given: Any) -> str:
     return f"{number:0{DIGITS}}"
 
 
-def _postgresql(source: Source, op: Any) -> _Place:
+def _postgresql(source: SourceBlock, op: Any) -> _Place:
     identity = "" if source.lsn is None else _number(source.lsn)
     if source.commit_lsn is not None:
         return _Place(_number(source.commit_lsn), identity)
@@ -153,25 +153,25 @@ def _postgresql(source: Source, op: Any) -> _Place:
     return _Place(identity, identity) if op == "r" else _Place("", identity, is_first=bool(identity))
 
 
-def _mysql(source: Source, op: Any) -> _Place:  # noqa: ARG001
+def _mysql(source: SourceBlock, op: Any) -> _Place:  # noqa: ARG001
     number = _TRAILING_NUMBER.search(source.file)
     if number is None:
         raise ValueError(source.file)
     return _Place(f"{_number(number[1])}.{_number(source.pos)}", _number(source.row or 0))
 
 
-def _sqlserver(source: Source, op: Any) -> _Place:  # noqa: ARG001
+def _sqlserver(source: SourceBlock, op: Any) -> _Place:  # noqa: ARG001
     if not _LSN_OF_SQL_SERVER.fullmatch(source.commit_lsn):
         raise ValueError(source.commit_lsn)
     return _Place(source.commit_lsn.lower(), identity_text(source.change_lsn, source.event_serial_no))
 
 
-def _oracle(source: Source, op: Any) -> _Place:  # noqa: ARG001
+def _oracle(source: SourceBlock, op: Any) -> _Place:  # noqa: ARG001
     scn = "" if source.scn is None else _number(source.scn)
     return _Place(scn if source.commit_scn is None else _number(source.commit_scn), scn)
 
 
-def _mongodb(source: Source, op: Any) -> _Place:
+def _mongodb(source: SourceBlock, op: Any) -> _Place:
     """Return the clusterTime of a change; `ts_ms` may be a wall clock, of the primary or, in a snapshot, of the connector."""
     ts_ms = int(source.ts_ms)
     is_cluster_time = source.wallTime != ts_ms and ts_ms % _SECOND_MS == 0
@@ -180,7 +180,7 @@ def _mongodb(source: Source, op: Any) -> _Place:
     return _Place(f"{_number(ts_ms)}.{_number(source.ord)}")
 
 
-_PLACES: Final[Mapping[str, Callable[[Source, Any], _Place]]] = {
+_PLACES: Final[Mapping[str, Callable[[SourceBlock, Any], _Place]]] = {
     "postgresql": _postgresql,
     "mysql": _mysql,
     "mariadb": _mysql,

@@ -19,7 +19,7 @@ import msgspec
 from lastword.change_data.columns.json_rows import NULL, NoEvent, fields_of, unwrapped
 from lastword.change_data.events.envelopes import DELETED, HEARTBEAT, TOMBSTONE, USUAL_ADDED_FIELDS, Envelope, added_names
 from lastword.change_data.events.event_headers import header_fields, header_names
-from lastword.change_data.events.event_positions import NO_POSITION, Source, named_sequence, source_sequence
+from lastword.change_data.events.event_positions import NO_POSITION, SourceBlock, named_sequence, source_sequence
 from lastword.change_data.events.event_reader import EventReader
 from lastword.compaction.order.source_positions import SourcePosition
 
@@ -131,7 +131,7 @@ class FlatReader(EventReader):
     def _position_of(self, metadata: Mapping[str, Any]) -> str:
         of_source = {name.removeprefix("source_"): value for name, value in metadata.items() if name.startswith("source_")}
         source = {**metadata, "ts_ms": None, **of_source}  # a bare ts_ms is the connector's clock
-        named = Source(**{name: source.get(name) for name in Source.__struct_fields__})
+        named = SourceBlock(**{name: source.get(name) for name in SourceBlock.__struct_fields__})
         return source_sequence(named, metadata.get("op"), self.envelope)
 
 

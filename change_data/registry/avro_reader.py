@@ -40,10 +40,10 @@ _MAX_EMPTY_ITEMS: Final = 1_000_000
 
 def reader_of(schema: AvroType) -> Reader:
     """Return the function that reads data of a schema."""
-    return _Compiler().reader(schema)
+    return _AvroReaders().reader(schema)
 
 
-class _Compiler:
+class _AvroReaders:
     """Makes the readers of one schema."""
 
     def __init__(self) -> None:

@@ -60,10 +60,10 @@ def data_type_of(schema: AvroType) -> DataType:
     Raises:
         ValueError: A property `connect.type` names no type of Connect.
     """
-    return _Converter().convert(schema)
+    return _AvroTypes().convert(schema)
 
 
-class _Converter:
+class _AvroTypes:
     def __init__(self) -> None:
         #: The records that contain the type at hand.
         self._open: list[AvroType] = []

@@ -62,13 +62,13 @@ def data_type_of(text: str, references: Sequence[tuple[str, str]] = ()) -> DataT
     """
     documents = {name: json.loads(part) for name, part in [*references, ("", text)]}
     try:
-        return _Converter(documents).convert(documents[""], "")
+        return _JsonSchemaTypes(documents).convert(documents[""], "")
     except (TypeError, AttributeError, KeyError) as error:
         message = f"a part of the schema is not as JSON Schema has it ({error})"
         raise ValueError(message) from None
 
 
-class _Converter:
+class _JsonSchemaTypes:
     """Converts one schema; `documents` are the schemas by name, the schema itself under the empty one."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:

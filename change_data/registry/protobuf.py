@@ -168,7 +168,7 @@ class ProtobufFile:
         The function raises `ValueError` if the bytes are no such message.
         """
         descriptor = self.message(index)
-        factory, convert = message_factory.GetMessageClass(descriptor), _Compiler(self).message(descriptor)
+        factory, convert = message_factory.GetMessageClass(descriptor), _ProtobufReaders(self).message(descriptor)
 
         def read(data: bytes) -> Any:
             try:
@@ -180,7 +180,7 @@ class ProtobufFile:
         return read
 
 
-class _Compiler:
+class _ProtobufReaders:
     """Makes the functions that convert the messages of one file."""
 
     def __init__(self, file: ProtobufFile) -> None:

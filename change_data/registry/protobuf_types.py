@@ -67,10 +67,10 @@ def data_type_of(file: ProtobufFile, index: tuple[int, ...]) -> DataType:
     Raises:
         ValueError: There is no such message.
     """
-    return _Converter(file).message(file.message(index), {})
+    return _ProtobufTypes(file).message(file.message(index), {})
 
 
-class _Converter:
+class _ProtobufTypes:
     def __init__(self, file: ProtobufFile) -> None:
         self._file = file
         #: Full names of the messages that contain the one at hand.

@@ -45,7 +45,7 @@ _TIME_UNITS = {
 }
 
 
-class Kind(enum.Enum):
+class SettingType(enum.Enum):
     """The type of a setting: how its text is read and which Python type its value has."""
 
     BYTES = "bytes"
@@ -64,13 +64,17 @@ class Kind(enum.Enum):
     """Any of a few names, `frozenset[str]`."""
 
 
-UNITS: dict[Kind, dict[str, int]] = {Kind.BYTES: _BYTE_UNITS, Kind.BYTES_PER_SECOND: _BYTE_UNITS, Kind.MILLISECONDS: _TIME_UNITS}
+UNITS: dict[SettingType, dict[str, int]] = {
+    SettingType.BYTES: _BYTE_UNITS,
+    SettingType.BYTES_PER_SECOND: _BYTE_UNITS,
+    SettingType.MILLISECONDS: _TIME_UNITS,
+}
 _FORMS = {
-    Kind.BYTES: "whole bytes, or with a unit (64 kB = 64000, 64 KiB = 65536)",
-    Kind.MILLISECONDS: "whole milliseconds, or with a unit (500ms, 30 min, 12h, 7d, 1w)",
-    Kind.COUNT: "a whole number",
-    Kind.NUMBER: "a number",
-    Kind.BYTES_PER_SECOND: "bytes per second, or with a unit (50 MiB), or inf for no limit",
+    SettingType.BYTES: "whole bytes, or with a unit (64 kB = 64000, 64 KiB = 65536)",
+    SettingType.MILLISECONDS: "whole milliseconds, or with a unit (500ms, 30 min, 12h, 7d, 1w)",
+    SettingType.COUNT: "a whole number",
+    SettingType.NUMBER: "a number",
+    SettingType.BYTES_PER_SECOND: "bytes per second, or with a unit (50 MiB), or inf for no limit",
 }
 
 
@@ -88,7 +92,7 @@ class Key:
     """One setting: everything that the parser and the reference documentation know of it."""
 
     name: str
-    kind: Kind
+    kind: SettingType
     default: Value
     doc: str
     minimum: float = 0
@@ -110,9 +114,9 @@ class Key:
     @property
     def allowed(self) -> str:
         """Return which values are allowed, as a phrase for messages and documentation."""
-        if self.kind is Kind.CHOICE:
+        if self.kind is SettingType.CHOICE:
             return f"one of {', '.join(self.choices)}"
-        if self.kind is Kind.CHOICES:
+        if self.kind is SettingType.CHOICES:
             return f"any of {', '.join(self.choices)}, as a list or with commas between; empty for none"
         bounds = []
         if self.minimum > LONG_MIN:
@@ -136,7 +140,7 @@ def table_of(*keys: Key) -> Mapping[str, Key]:
 TOPIC_KEYS: Mapping[str, Key] = table_of(
     Key(
         name="cleanup.policy",
-        kind=Kind.CHOICES,
+        kind=SettingType.CHOICES,
         default=frozenset({"delete"}),
         choices=("compact", "delete"),
         synonyms=(Synonym(name="log.cleanup.policy"),),
@@ -144,28 +148,28 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="compression.type",
-        kind=Kind.CHOICE,
+        kind=SettingType.CHOICE,
         default="zstd",
         choices=("gzip", "lz4", "snappy", "uncompressed", "zstd"),
         doc="The Parquet codec of files written from now on; Kafka's `producer` is not among them, as Spark writes the files.",
     ),
     Key(
         name="delete.retention.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=DAY_MS,
         synonyms=(Synonym(name="log.cleaner.delete.retention.ms"),),
         doc="How long a tombstone or a transaction marker stays after the cleaning that first kept it, so that slow readers see it.",
     ),
     Key(
         name="file.delete.delay.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=MINUTE_MS,
         synonyms=(Synonym(name="log.segment.delete.delay.ms"),),
         doc="How long a file that left the log stays on storage, at the least; a reader that needs it longer keeps it longer.",
     ),
     Key(
         name="max.compaction.lag.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=LONG_MAX,
         minimum=1,
         synonyms=(Synonym(name="log.cleaner.max.compaction.lag.ms"),),
@@ -173,7 +177,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="max.message.bytes",
-        kind=Kind.BYTES,
+        kind=SettingType.BYTES,
         default=1_048_588,
         maximum=INT_MAX,
         synonyms=(Synonym(name="message.max.bytes"),),
@@ -181,7 +185,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="min.cleanable.dirty.ratio",
-        kind=Kind.NUMBER,
+        kind=SettingType.NUMBER,
         default=0.5,
         maximum=1,
         synonyms=(Synonym(name="log.cleaner.min.cleanable.ratio"),),
@@ -189,28 +193,28 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="min.compaction.lag.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=0,
         synonyms=(Synonym(name="log.cleaner.min.compaction.lag.ms"),),
         doc="How long a record stays uncompacted, at the least; no more than max.compaction.lag.ms.",
     ),
     Key(
         name="partitioner",
-        kind=Kind.CHOICE,
+        kind=SettingType.CHOICE,
         default="lastword",
         choices=("kafka", "lastword"),
         doc="Which partition a key belongs to: lastword is any stable hash, kafka is murmur2 as Kafka's clients have it.",
     ),
     Key(
         name="producer.id.expiration.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=DAY_MS,
         minimum=1,
         doc="How long a silent producer is remembered; a service-wide setting in Kafka, which a topic may override here.",
     ),
     Key(
         name="retention.bytes",
-        kind=Kind.BYTES,
+        kind=SettingType.BYTES,
         default=-1,
         minimum=LONG_MIN,
         synonyms=(Synonym(name="log.retention.bytes"),),
@@ -218,7 +222,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="retention.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=WEEK_MS,
         unlimited=True,
         synonyms=(
@@ -230,7 +234,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="segment.bytes",
-        kind=Kind.BYTES,
+        kind=SettingType.BYTES,
         default=GIB,
         minimum=KIB,
         maximum=INT_MAX,
@@ -239,7 +243,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="segment.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=WEEK_MS,
         minimum=1,
         synonyms=(Synonym(name="log.roll.ms"), Synonym(name="log.roll.hours", unit_ms=HOUR_MS)),
@@ -247,7 +251,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="segment.slices",
-        kind=Kind.COUNT,
+        kind=SettingType.COUNT,
         default=10_000,
         minimum=1,
         maximum=INT_MAX,
@@ -255,7 +259,7 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="transaction.timeout.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=MINUTE_MS,
         minimum=1,
         doc="How long a transaction may stay open before the service aborts it; a producer's setting in Kafka, the topic's here.",
@@ -266,25 +270,25 @@ TOPIC_KEYS: Mapping[str, Key] = table_of(
 SERVICE_KEYS: Mapping[str, Key] = table_of(
     Key(
         name="dead.letter.retention.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=30 * DAY_MS,
         doc="How long refused rows stay in a topic's dead letters; lastword's own, Kafka has none.",
     ),
     Key(
         name="log.cleaner.backoff.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=15 * SECOND_MS,
         doc="How long the cleaner waits when there was nothing to clean.",
     ),
     Key(
         name="log.cleaner.dedupe.buffer.size",
-        kind=Kind.BYTES,
+        kind=SettingType.BYTES,
         default=128 * MIB,
         doc="The budget of the offset maps of all cleaner threads, 24 bytes a key; more than 1 MiB for each thread.",
     ),
     Key(
         name="log.cleaner.io.buffer.load.factor",
-        kind=Kind.NUMBER,
+        kind=SettingType.NUMBER,
         default=0.9,
         minimum=0.01,
         maximum=1,
@@ -292,7 +296,7 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="log.cleaner.io.max.bytes.per.second",
-        kind=Kind.BYTES_PER_SECOND,
+        kind=SettingType.BYTES_PER_SECOND,
         default=math.inf,
         minimum=1,
         maximum=sys.float_info.max,
@@ -300,7 +304,7 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="log.cleaner.max.failures",
-        kind=Kind.COUNT,
+        kind=SettingType.COUNT,
         default=10,
         minimum=1,
         maximum=INT_MAX,
@@ -308,7 +312,7 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="log.cleaner.threads",
-        kind=Kind.COUNT,
+        kind=SettingType.COUNT,
         default=1,
         minimum=1,
         maximum=INT_MAX,
@@ -316,20 +320,20 @@ SERVICE_KEYS: Mapping[str, Key] = table_of(
     ),
     Key(
         name="log.initial.task.delay.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=30 * SECOND_MS,
         doc="How long after the start of the service the first retention check is made.",
     ),
     Key(
         name="log.retention.check.interval.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=5 * MINUTE_MS,
         minimum=1,
         doc="How often topics without the compact policy are looked at for segments to delete.",
     ),
     Key(
         name="transactional.id.expiration.ms",
-        kind=Kind.MILLISECONDS,
+        kind=SettingType.MILLISECONDS,
         default=WEEK_MS,
         minimum=1,
         doc="How long a transactional.id is known after its last transaction began; those of streaming queries are known for ever.",

@@ -50,7 +50,7 @@ from lastword.compaction.config.keys import (
     UNITS,
     WEEK_MS,
     Key,
-    Kind,
+    SettingType,
     Synonym,
     Value,
     canonical_text,
@@ -120,7 +120,7 @@ def _synonym_key(key: Key, synonym: Synonym) -> Key:
     return replace(
         key,
         name=synonym.name,
-        kind=Kind.COUNT if coarse else key.kind,
+        kind=SettingType.COUNT if coarse else key.kind,
         minimum=key.minimum if synonym.minimum is None else synonym.minimum,
         maximum=key.maximum // synonym.unit_ms if coarse else key.maximum,
         synonyms=(),
@@ -251,17 +251,17 @@ def _why_not(name: str, keys: Mapping[str, Key]) -> str:
 
 def _parse(key: Key, raw: object) -> Value | None:
     """Return the typed value, or None for what the key does not allow."""
-    if key.kind is Kind.CHOICE:
+    if key.kind is SettingType.CHOICE:
         name = raw.strip() if isinstance(raw, str) else None
         return name if name in key.choices else None
-    if key.kind is Kind.CHOICES:
+    if key.kind is SettingType.CHOICES:
         return _parse_choices(key, raw)
-    if key.kind is Kind.BYTES_PER_SECOND and str(raw).strip().lower() == "inf":
+    if key.kind is SettingType.BYTES_PER_SECOND and str(raw).strip().lower() == "inf":
         return math.inf
     number = _parse_number(raw, UNITS.get(key.kind, {}))
     if number is None or not (key.minimum <= number <= key.maximum or (key.unlimited and number == -1)):
         return None
-    if key.kind in (Kind.NUMBER, Kind.BYTES_PER_SECOND):
+    if key.kind in (SettingType.NUMBER, SettingType.BYTES_PER_SECOND):
         return float(number)
     return int(number) if number.denominator == 1 else None
 

@@ -38,7 +38,7 @@ _CODES: Final = {verdict: number for number, verdict in enumerate(_VERDICTS)}
 
 
 @dataclass(slots=True)
-class _Producer:
+class _CheckedProducer:
     """What is known of a producer: `expected` is its next sequence; `is_given` whether it has appended in this epoch."""
 
     epoch: int
@@ -54,7 +54,7 @@ class ProducerChecks:
     def __init__(self, states: Iterable[ProducerState]) -> None:
         """Begin with what the log knows of the partition's producers."""
         self._producers = {
-            state.producer_id: _Producer(
+            state.producer_id: _CheckedProducer(
                 epoch=state.epoch,
                 expected=state.next_sequence,
                 is_given=state.last_sequence is not None,
@@ -112,7 +112,7 @@ class ProducerChecks:
         """Judge a run of data, or one marker (`sequence` None)."""
         known = self._producers.get(producer_id)
         if known is None:  # nobody knows it: it may start anywhere
-            known = self._producers[producer_id] = _Producer(epoch, expected=sequence or 0, is_given=False)
+            known = self._producers[producer_id] = _CheckedProducer(epoch, expected=sequence or 0, is_given=False)
         if epoch < known.epoch:
             self._refuse(rows, Verdict.FENCED, lambda _: f"epoch {epoch} of producer {producer_id}: allowed is {known.epoch} or later")
             return

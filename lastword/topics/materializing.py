@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.reading.materialize import Shape, Sink
+    from lastword.streaming.reading.materialize import Sink, TableShape
     from lastword.streaming.reading.tail import TailOptions
 
 
@@ -26,7 +26,7 @@ def start_materialization(
     target: str | Sink,
     *,
     options: TailOptions,
-    shape: Shape,
+    shape: TableShape,
     trigger: Mapping[str, Any],
     history: bool,
     rebuild: bool,

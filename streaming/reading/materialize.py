@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.reading.tail import Span, TailOptions
     from lastword.streaming.reading.target import Target
-    from lastword.streaming.reading.target_state import Standing
+    from lastword.streaming.reading.target_state import TableStatus
 
     #: What a sink of one's own is: (newest record of each key, position after them).
     Sink = Callable[[DataFrame, Position], None]
@@ -59,7 +59,7 @@ _LOG = logger("materialize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class TableShape:
     """What a materialised row looks like: keys as text or bytes, values decoded or bytes."""
 
     key_format: str | None = None
@@ -105,7 +105,7 @@ class TableQuery(StreamingQuery):
 class Materialization:
     """The foreachBatch function of one target, and the tail that it reads."""
 
-    def __init__(self, log: TopicLog, target: Target, standing: Standing, shape: Shape) -> None:
+    def __init__(self, log: TopicLog, target: Target, standing: TableStatus, shape: TableShape) -> None:
         """Go on from where the target stands."""
         self._log, self._target, self._standing, self._shape = log, target, standing, shape
         self._span: Span | None = None
@@ -165,7 +165,7 @@ class _KeptTail(Tail):
 
 
 @contextmanager
-def naming_misfits(topic: str, rows: DataFrame, shape: Shape) -> Iterator[None]:
+def naming_misfits(topic: str, rows: DataFrame, shape: TableShape) -> Iterator[None]:
     """Turn an error of Spark into a `UserError` that names the record whose value does not fit, if there is one among `rows`."""
     try:
         yield
@@ -183,7 +183,7 @@ def materialize_table(
     target: Target,
     *,
     options: TailOptions,
-    shape: Shape,
+    shape: TableShape,
     trigger: Mapping[str, Any],
     rebuild: bool,
     clock_ms: Callable[[], int],
@@ -218,7 +218,7 @@ def _may_replace(log: TopicLog, target: Target) -> bool:
     return owner == today.topic_id or (owner is None and target.location in today.targets)
 
 
-def _shaped_rows(last: DataFrame, shape: Shape) -> DataFrame:
+def _shaped_rows(last: DataFrame, shape: TableShape) -> DataFrame:
     """Return last words as the rows of a target; raise `UserError` for a schema that cannot be decoded, or that no table can hold."""
     try:
         rows = shape.of(last)
@@ -246,7 +246,7 @@ def materialize_into(
     sink: Sink,
     *,
     options: TailOptions,
-    shape: Shape,
+    shape: TableShape,
     trigger: Mapping[str, Any],
     begin: Position,
     checkpoint_location: str,

@@ -44,7 +44,7 @@ from lastword.streaming.reading.target_columns import (
     needs_mapping,
     shaped,
 )
-from lastword.streaming.reading.target_state import APP_ID, Owner, Standing, TargetState, obstacles
+from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState, obstacles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ class Target:
         self._place = spark_location(self.location)
         self._state = TargetState(self.location, Owner(topic_id=topic_id, history=history), storage_options or {})
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> TableStatus | None:
         """Return where the target stands; None when there is no table yet. Raises `UserError` when it is not a target of this topic.
 
         What others did to it is not asked here (`check`).
@@ -117,7 +117,7 @@ class Target:
         found = None if table is None else self._state.owner(table)
         return None if found is None else found.topic_id
 
-    def check(self, standing: Standing, columns: T.StructType | None = None, *, there: T.StructType | None = None) -> Standing:
+    def check(self, standing: TableStatus, columns: T.StructType | None = None, *, there: T.StructType | None = None) -> TableStatus:
         """Return where the target stands, with the commits of others examined up to now.
 
         `columns` are those of the rows to come, `there` those that the table has (`columns`). Raises `UserError` naming what others did to
@@ -143,7 +143,7 @@ class Target:
         """Return the columns that the table has now."""
         return spark.read.format("delta").load(self._place).schema
 
-    def create(self, rows: DataFrame, position: Position, *, replaces: bool = False) -> Standing:
+    def create(self, rows: DataFrame, position: Position, *, replaces: bool = False) -> TableStatus:
         """Write the table of the last words (`latest()`) at a position, in one commit; return where it stands then.
 
         It is made; or with `replaces` it takes the place of what is there, whatever became of that. Raises `CommitConflict` when another
@@ -155,7 +155,7 @@ class Target:
             written = written.withColumns({VALID_FROM: moment, VALID_TO: F.lit(None).cast("timestamp_ltz"), CURRENT: F.lit(True)})
         table = self._state.table() if replaces else None
         if table is None:
-            standing = Standing(position=position, steps=0)
+            standing = TableStatus(position=position, steps=0)
             writer = written.write.format("delta").options(**self._commit(standing))
             if needs_mapping(written.schema):
                 writer = writer.option(_MAPPING, "name")
@@ -170,26 +170,26 @@ class Target:
         self._unblock(written.sparkSession, table, needs_mapping(written.schema))
         now = self._state.table() or table
         steps = now.transaction_version(APP_ID)
-        standing = Standing(position=position, steps=0 if steps is None else steps + 1, examined=now.version())
+        standing = TableStatus(position=position, steps=0 if steps is None else steps + 1, examined=now.version())
         writer = written.write.format("delta").options(**self._commit(standing))
         writer.mode("overwrite").option("overwriteSchema", "true").save(self._place)
         return self._taken(standing)
 
-    def step(self, rows: DataFrame, standing: Standing, position: Position) -> Standing:
+    def step(self, rows: DataFrame, standing: TableStatus, position: Position) -> TableStatus:
         """Apply records and move on to `position`, in one commit; return where the target stands then.
 
         `rows` has partition, key, value, headers, timestamp, offset and `live` (false: a tombstone), in any order. Raises `CommitConflict`
         when another writer took a step since `standing`, nothing of this one is in the table then; `UserError` as `check`.
         """
         examined = self.check(standing, shaped(rows).schema, there=self.columns(rows.sparkSession))
-        after = Standing(position=position, steps=standing.steps + 1, examined=examined.examined)
+        after = TableStatus(position=position, steps=standing.steps + 1, examined=examined.examined)
         if self.history:
             self._apply_history(rows, self._commit(after))
         else:
             self._apply(rows, self._commit(after))
         return self._taken(after)
 
-    def fence(self, spark: SparkSession, standing: Standing, log_version: int) -> None:
+    def fence(self, spark: SparkSession, standing: TableStatus, log_version: int) -> None:
         """Take an empty step: no step that was planned from `standing` before `log_version` is applied after it.
 
         Raises `CommitConflict` when another step came first.
@@ -218,7 +218,7 @@ class Target:
             spark.sql(f"REORG TABLE {self._sql_name()} APPLY (PURGE)")
         return rows
 
-    def _taken(self, standing: Standing, *, examines: bool = True) -> Standing:
+    def _taken(self, standing: TableStatus, *, examines: bool = True) -> TableStatus:
         """Return where the target stands after a step: Delta skips one silently that another writer's came before."""
         table = self._state.table()
         committed = None if table is None else self._state.committed(table, standing)
@@ -227,7 +227,7 @@ class Target:
             raise CommitConflict(message)
         return self._examined(table, committed) if examines else committed
 
-    def _examined(self, table: DeltaTable, standing: Standing) -> Standing:
+    def _examined(self, table: DeltaTable, standing: TableStatus) -> TableStatus:
         """Return where the target stands, with the commits of others examined; raise `UserError` for one that did harm."""
         harm = self._state.harm(table, standing)
         if harm is not None:
@@ -320,7 +320,7 @@ class Target:
         finally:
             words.unpersist()
 
-    def _commit(self, standing: Standing) -> dict[str, str]:
+    def _commit(self, standing: TableStatus) -> dict[str, str]:
         return {"txnAppId": APP_ID, "txnVersion": str(standing.steps), "userMetadata": self._state.metadata(standing)}
 
 

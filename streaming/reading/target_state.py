@@ -50,7 +50,7 @@ _FORGETS: Final = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TableStatus:
     """Where a target stands: the position that its rows are right for, and the number of steps that it has taken.
 
     `fenced_version`: what was planned at an older table version of the log must not be applied any more, as a purge came between.
@@ -85,7 +85,7 @@ class TargetState:
         except TableNotFoundError:
             return None
 
-    def metadata(self, standing: Standing) -> str:
+    def metadata(self, standing: TableStatus) -> str:
         """Return the `userMetadata` of the commit with which a target comes to stand there."""
         body = _body(self._owner) | {
             "position": json.loads(standing.position.to_json()),
@@ -107,7 +107,7 @@ class TargetState:
         found = _newest(table, with_position=False)
         return None if found is None else _owner_of(found[1])
 
-    def standing(self, table: DeltaTable) -> Standing | None:
+    def standing(self, table: DeltaTable) -> TableStatus | None:
         """Return where a table of the owner stands; None when it does not say, or is another one's."""
         steps = table.transaction_version(APP_ID)
         kept = self._kept(table)
@@ -120,7 +120,7 @@ class TargetState:
             return None
         return _standing(found[1], steps, found[1].get("examined", found[0]))
 
-    def committed(self, table: DeltaTable, standing: Standing) -> Standing | None:
+    def committed(self, table: DeltaTable, standing: TableStatus) -> TableStatus | None:
         """Return where the target stands if the commit that brings it there is in the table, and keep that; None if it is not."""
         if table.transaction_version(APP_ID) != standing.steps:
             return None
@@ -136,14 +136,14 @@ class TargetState:
             return found
         return None
 
-    def keep(self, table: DeltaTable, standing: Standing) -> None:
+    def keep(self, table: DeltaTable, standing: TableStatus) -> None:
         """Keep where the target stands in the file beside it."""
         body = json.loads(self.metadata(standing)) | {"format": _FORMAT, "table_id": table.metadata().id}
         body["files"] = _files_of(table) if standing.examined == table.version() else None
         filesystem = filesystem_of(self._location, self._options)
         write_json_file(filesystem, _KEPT, body, unfinished=_KEPT if local_path(self._location) is None else f"{_KEPT}.new")
 
-    def harm(self, table: DeltaTable, standing: Standing) -> str | None:
+    def harm(self, table: DeltaTable, standing: TableStatus) -> str | None:
         """Return what others did since `standing.examined` by which the table is not what a step left any more; None if nothing."""
         kept = self._kept(table)
         if kept is not None and kept["steps"] == standing.steps and kept["files"] is not None and kept["files"] == _files_of(table):
@@ -196,9 +196,9 @@ def _owner_of(body: Mapping[str, Any]) -> Owner:
     return Owner(topic_id=str(body["topic_id"]), history=bool(body["history"]))
 
 
-def _standing(body: Mapping[str, Any], steps: int, examined: int) -> Standing:
+def _standing(body: Mapping[str, Any], steps: int, examined: int) -> TableStatus:
     position = Position.from_dict(body["position"])
-    return Standing(position=position, steps=steps, fenced_version=body.get("fenced_version", -1), examined=examined)
+    return TableStatus(position=position, steps=steps, fenced_version=body.get("fenced_version", -1), examined=examined)
 
 
 def _newest(table: DeltaTable, *, with_position: bool) -> tuple[int, dict[str, Any]] | None:

@@ -22,7 +22,7 @@ from lastword.compaction.readers import EXPIRATION_MS, Reader
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.source_files import FoundFile
 from lastword.streaming.reading.tail import Span
-from lastword.streaming.reading.target_state import APP_ID, Owner, Standing, TargetState
+from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState
 from tests.clocks import at
 from tests.golden import files, frozen_clock
 from tests.pictures import T0, rows
@@ -271,7 +271,7 @@ def _reader_file(topic: ArrowTopic) -> Path:
 
 def _target(folder: Path) -> tuple[TargetState, DeltaTable]:
     state = TargetState(str(folder), Owner(topic_id="0" * 32, history=False), {})
-    first = Standing(position=Position(offsets=(7, 0), table_version=4, since_version=4, topic_id="0" * 32), steps=0)
+    first = TableStatus(position=Position(offsets=(7, 0), table_version=4, since_version=4, topic_id="0" * 32), steps=0)
     properties = CommitProperties(custom_metadata={"userMetadata": state.metadata(first)}, app_transactions=[Transaction(APP_ID, 0)])
     write_deltalake(folder, pa.table({"key": ["a"], "value": [1]}), commit_properties=properties)
     table = state.table()

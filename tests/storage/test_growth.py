@@ -17,7 +17,7 @@ from lastword.storage.delta.snapshot import ABSENT, Files, LogSnapshot
 from lastword.storage.ledger import ledger as ledgers
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.reading import target_state
-from lastword.streaming.reading.target_state import APP_ID, Owner, Standing, TargetState
+from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState
 from tests.pictures import rows
 
 if TYPE_CHECKING:
@@ -116,10 +116,10 @@ def test_an_append_reads_the_commits_since_the_last_one(tmp_path: Path, monkeypa
 def test_a_step_of_a_target_reads_the_commits_since_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """However many commits of others and steps of ours came before it."""
     state = TargetState(str(tmp_path), Owner(topic_id="t", history=False), {})
-    standing = Standing(position=Position(offsets=(0,)), steps=0)
+    standing = TableStatus(position=Position(offsets=(0,)), steps=0)
 
-    def step(number: int, examined: int) -> Standing:
-        taken = Standing(position=Position(offsets=(number,)), steps=number, examined=examined)
+    def step(number: int, examined: int) -> TableStatus:
+        taken = TableStatus(position=Position(offsets=(number,)), steps=number, examined=examined)
         properties = CommitProperties(
             custom_metadata={"userMetadata": state.metadata(taken)}, app_transactions=[Transaction(APP_ID, number)]
         )

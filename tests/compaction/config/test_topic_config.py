@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.compaction.config.keys import GIB, INT_MAX, LONG_MAX, LONG_MIN, REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS, Kind, canonical_text
+from lastword.compaction.config.keys import (
+    GIB,
+    INT_MAX,
+    LONG_MAX,
+    LONG_MIN,
+    REFUSED_KEYS,
+    SERVICE_KEYS,
+    TOPIC_KEYS,
+    SettingType,
+    canonical_text,
+)
 from lastword.compaction.config.topic_config import (
     ServiceConfig,
     TopicConfig,
@@ -567,20 +577,20 @@ def test_a_description_has_every_key_sorted() -> None:
 def raw_values(name: str) -> st.SearchStrategy[object]:
     """Return allowed values of a key, in every spelling."""
     key = TOPIC_KEYS[name]
-    if key.kind is Kind.CHOICE:
+    if key.kind is SettingType.CHOICE:
         return st.sampled_from(key.choices)
-    if key.kind is Kind.CHOICES:
+    if key.kind is SettingType.CHOICES:
         names = st.lists(st.sampled_from(key.choices))
         return names | names.map(",".join) | names.map(frozenset)
-    if key.kind is Kind.NUMBER:
+    if key.kind is SettingType.NUMBER:
         ratios = st.floats(min_value=0, max_value=1)
         return ratios | ratios.map(repr)
-    units = ["b", "k", "kB", "MB", "Mi", "MiB"] if key.kind is Kind.BYTES else ["ms", "s", "m", "min", "h", "d", "w", "weeks"]
+    units = ["b", "k", "kB", "MB", "Mi", "MiB"] if key.kind is SettingType.BYTES else ["ms", "s", "m", "min", "h", "d", "w", "weeks"]
     texts = st.builds(
         lambda number, gap, unit: f"{number}{gap}{unit}", st.integers(1024, 2047), st.sampled_from(["", " "]), st.sampled_from(units)
     )
     numbers = st.integers(int(key.minimum), int(key.maximum))
-    if key.kind is Kind.COUNT:
+    if key.kind is SettingType.COUNT:
         return numbers | numbers.map(str)
     return numbers | numbers.map(str) | texts | (st.just(-1) if key.unlimited else st.nothing())
 

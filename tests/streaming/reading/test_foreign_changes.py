@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from lastword import UserError
 from lastword.storage.key_search import WantedKey
-from lastword.streaming.reading.materialize import Shape, materialize_table
+from lastword.streaming.reading.materialize import TableShape, materialize_table
 from lastword.streaming.reading.tail import TailOptions
 from lastword.streaming.reading.target import Target
 from tests.clocks import at
@@ -94,7 +94,7 @@ def test_what_keeps_the_rows_is_looked_past(topic: SparkTopic, spark: SparkSessi
         at(T0, topic).append(rows(f"a={number} d={number}"))
         target = Target(str(location), topic_id=topic.log.decisions().topic_id, rewrite_share=number % 2 * 10**9)
         started = materialize_table(
-            topic.log, spark, target, options=TailOptions(), shape=Shape(), trigger=_ONCE, rebuild=False, clock_ms=lambda: T0
+            topic.log, spark, target, options=TailOptions(), shape=TableShape(), trigger=_ONCE, rebuild=False, clock_ms=lambda: T0
         )
         started.awaitTermination()
         assert shown(spark, location) == f"a={number} b=1 c=1 d={number}", statement

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lastword.compaction.errors import CommitConflict, ReaderBehind, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.streaming.reading.materialize import Shape, materialize_table
+from lastword.streaming.reading.materialize import TableShape, materialize_table
 from lastword.streaming.reading.tail import TailOptions
 from lastword.streaming.reading.target import Target
 from tests.clocks import at
@@ -52,7 +52,7 @@ def catch_up_in_steps_of(topic: SparkTopic, spark: SparkSession, location: Path,
     before = DeltaTable(location).version() if DeltaTable.is_deltatable(str(location)) else -1
     target = Target(str(location), topic_id=topic.log.decisions().topic_id, rewrite_share=rewrite_share)
     query = materialize_table(
-        topic.log, spark, target, options=TailOptions(), shape=Shape(), trigger=_ONCE, rebuild=False, clock_ms=lambda: T0
+        topic.log, spark, target, options=TailOptions(), shape=TableShape(), trigger=_ONCE, rebuild=False, clock_ms=lambda: T0
     )
     query.awaitTermination()
     return [commit["operation"] for commit in DeltaTable(location).history() if commit["version"] > before]

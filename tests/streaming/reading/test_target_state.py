@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from lastword import UserError
 from lastword.compaction.read_positions import Position
 from lastword.streaming.reading.target import Target
-from lastword.streaming.reading.target_state import APP_ID, Owner, Standing, TargetState, obstacles
+from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState, obstacles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ROWS: Final = pa.table({"key": ["a", "b"], "value": [1, 2]})
 _OWNER: Final = Owner(topic_id="t1", history=False)
-_FIRST: Final = Standing(position=Position(offsets=(2, 0)), steps=0)
+_FIRST: Final = TableStatus(position=Position(offsets=(2, 0)), steps=0)
 
 
 def state_of(location: Path, owner: Owner = _OWNER) -> TargetState:
@@ -30,7 +30,7 @@ def state_of(location: Path, owner: Owner = _OWNER) -> TargetState:
     return TargetState(str(location), owner, {})
 
 
-def commit(location: Path, standing: Standing) -> None:
+def commit(location: Path, standing: TableStatus) -> None:
     """Take a step, as `Target` does: rows, application id and metadata in one commit."""
     properties = CommitProperties(
         custom_metadata={"userMetadata": state_of(location).metadata(standing)}, app_transactions=[Transaction(APP_ID, standing.steps)]
@@ -81,7 +81,7 @@ _HARMFUL: Final[Mapping[str, Callable[[DeltaTable], object]]] = {
 def test_commits_that_keep_the_rows_do_no_harm(location: Path, change: Callable[[DeltaTable], object]) -> None:
     """Also when the file beside the table is gone: then the commits alone are asked."""
     write_deltalake(location, _ROWS, mode="append", commit_properties=CommitProperties(custom_metadata={"userMetadata": "{}"}))
-    state, standing = state_of(location), Standing(position=_FIRST.position, steps=1, examined=1)
+    state, standing = state_of(location), TableStatus(position=_FIRST.position, steps=1, examined=1)
     commit(location, standing)
     change(opened(state))
     table = opened(state)
@@ -101,7 +101,7 @@ def test_commits_that_change_rows_are_named(location: Path, operation: str) -> N
     standing = state.standing(opened(state))
     assert standing == _FIRST
     assert state.harm(opened(state), standing) == f"version 2 ({operation.strip()}) changed its rows"
-    after = Standing(position=Position(offsets=(3, 0)), steps=1, examined=standing.examined)
+    after = TableStatus(position=Position(offsets=(3, 0)), steps=1, examined=standing.examined)
     commit(location, after)
     committed = state.committed(opened(state), after)
     assert committed is not None
@@ -111,7 +111,7 @@ def test_commits_that_change_rows_are_named(location: Path, operation: str) -> N
 def test_a_change_that_was_taken_back_is_none(location: Path) -> None:
     """The files are those that we left; another older version is harm."""
     state = state_of(location)
-    standing = Standing(position=_FIRST.position, steps=1, examined=0)
+    standing = TableStatus(position=_FIRST.position, steps=1, examined=0)
     commit(location, standing)
     assert state.committed(opened(state), standing) == standing
     opened(state).delete("key = 'a'")
@@ -142,10 +142,10 @@ def test_the_state_outlives_its_commits(location: Path) -> None:
 def test_a_step_of_another_writer_is_no_step_of_ours(location: Path) -> None:
     """Same number, another position: one of them is not there. Another topic's table, or one of another kind, stands nowhere."""
     state = state_of(location)
-    theirs = Standing(position=Position(offsets=(5, 5)), steps=1, examined=0)
+    theirs = TableStatus(position=Position(offsets=(5, 5)), steps=1, examined=0)
     commit(location, theirs)
-    assert state.committed(opened(state), Standing(position=Position(offsets=(4, 4)), steps=1, examined=0)) is None
-    assert state.committed(opened(state), Standing(position=Position(offsets=(5, 5)), steps=2, examined=0)) is None
+    assert state.committed(opened(state), TableStatus(position=Position(offsets=(4, 4)), steps=1, examined=0)) is None
+    assert state.committed(opened(state), TableStatus(position=Position(offsets=(5, 5)), steps=2, examined=0)) is None
     assert state.committed(opened(state), theirs) == theirs
     for owner in (Owner(topic_id="t2", history=False), Owner(topic_id="t1", history=True)):
         assert state_of(location, owner).standing(opened(state)) is None
@@ -154,7 +154,7 @@ def test_a_step_of_another_writer_is_no_step_of_ours(location: Path) -> None:
 
 def test_a_step_behind_which_somebody_else_committed_is_there(location: Path) -> None:
     """It is looked for from the newest commit back; what came behind it is yet to be examined."""
-    state, second = state_of(location), Standing(position=Position(offsets=(3, 1)), steps=1, examined=0)
+    state, second = state_of(location), TableStatus(position=Position(offsets=(3, 1)), steps=1, examined=0)
     commit(location, second)
     opened(state).alter.set_table_description("prices")
     found = state.committed(opened(state), second)
