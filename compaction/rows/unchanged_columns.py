@@ -15,6 +15,9 @@ row under its old key. The tombstone of the old key carries that row in a header
 ```
 
 An event whose columns no record of the partition has is refused, or its columns are null (`EventPolicy.null_unresolved`).
+
+A row that was filled in says in the header `source.unchanged` since which source sequence its columns are what they are: an event that was
+refused since then may have changed them, so the key stays stale (docs/semantics.md#A.57).
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 UNRESOLVED_COLUMN: Final = "unresolved_column"
 #: The header of a tombstone whose row has another key now: `Moved` as JSON.
 MOVED: Final = "source.moved"
+#: The header of a row that was filled in: the source sequence of the record that its columns come from.
+UNCHANGED_SINCE: Final = "source.unchanged"
 
 
 class Unchanged(msgspec.Struct, frozen=True):
@@ -52,11 +57,12 @@ class Unchanged(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row whose key was changed to the key `to`, as JSON text, and `Unchanged.is_guessed`."""
+    """A row whose key was changed to the key `to`, as JSON text; `Unchanged.is_guessed`, and `LastRecord.whole_since` of the row."""
 
     row: str
     to: str
     is_guessed: bool = False
+    since: str = ""
 
 
 _KEPT: Final = ["key", "value", "source_sequence"]
@@ -69,17 +75,32 @@ _PLAIN: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The last record of a key: value, source sequence, and the row that a tombstone carries whose key was changed."""
+    """The last record of a key: value, source sequence, and the row that a tombstone carries whose key was changed.
+
+    `since` is the source sequence of the record that columns were filled in from; None if all columns are the record's own.
+    """
 
     value: bytes | None = None
     sequence: str = ""
     moved: Moved | None = None
+    since: str | None = None
+
+    @property
+    def whole_since(self) -> str:
+        """The source sequence since which all columns are what they are."""
+        return self.sequence if self.since is None else self.since
 
     @staticmethod
     def of(value: bytes | None, sequence: str | None, headers: Iterable[Mapping[str, Any]] | None) -> LastRecord:
         """Return a record of the log."""
         moved = next((header["value"] for header in headers or () if header["key"] == MOVED), None)
-        return LastRecord(value, sequence or "", None if moved is None else _MOVED.decode(moved))
+        return LastRecord(value, sequence or "", None if moved is None else _MOVED.decode(moved), filled_since(headers))
+
+
+def filled_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
+    """Return the source sequence of the record that columns of a row were filled in from; None for a row of its own."""
+    found = next((header["value"] for header in headers or () if header["key"] == UNCHANGED_SINCE), None)
+    return None if found is None else bytes(found).decode()
 
 
 class Records(Protocol):
@@ -147,17 +168,19 @@ class UnchangedColumns:
         if note.new_key is not None:
             if before.value is None:
                 return record, ()
-            return LastRecord(None, record.sequence, Moved(before.value.decode(), note.new_key, note.is_guessed)), ()
+            moved = Moved(before.value.decode(), note.new_key, note.is_guessed, before.whole_since)
+            return LastRecord(None, record.sequence, moved), ()
         if record.value is None or not note.columns:
             return record, ()
-        row = before.value
+        row, since = before.value, before.whole_since
         # Another row had the key before, unless it is this event again.
         if note.old_key is not None and not is_same_event(before.sequence, record.sequence):
-            row = _moved_row(last[note.old_key.encode()], key, record.sequence)
+            row, since = _moved_row(last[note.old_key.encode()], key, record.sequence)
         value, missing = fill_columns(record.value, note.columns, row, self._policy.placeholders)
+        is_filled = len(missing) < len(note.columns)
         if missing and self._policy.null_unresolved:
             value, missing = _PLAIN.encode({**_FIELDS.decode(value), **dict.fromkeys(missing)}), ()
-        return LastRecord(value, record.sequence), missing
+        return LastRecord(value, record.sequence, None, since if is_filled else None), missing
 
     def _last_records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
         """Return the last record of each key, in the append so far or in the log; an empty one for a key without."""
@@ -170,11 +193,11 @@ class UnchangedColumns:
         return {**dict.fromkeys(missing, LastRecord()), **(self._records(missing) if missing else {}), **found}
 
 
-def _moved_row(old: LastRecord, new_key: bytes, position: str) -> bytes | None:
-    """Return the row that went from an old key to a new one at a position; None where the old key does not have it."""
+def _moved_row(old: LastRecord, new_key: bytes, position: str) -> tuple[bytes | None, str]:
+    """Return the row that went from an old key to a new one at a position, and `Moved.since`; None where the old key does not have it."""
     if old.moved is None or old.moved.to.encode() != new_key or not (old.moved.is_guessed or is_same_event(old.sequence, position)):
-        return None
-    return old.moved.row.encode()
+        return None, ""
+    return old.moved.row.encode(), old.moved.since
 
 
 def fill_columns(row: bytes, names: Sequence[str], before: bytes | None, placeholders: frozenset[bytes]) -> tuple[bytes, tuple[str, ...]]:
@@ -211,11 +234,12 @@ def _with(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
 
 
 def _with_headers(headers: pa.Array, records: Mapping[int, LastRecord]) -> pa.Array:
-    """Return headers with that of each tombstone whose row has another key now."""
-    moved = {row: record.moved for row, record in records.items() if record.moved is not None}
-    if not moved:
+    """Return headers with those of tombstones whose row has another key now, and of rows that were filled in."""
+    moved = {row: {"key": MOVED, "value": msgspec.json.encode(one.moved)} for row, one in records.items() if one.moved is not None}
+    filled = {row: {"key": UNCHANGED_SINCE, "value": one.since.encode()} for row, one in records.items() if one.since is not None}
+    if not moved and not filled:
         return headers
     listed = headers.to_pylist()
-    for row, one in moved.items():
-        listed[row] = [*(listed[row] or []), {"key": MOVED, "value": msgspec.json.encode(one)}]
+    for row, header in [*moved.items(), *filled.items()]:
+        listed[row] = [*(listed[row] or []), header]
     return pa.array(listed, HEADERS)

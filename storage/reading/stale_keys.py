@@ -7,7 +7,8 @@
 ```
 
 A dead letter makes its key stale until the log has a newer record of the key: one of a higher sequence, or of the same or none that was
-appended later. A deletion is such a record, and a TRUNCATE of the source at a higher position. A key without any record is stale, too.
+appended later. A deletion is such a record, and a TRUNCATE of the source at a higher position. A record with columns that the source left
+out, and that were filled in, is as old as the record that they come from. A key without any record is stale, too.
 Records of transactions that are open or were aborted count for nothing.
 """
 
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.order.source_positions import SourcePosition, is_after, is_of_truncated
+from lastword.compaction.rows.unchanged_columns import filled_since
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
 from lastword.storage.files.paths import filesystem_of
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from lastword.storage.reading.view import View
 
 _LETTER_COLUMNS: Final = ("record_key", "source_sequence", "refused_at", "source", "reason", "detail")
-_RECORD_COLUMNS: Final = ("key", "source_sequence", "appended_at")
+_RECORD_COLUMNS: Final = ("key", "source_sequence", "appended_at", "headers")
 #: The most keys that are followed: a source of which every row is refused must not fill the memory.
 MAX_KEYS: Final = 100_000
 #: How often the log is looked at anew when VACUUM removes a file while it is read.
@@ -55,11 +57,15 @@ class StaleKey:
     source_sequence: str
 
     def is_older_than(self, record: Mapping[str, Any]) -> bool:
-        """Tell whether a record of the key (source_sequence, appended_at) is newer than the row that was refused."""
-        sequence = record["source_sequence"] or ""
+        """Tell whether a record of the key (source_sequence, appended_at, headers) is newer than the row that was refused.
+
+        One that was filled in with columns that the source left out is as old as these.
+        """
+        since = filled_since(record["headers"])
+        sequence = (record["source_sequence"] or "") if since is None else since
         if is_after(sequence, self.source_sequence) or is_after(self.source_sequence, sequence):
             return is_after(sequence, self.source_sequence)
-        return bool(record["appended_at"] > self.refused_at)
+        return since is None and bool(record["appended_at"] > self.refused_at)
 
     def is_truncated(self, truncated: Iterable[str]) -> bool:
         """Tell whether the row was in its source's table before one of some TRUNCATEs."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lastword.compaction.rows.input_columns import HEADERS, UNCHANGED, EventPolicy
-from lastword.compaction.rows.unchanged_columns import MOVED, LastRecord, Moved, UnchangedColumns
+from lastword.compaction.rows.unchanged_columns import MOVED, UNCHANGED_SINCE, LastRecord, Moved, UnchangedColumns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -61,7 +61,7 @@ def _headers(done: Resolved) -> list[list[str]]:
 
 
 def _moved(body: str = "long", to: str = "new", *, is_guessed: bool = False) -> Moved:
-    return Moved(_row(body).decode(), to, is_guessed)
+    return Moved(_row(body).decode(), to, is_guessed, "1")
 
 
 def test_a_column_comes_from_the_last_record_of_its_key() -> None:
@@ -151,3 +151,41 @@ def test_a_batch_of_which_every_event_is_refused_takes_nothing() -> None:
     columns = UnchangedColumns(_POLICY, _Log())
     assert list(columns.resolve(_batch(("k", _OUT, "1", _note(["body"])))).refused) == [0]
     assert _bodies(columns.resolve(_batch(("k", "new", "2", None), ("k", _OUT, "3", _note(["body"]))))) == ["new", "new"]
+
+
+def _since(done: Resolved) -> list[str | None]:
+    """Return what `source.unchanged` says of each row."""
+    listed = ([header["value"].decode() for header in headers or [] if header["key"] == UNCHANGED_SINCE] for headers in _raw(done))
+    return [found[0] if found else None for found in listed]
+
+
+def _raw(done: Resolved) -> list[list[dict[str, Any]] | None]:
+    listed: list[list[dict[str, Any]] | None] = done.rows.column("headers").to_pylist()
+    return listed
+
+
+def test_a_row_that_was_filled_in_says_since_when_its_columns_are_so() -> None:
+    """Also through a change of the key; of a column that is null there is nothing to say.
+
+    ```
+    whole at 1     filled at 2, since 1     filled at 3, since 1     whole at 4     filled at 5, since 4     nothing left out at 6
+    ```
+    """
+    columns = UnchangedColumns(_POLICY, _Log(k=LastRecord(_row("in the log"), "1")))
+    filled = [("k", _OUT, position, _note(["body"])) for position in ("2", "3", "5")]
+    whole: list[tuple[str, str | None, str, str | None]] = [("k", "whole", "4", None), ("k", "own", "6", _note())]
+    done = columns.resolve(_batch(*filled[:2], whole[0], filled[2], whole[1]))
+    assert _since(done) == ["1", "1", None, "4", None]
+    (headers,) = [one for one in _raw(done)[1:2] if one]
+    record = LastRecord.of(_row("in the log"), "3", headers)
+    assert (record.since, record.whole_since, LastRecord(b"{}", "7").whole_since) == ("1", "1", "7")
+    later = UnchangedColumns(_POLICY, _Log(k=record)).resolve(
+        _batch(("k", _OUT, "8", _note(["body"])), ("k", None, "9", _note(new_key="j")))
+    )
+    assert _since(later) == ["1", None]
+    (moved,) = [LastRecord.of(None, "9", one).moved for one in _raw(later)[1:] if one]
+    assert moved is not None
+    assert moved.since == "1"
+    came = UnchangedColumns(_POLICY, _Log(k=LastRecord(None, "9", moved))).resolve(_batch(("j", _OUT, "9", _note(["body"], old_key="k"))))
+    assert _since(came) == ["1"]
+    assert _since(UnchangedColumns(_NULLS, _Log()).resolve(_batch(("k", _OUT, "1", _note(["body"]))))) == [None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword import ArrowTopic, CorruptLog, Envelope, InvalidConfiguration
+from lastword import ArrowTopic, CorruptLog, Envelope, InvalidConfiguration, LogDir
 from lastword.storage.append.dead_letters import expire_dead_letters, read_letters
 from lastword.storage.reading.stale_keys import StaleKeys
 from tests.change_events import FLAT, change, topic_in
@@ -244,6 +244,33 @@ def test_columns_that_are_not_there_leave_a_key_stale_by_the_same_rule(tmp_path:
     assert _stale(topic) == ['{"id":1}']
     _append(at(2_000, topic), change("u", 1, _UNORDERED, {"id": 1, "t": "x"}), envelope=Envelope())
     assert _stale(topic) == []
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+@pytest.mark.parametrize("positions", [(10, 12, 14, 16, 18), (_UNORDERED,) * 5], ids=["ordered", "unordered"])
+def test_a_row_that_was_filled_in_from_before_a_dead_letter_leaves_its_key_stale(tmp_path: Path, positions: Any, cut: int) -> None:
+    """The refused event may have changed what the row left out. A whole row ends it, and rows that are filled in from that one.
+
+    ```
+    10 whole     12 refused     14 filled in from 10: stale     16 whole     18 filled in from 16: not stale, also once 16 is cleaned
+    ```
+    """
+    topic, envelope = topic_in(tmp_path), Envelope(schema="id int, day date, body string")
+    days, bodies = (0, _MISFIT, 1, 2, 3), ("old", "changed", "__debezium_unavailable_value", "whole", "__debezium_unavailable_value")
+    rows = [{"id": 1, "day": day, "body": body} for day, body in zip(days, bodies, strict=True)]
+    events = [change("u", 1, position, row) for position, row in zip(positions, rows, strict=True)]
+    for number, batch in enumerate((events[:cut], events[cut:3])):
+        _append(at(1_000 + number, topic), *batch, envelope=envelope)
+    assert topic.table(schema="body string").to_pylist() == [{"body": "old"}]
+    assert _stale(topic) == ['{"id":1}']
+    _append(at(2_000, topic), events[3], envelope=envelope)
+    assert _stale(topic) == []
+    _append(at(3_000, topic), events[4], envelope=envelope)
+    assert (_stale(topic), topic.table(schema="body string").to_pylist()) == ([], [{"body": "whole"}])
+    topic.roll()
+    at(10_000, topic).clean(force=True)
+    again = LogDir(tmp_path).topic(topic.name)
+    assert (topic.records().num_rows, _stale(again)) == (1, [] if positions[0] == 10 else ['{"id":1}'])
 
 
 def test_a_purge_finds_the_key_of_a_dead_letter_as_the_log_has_it(tmp_path: Path) -> None:
