@@ -115,7 +115,7 @@ class Handle:
 
         Raises `CommitConflict` when the round takes too long.
         """
-        self.cleaner.locks.wait_idle(log)
+        self.cleaner.locks.wait(log)
         return self.cleaner
 
     def check_config(self, overrides: Mapping[str, object], *, subject: str) -> TopicConfig:

@@ -179,7 +179,7 @@ class LogDir(Handle, Generic[TopicT_co]):
         """
         topic = self.topic(name)
         time_ms = self.clock()
-        with self.cleaner.locks.kept_away(topic.log):  # first: a deletion that cannot be leaves the queries running
+        with self.cleaner.locks.reserve(topic.log):  # first: a deletion that cannot be leaves the queries running
             topic.stop_queries()
             with topic.log.turn():
                 self.cleaner.forget(topic.log)

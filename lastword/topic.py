@@ -374,7 +374,7 @@ class Topic:
         """
         moment, before = self._clock(), read_offsets_by_partition(before, argument="before")
         rose = decisions.delete_records(self._log, before, now_ms=moment)
-        if rose and not self._log_dir.cleaner.locks.works_on(self._log):  # it is not waited for: the decision holds as it is
+        if rose and not self._log_dir.cleaner.locks.is_held(self._log):  # it is not waited for: the decision holds as it is
             with suppress(CommitConflict):  # asked for again, -1 would mean another log end
                 self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=moment, heeds_claims=True)
         today = self._log.decisions()

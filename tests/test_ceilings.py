@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 462,
-    "names: found, told, said": 253,
+    "names: one": 457,
+    "names: found, told, said": 252,
     "functions named by a participle": 176,
-    "phrases that say nothing": 71,
+    "phrases that say nothing": 70,
     "functions over 60 lines": 6,
     "functions over 15 branches": 11,
     "class names with two meanings": 6,
@@ -36,7 +36,7 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 8133,
     "pyspark_lastword": 443,
-    "streaming": 6726,
+    "streaming": 6707,
     "storage": 12391,
     "change_data": 5716,
     "checkpoints": 228,

@@ -235,7 +235,7 @@ class Purge:
         """Clean some partitions now; raise `PurgeIncomplete` naming the bounds when nothing can be done."""
         cleaner = self._log_dir.cleaner
         for _ in range(_TRIES):
-            cleaner.locks.wait_idle(self._log, partitions)
+            cleaner.locks.wait(self._log)
             self._check_goes_on()
             receipts = cleaner.clean(self._log, self._log_dir.session, clock_ms=lambda: self._now_ms, force=True, partitions=partitions)
             if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
@@ -313,7 +313,7 @@ class Purge:
         for search in searches.values():
             search.look()  # the most of it before the turn, which keeps appends waiting
         swept: dict[str, Swept] = {}
-        with self._log_dir.cleaner.locks.kept_away(log), log.turn():  # nobody writes a file now that is not committed yet
+        with self._log_dir.cleaner.locks.reserve(log), log.turn():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
                 swept[location] = sweep(search, location, options, now_ms=self._now_ms, is_log=location == log.paths.log)
         for name in (*done.target_rows, *done.unsure):

@@ -4,7 +4,7 @@
  scheduler   what a tick does: clean, retain, merge, upkeep, topic by topic
  cleaner     rounds over the partitions of a topic
  failures    failed cleanings: tried again with backoff, or quarantined; in the ledger
- partition_locks   which thread works on which partition
+ maintenance_locks   which thread maintains a topic
  claims      which process works on a topic, in the ledger
  cluster     cleaning tasks on the executors of a session
  pacing      log.cleaner.io.max.bytes.per.second

@@ -32,8 +32,8 @@ from lastword.streaming import metrics
 from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.cluster import SparkCluster
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
+from lastword.streaming.cleaning.maintenance_locks import MAINTENANCE_LOCKS
 from lastword.streaming.cleaning.pacing import PacedTurn, Turns
-from lastword.streaming.cleaning.partition_locks import PARTITION_LOCKS
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.throttle import Pace
     from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.log.topic_log import LogState, TopicLog
+    from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks
     from lastword.streaming.cleaning.pacing import Pacing
-    from lastword.streaming.cleaning.partition_locks import PartitionLocks
 
 _MIB: Final = 2**20
 #: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
@@ -69,7 +69,7 @@ class Cleaner:
         config: ServiceConfig,
         *,
         parallelism: int | Callable[[], int] | None = None,
-        locks: PartitionLocks = PARTITION_LOCKS,
+        locks: MaintenanceLocks = MAINTENANCE_LOCKS,
         limits: CleaningLimits = CLEANING_LIMITS,
     ) -> None:
         """Start idle. `locks` says what other threads of this process work on, `limits` how much a round takes at a time.
@@ -130,15 +130,14 @@ class Cleaner:
     ) -> CleaningPlan:
         today = log.decisions()
         failures = today.cleaning_failures()
-        is_claimed = not force and self.claims.of_another(today) is not None
+        is_busy = self.locks.is_held(log) or (not force and self.claims.of_another(today) is not None)
 
         def barred(one: PartitionLog) -> Obstacle | None:
-            if is_claimed or one.partition in done:
+            if is_busy or one.partition in done:
                 return Obstacle.IN_PROGRESS
-            found = self.locks.obstacle(log, one.partition)
-            if found is None and one.partition in today.pauses:
+            if one.partition in today.pauses:
                 return Obstacle.PAUSED
-            return failures[one.partition].obstacle(now_ms) if found is None and one.partition in failures else found
+            return failures[one.partition].obstacle(now_ms) if one.partition in failures else None
 
         return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
 
@@ -249,7 +248,7 @@ class Cleaner:
         force: bool,
     ) -> list[CleaningReceipt] | None:
         """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
-        with self.locks.in_progress(log, [one.log.partition for one in plan.chosen]):
+        with self.locks.hold(log):
             try:
                 size_bytes = sum(segment.size_bytes for one in plan.chosen for segment in one.segments)
                 with self.claims.held(log, size_bytes, insists=force):
@@ -320,7 +319,7 @@ class Cleaner:
             logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
             if heeds_claims and self.claims.of_another(log.decisions()) is not None:
                 return {}
-            with self.locks.in_progress(log, [one.partition for one in logs]):
+            with self.locks.hold(log):
                 return remove_segments(state, logs, now_ms=now_ms)
 
         each, failure = _together_or_apart(log, once)
@@ -360,7 +359,7 @@ class Cleaner:
                 logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
                 failures = state.decisions.cleaning_failures() if state.config.compacted else {}
                 logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
-                with self.locks.in_progress(log, [one.partition for one in logs]):
+                with self.locks.hold(log):
                     pace = self._pace(log, pacing)
                     return merge_small_files(
                         state,
@@ -378,10 +377,11 @@ class Cleaner:
         return sum(merged)
 
     def _idle(self, log: TopicLog, logs: Sequence[PartitionLog], only: int | None) -> list[PartitionLog]:
-        """Return the partitions, or the one that is wanted, without those that are paused or being worked on."""
-        wanted = [one for one in logs if only in {None, one.partition}]
+        """Return the partitions, or the one that is wanted, without those that are paused; none while another thread works on the topic."""
+        if self.locks.is_held(log):
+            return []
         paused = log.decisions().pauses
-        return [one for one in wanted if one.partition not in paused and self.locks.obstacle(log, one.partition) is None]
+        return [one for one in logs if only in {None, one.partition} and one.partition not in paused]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""

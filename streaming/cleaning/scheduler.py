@@ -235,7 +235,7 @@ class MaintenanceScheduler:
         """Let retention take what it takes; what a round of the topic holds at this moment would be left out, so that it stays due then."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         compacted = log.config().compacted
-        if self.cleaner.locks.works_on(log):
+        if self.cleaner.locks.is_held(log):
             return
         if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
@@ -259,7 +259,7 @@ class MaintenanceScheduler:
         due, version = self._due[log.paths.root], log.snapshot().version
         if 0 <= version - due.checkpoint_version < self.checkpoint_commits:
             return
-        with suppress(CommitConflict), self.cleaner.locks.in_progress(log, range(log.decisions().partitions)):  # at the next tick
+        with suppress(CommitConflict), self.cleaner.locks.hold(log):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
             due.checkpoint_version = checkpoint(log, after_commits=self.checkpoint_commits)
 

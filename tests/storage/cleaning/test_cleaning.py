@@ -28,7 +28,7 @@ from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
-from lastword.streaming.cleaning.partition_locks import PartitionLocks
+from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks
 from tests.clocks import at
 from tests.divisions import DIVISIONS
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, frame, history, latest, rows
@@ -498,7 +498,7 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
     begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
-        with cleaner.locks.in_progress(topic.log, [0]):  # a round that takes as long as we like
+        with cleaner.locks.hold(topic.log):  # a round that takes as long as we like
             begun.set()
             over.wait(60)
 
@@ -506,11 +506,11 @@ def test_nobody_cleans_a_topic_that_the_cleaner_is_kept_away_from(spark: SparkSe
         working = threads.submit(work)
         begun.wait(60)
         threading.Timer(0.3, over.set).start()
-        with cleaner.locks.kept_away(topic.log):
+        with cleaner.locks.reserve(topic.log):
             assert working.done() or over.is_set()
             assert at(T0, topic).clean(force=True) == []
             assert len(at(T0, other).clean(force=True)) == 1
-            with pytest.raises(CommitConflict, match="kept away already"), cleaner.locks.kept_away(topic.log):
+            with pytest.raises(CommitConflict, match="another thread has reserved it"), cleaner.locks.reserve(topic.log):
                 pass
     assert len(at(T0, topic).clean(force=True)) == 1
 
@@ -521,13 +521,13 @@ def test_who_is_kept_away_and_who_waits_is_the_same_for_every_handle_of_a_proces
     at(T0, topic).append(rows("a=1 a=2"))
     at(T0, topic).roll()
     other = LogDir(spark, logs.location)
-    with logs.cleaner.locks.in_progress(topic.log, [0]):
-        assert other.cleaner.locks.works_on(other.topic("shared").log)
+    with logs.cleaner.locks.hold(topic.log):
+        assert other.cleaner.locks.is_held(other.topic("shared").log)
         assert [one.obstacle for one in at(T0, other.topic("shared")).explain()] == [Obstacle.IN_PROGRESS.value]
-    with other.cleaner.locks.kept_away(other.topic("shared").log):
+    with other.cleaner.locks.reserve(other.topic("shared").log):
         assert at(T0, topic).clean() == []
     spelled = LogDir(spark, Path(logs.location).as_uri())
-    with spelled.cleaner.locks.kept_away(spelled.topic("shared").log):
+    with spelled.cleaner.locks.reserve(spelled.topic("shared").log):
         assert at(T0, topic).clean() == [], "whatever the log.dir is called"
     assert len(at(T0, topic).clean()) == 1
 
@@ -537,7 +537,7 @@ def test_two_cleaners_against_each_other_do_the_work_of_one(spark: SparkSession,
     topic = logs.create_topic("race", partitions=2, config=_EAGER)
     handles = [LogDir(spark, logs.location) for _ in range(2)]
     for handle in handles:
-        handle._cleaner = Cleaner(handle.service_config, locks=PartitionLocks())  # noqa: SLF001  those of a process share theirs
+        handle._cleaner = Cleaner(handle.service_config, locks=MaintenanceLocks())  # noqa: SLF001  those of a process share theirs
     others = [handle.topic("race") for handle in handles]
     over = threading.Event()
     receipts: list[CleaningReceipt] = []

@@ -145,7 +145,7 @@ def test_what_was_deleted_is_not_joined_with_what_stays_when_cleaning_comes_firs
     topic.alter_config({"segment.bytes": None})
     at(T0, topic).append(rows("c=2"))
     at(T0, topic).roll()
-    with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
+    with logs.cleaner.locks.hold(topic.log):  # a round
         delete_records(at(T0, topic), {0: 2})
     at(T0, topic).clean()
     files = topic.log.snapshot().files
@@ -224,7 +224,7 @@ def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
     at(T0, topic).append(rows("lime=1", partition=1))
     at(T0, topic).roll()
     version = topic.log.snapshot().version
-    with logs.cleaner.locks.in_progress(topic.log, [0]):  # a round
+    with logs.cleaner.locks.hold(topic.log):  # a round
         assert delete_records(at(T0, topic), {1: -1}) == {1: 1}
         assert (topic.log.snapshot().version, history(topic, 1)) == (version, [])
     assert list(at(T0, topic).apply_retention()) == [1]

@@ -20,7 +20,7 @@ from lastword.streaming.append.source_settings import FileSource, RateSource
 from lastword.streaming.append.sources import open_source, trigger_of
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_mirror
 from lastword.streaming.cleaning.cleaner import Cleaner
-from lastword.streaming.cleaning.partition_locks import PartitionLocks
+from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks
 from tests.pictures import latest, log
 from tests.waiting import until
 
@@ -282,7 +282,7 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
 
     A deletion that cannot be, as a round takes too long, leaves the query running.
     """
-    logs._cleaner = Cleaner(logs.service_config, locks=PartitionLocks(max_wait_seconds=0.1))  # noqa: SLF001  those of a process wait long
+    logs._cleaner = Cleaner(logs.service_config, locks=MaintenanceLocks(max_wait_seconds=0.1))  # noqa: SLF001  those of a process wait long
     topic = logs.create_topic("fruit", config=_COMPACT)
     folder = tmp_path / "incoming"
     _arrive(folder, "1.json", [{"fruit": "grape", "price": 1.0}], 1)
@@ -297,7 +297,7 @@ def test_config_changes_while_a_stream_runs_and_a_deleted_topic_ends_it(
             _arrive(folder, f"{number}.json", [{"fruit": "grape", "price": 2.0}], number)
             query.processAllAvailable()
         assert [segment.label for segment in topic.describe().partitions[0].segments] == [0, 1, 2]
-        with logs.cleaner.locks.in_progress(topic.log, [0]), pytest.raises(CommitConflict, match="topic fruit"):
+        with logs.cleaner.locks.hold(topic.log), pytest.raises(CommitConflict, match="topic fruit"):
             logs.delete_topic("fruit")
         _arrive(folder, "4.json", [{"fruit": "grape", "price": 3.0}], 4)
         query.processAllAvailable()

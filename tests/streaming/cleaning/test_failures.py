@@ -19,7 +19,7 @@ from lastword.storage.cleaning.log_starts import raise_log_starts
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, _together_or_apart
-from lastword.streaming.cleaning.partition_locks import PartitionLocks
+from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks
 from lastword.topics.explanation import partition_reports
 from tests.clocks import at
 from tests.storage.logs import DiskLog
@@ -51,7 +51,7 @@ class Process:
         settings, _ = parse_service_config({"log.cleaner.max.failures": max_failures})
         self.log: TopicLog = logs.log("fruit")
         self.disk = DiskLog(self.log.paths.log)
-        self.cleaner = Cleaner(settings, locks=PartitionLocks())
+        self.cleaner = Cleaner(settings, locks=MaintenanceLocks())
         self.now_ms = T0
 
     def append(self) -> None:

@@ -166,7 +166,7 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
         waiting.start()
         assert asked.wait(60)
         time.sleep(0.3)
-        assert not cleaner.locks.works_on(topic.log)
+        assert not cleaner.locks.is_held(topic.log)
         at(T0, topic).append(rows("a=3 c=1", timestamp_ms=T0))
         at(T0, topic).roll()
         now_ms[0] = T0 + DAY_MS

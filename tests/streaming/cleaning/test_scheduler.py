@@ -151,7 +151,7 @@ def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: 
     at(T0 - DAY_MS, topic).append(rows("a=1"))
     at(T0 - DAY_MS, topic).roll()
     scheduler = _tending(spark, topic)
-    with scheduler.cleaner.locks.in_progress(topic.log, [0]):  # a merge
+    with scheduler.cleaner.locks.hold(topic.log):  # a merge
         scheduler.tick()
     assert history(topic) == ["0 a=1"]
     scheduler.tick()
@@ -233,11 +233,11 @@ def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSessio
 
     def written(log: TopicLog, *, after_commits: int) -> int:
         assert after_commits == 1
-        found.append(scheduler.cleaner.locks.works_on(log))
+        found.append(scheduler.cleaner.locks.is_held(log))
         return log.snapshot().version
 
     monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "checkpoint", written)
-    with scheduler.cleaner.locks.kept_away(topic.log):
+    with scheduler.cleaner.locks.reserve(topic.log):
         scheduler.tick()
     assert found == []
     scheduler.tick()
