@@ -65,9 +65,10 @@ docs: .venv/.installed ## the documentation as a site, in site/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 	@echo 'site/index.html'
 
-lint: .venv/.installed ## ruff: rules and format
+lint: .venv/.installed ## ruff: rules and format; vulture: dead code
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@$(PY) -m tools.dead_code
 
 types: .venv/.installed ## mypy --strict
 	@$(PY) -m mypy

@@ -1,4 +1,4 @@
-"""No code is left that nothing in the product runs; vulture (configured in pyproject.toml) finds it.
+"""`make lint`: no code is left that nothing in the product runs; vulture (configured in pyproject.toml) finds it.
 
 `_OUTSIDE` names what is used from outside of the product's sources: the public API, names that a library prescribes, fields of rows and
 records that are written as a whole, and what a template reads. A name that is no longer reported must leave the list.
@@ -9,15 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
-import pytest
-
-from tests.test_tidy import ROOT
-
-#: Many of these take half a second or more; `make quick` leaves them to `make test`.
-pytestmark = pytest.mark.long
-
+ROOT: Final = Path(__file__).resolve().parent.parent
 #: What vulture reports and is used all the same, by who uses it.
 _OUTSIDE: Final = {
     "the public API": {
@@ -65,11 +60,17 @@ _OUTSIDE: Final = {
 }
 
 
-def test_the_product_has_no_code_that_only_tests_run() -> None:
-    """What vulture reports is exactly what is used from outside."""
-    done = subprocess.run(
-        [sys.executable, "-m", "vulture", "--config", "pyproject.toml"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
-    )
-    reported = set(re.findall(r"unused \w+ '([^']+)'", done.stdout))
+def main() -> int:
+    """Compare what vulture reports with the list, print what differs, and return 1 if anything does."""
+    command = [sys.executable, "-m", "vulture", "--config", "pyproject.toml"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  our own words
+    reported, expected = set(re.findall(r"unused \w+ '([^']+)'", done.stdout)), set().union(*_OUTSIDE.values())
+    for name in sorted(reported - expected):
+        sys.stderr.write("".join(f"{line}\n" for line in done.stdout.splitlines() if f"'{name}'" in line))
+    for name in sorted(expected - reported):
+        sys.stderr.write(f"tools/dead_code.py: {name} is used now, or gone: remove it from the list\n")
+    return int(reported != expected or not done.stdout)
 
-    assert reported == set().union(*_OUTSIDE.values()), done.stdout + done.stderr
+
+if __name__ == "__main__":
+    sys.exit(main())
