@@ -28,6 +28,7 @@ keeps them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -268,70 +269,57 @@ class Decisions:
 def fold(rows: Iterable[Decision]) -> Decisions:
     """Fold the decisions of one topic, in the order of their numbers."""
     ordered = sorted(rows, key=lambda row: row.sequence)
-    created = next(row for row in ordered if row.kind is Kind.CREATE)
-    overrides: Mapping[str, str] = {}
-    queries: dict[str, str | None] = {}
-    query_sources: dict[str, str] = {}
-    mirror: Mapping[str, Any] | None = None
-    schemas: dict[str, Mapping[str, Any]] = {}
-    producers: dict[str, Producer] = {}
-    readers: dict[str, Reader] = {}
-    claim: Claim | None = None
+    of: defaultdict[Kind, list[Decision]] = defaultdict(list)
     for row in ordered:
-        match row.kind:
-            case Kind.CONFIG:
-                overrides = {key: str(value) for key, value in row.details.items()}
-            case Kind.QUERY if row.name is not None:
-                queries[row.name] = row.details.get("query_id")
-                query_sources[row.name] = row.details.get("reads", "") if queries[row.name] is not None else ""
-            case Kind.MIRROR:
-                mirror = dict(row.details)
-            case Kind.SCHEMA if row.name is not None:
-                schemas[row.name] = dict(row.details)
-            case Kind.CLAIM:
-                claim = Claim(row.details["owner"], row.details["until_ms"])
-            case Kind.PRODUCER if row.name is not None:
-                producers[row.name] = Producer(**row.details, since_ms=row.time_ms)
-            case Kind.READER if row.name is not None:
-                readers.pop(row.name, None)
-                reader = Reader.from_details(row.name, row.details, row.time_ms, row.sequence)
-                if reader is not None:
-                    readers[row.name] = reader
-            case _:
-                pass
+        of[row.kind].append(row)
+    created, config, queries = next(iter(of[Kind.CREATE])), _last(of[Kind.CONFIG]), _newest(of[Kind.QUERY])
+    readers = {name: Reader.from_details(name, row.details, row.time_ms, row.sequence) for name, row in _newest(of[Kind.READER]).items()}
+    pauses = {partition: int(rows[-1].details["count"]) for partition, rows in _by_partition(of[Kind.PAUSE], Kind.PAUSE).items()}
     return Decisions(
         topic_id=created.details["topic_id"],
         partitions=int(created.details["partitions"]),
         created_ms=created.time_ms,
-        overrides=overrides,
-        rolls=_by_partition(ordered, Kind.ROLL),
-        queries=queries,
-        query_sources={name: source for name, source in query_sources.items() if source},
-        mirror=mirror,
-        schemas=schemas,
-        producers=producers,
-        readers=readers,
-        purges=_by_partition(ordered, Kind.PURGE),
-        targets={row.name: dict(row.details) for row in ordered if row.kind is Kind.TARGET and row.name is not None},
-        failures={partition: rows[-1] for partition, rows in _by_partition(ordered, Kind.FAILURE).items()},
-        claim=claim,
-        truncations=_truncations(row for row in ordered if row.kind is Kind.TRUNCATE),
-        epochs=_epochs(row for row in ordered if row.kind is Kind.SNAPSHOT),
-        sources={row.details["scope"]: SourceState.of_details(row.details) for row in ordered if row.kind is Kind.SOURCE},
-        swept=[row for row in ordered if row.kind is Kind.SWEEP],
-        upkeep_ms={row.name: row.time_ms for row in ordered if row.kind is Kind.UPKEEP and row.name is not None},
-        columns=next((row.details for row in reversed(ordered) if row.kind is Kind.COLUMNS), None),
-        cleanings=_receipts(ordered),
-        starts=_by_partition(ordered, Kind.START),
-        pauses={
-            partition: int(rows[-1].details["count"])
-            for partition, rows in _by_partition(ordered, Kind.PAUSE).items()
-            if rows[-1].details["count"]
-        },
-        restores=tuple(_restore(row) for row in ordered if row.kind is Kind.RESTORE),
-        looked_at_version=max((row.table_version or 0 for row in ordered if row.kind is Kind.LOOKED), default=0),
+        overrides={key: str(value) for key, value in (config or {}).items()},
+        rolls=_by_partition(of[Kind.ROLL], Kind.ROLL),
+        queries={name: row.details.get("query_id") for name, row in queries.items()},
+        query_sources=_query_sources(queries),
+        mirror=_last(of[Kind.MIRROR]),
+        schemas={name: dict(row.details) for name, row in _newest(of[Kind.SCHEMA]).items()},
+        producers={name: Producer(**row.details, since_ms=row.time_ms) for name, row in _newest(of[Kind.PRODUCER]).items()},
+        readers={name: reader for name, reader in readers.items() if reader is not None},
+        purges=_by_partition(of[Kind.PURGE], Kind.PURGE),
+        targets={name: dict(row.details) for name, row in _newest(of[Kind.TARGET]).items()},
+        failures={partition: rows[-1] for partition, rows in _by_partition(of[Kind.FAILURE], Kind.FAILURE).items()},
+        claim=next((Claim(row.details["owner"], row.details["until_ms"]) for row in reversed(of[Kind.CLAIM])), None),
+        truncations=_truncations(of[Kind.TRUNCATE]),
+        epochs=_epochs(of[Kind.SNAPSHOT]),
+        sources={row.details["scope"]: SourceState.of_details(row.details) for row in of[Kind.SOURCE]},
+        swept=of[Kind.SWEEP],
+        upkeep_ms={name: row.time_ms for name, row in _newest(of[Kind.UPKEEP]).items()},
+        columns=_last(of[Kind.COLUMNS]),
+        cleanings=_receipts(of[Kind.CLEAN]),
+        starts=_by_partition(of[Kind.START], Kind.START),
+        pauses={partition: count for partition, count in pauses.items() if count},
+        restores=tuple(map(_restore, of[Kind.RESTORE])),
+        looked_at_version=max((row.table_version or 0 for row in of[Kind.LOOKED]), default=0),
         sequence=ordered[-1].sequence,
     )
+
+
+def _last(rows: Sequence[Decision]) -> dict[str, Any] | None:
+    """Return the details of the last of some decisions; None for none."""
+    return dict(rows[-1].details) if rows else None
+
+
+def _newest(rows: Iterable[Decision]) -> dict[str, Decision]:
+    """Return the last decision of each name."""
+    return {row.name: row for row in rows if row.name is not None}
+
+
+def _query_sources(queries: Mapping[str, Decision]) -> dict[str, str]:
+    """Return what each query reads that is known, and says what it reads."""
+    reads = {name: str(row.details.get("reads", "")) for name, row in queries.items() if row.details.get("query_id") is not None}
+    return {name: source for name, source in reads.items() if source}
 
 
 def _truncations(rows: Iterable[Decision]) -> dict[tuple[str, str], Truncation]:
