@@ -65,12 +65,24 @@ class ArrowTopic(Topic):
     ) -> pa.Table:
         """Return the last record of every (partition, key) that is not a tombstone, by partition and offset.
 
-        Columns: partition int32, key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC],
-        offset int64; or the `columns` of the log that are named. Only of some `partitions` or `keys` (strings are UTF-8) when they are
-        given. Keyless records have no last word. `as_of` asks the past: a table version, a moment (datetime or ISO 8601 text, by the time
-        of the Delta commits), or an offset vector {partition: offset}, which shows what the records below those offsets said. Raises
-        `UserError` for a value that is not allowed; with `as_of` also `HistoryCleaned` when cleaning has passed that point and the files
-        that held it are gone, and `OffsetOutOfRange` for offsets not reached yet.
+        Keyless records have no last word.
+
+        Args:
+            isolation: Kafka's isolation.level, `read_committed` or `read_uncommitted`.
+            as_of: The past: a table version, a moment (datetime or ISO 8601 text, by the time of the Delta commits), or an offset vector
+                {partition: offset}, which shows what the records below those offsets said.
+            partitions: One partition, or several; none: all.
+            keys: One key, or several, as bytes or as text (UTF-8); none: all.
+            columns: Columns of the log in the place of those below.
+
+        Returns:
+            partition int32, key binary, value binary, headers list<struct<key string, value binary>>, timestamp timestamp[us, UTC], offset
+            int64.
+
+        Raises:
+            UserError: A value is not allowed.
+            HistoryCleaned: Cleaning has passed the point that `as_of` names, and the files that held it are gone.
+            OffsetOutOfRange: `as_of` names offsets that are not reached yet.
         """
         named, chosen, wanted = read_columns(columns) or LATEST_COLUMNS, self._chosen(partitions), read_keys(keys)
         if as_of is None:
@@ -97,15 +109,24 @@ class ArrowTopic(Topic):
     ) -> pa.Table:
         """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.
 
-        Columns: those of the key, where the value does not have them, and those of the value, as the topic's sources say them (change
-        events with a schema, `schema` of an `Envelope` or of a source, the DataFrame of an AUTO CDC flow), or as `schema` gives them: SQL
-        DDL, `id bigint, price decimal(10,2), at timestamp, meta json`. Types: `lastword.change_data.columns.column_types`. Columns that a
-        row lacks are null; fields of a value that are no columns are left out. Rows by partition and offset, the first `limit` of them: no
-        other is decoded. Arguments and errors else as `latest`.
+        Args:
+            schema: The columns as SQL DDL, `id bigint, price decimal(10,2), at timestamp, meta json`; none: those that the topic's sources
+                say (change events with a schema, `schema` of an `Envelope` or of a source, the DataFrame of an AUTO CDC flow).
+            isolation: As `latest`.
+            as_of: As `latest`.
+            partitions: As `latest`.
+            keys: As `latest`.
+            mode: What a value does that does not fit its column: `FAILFAST` raises an error, `PERMISSIVE` makes it null.
+            limit: The most rows; no other is decoded.
+
+        Returns:
+            The columns of the key, where the value does not have them, and those of the value, by partition and offset. Types:
+            `lastword.change_data.columns.column_types`. Columns that a row lacks are null; fields of a value that are no columns are left
+            out.
 
         Raises:
             UserError: The columns are not known, or `schema` is no DDL. A value does not fit its column: the text names the topic,
-                partition, offset, key, column and value. With `mode="PERMISSIVE"` such a value is null.
+                partition, offset, key, column and value. Errors else as `latest`.
         """
         columns, chosen_mode = self._table_columns(schema), misfit_policy(mode)
         found = self.latest(
@@ -125,6 +146,12 @@ class ArrowTopic(Topic):
         """Return the rows of `latest` as a lazy frame: columns and predicates are pushed down to the files. No order is promised.
 
         The files are those of the newest version now: collect it before VACUUM removes them (24 hours by default).
+
+        Args:
+            isolation: As `latest`.
+            partitions: As `latest`.
+            keys: As `latest`.
+            columns: As `latest`.
         """
         chosen = self._chosen(partitions)
         named, wanted = read_columns(columns) or LATEST_COLUMNS, read_keys(keys)
@@ -139,7 +166,15 @@ class ArrowTopic(Topic):
         keys: Keys | None = None,
         columns: str | Sequence[str] | None = None,
     ) -> T:
-        """Return what `query` collects from `scan_latest`, asked again of the newest version when VACUUM removed a file meanwhile."""
+        """Return what `query` collects from `scan_latest`, asked again of the newest version when VACUUM removed a file meanwhile.
+
+        Args:
+            query: Takes the lazy frame of `scan_latest` and collects it.
+            isolation: As `latest`.
+            partitions: As `latest`.
+            keys: As `latest`.
+            columns: As `latest`.
+        """
         chosen, wanted = self._chosen(partitions), read_keys(keys)
 
         def collected(view: View) -> T:
@@ -164,12 +199,25 @@ class ArrowTopic(Topic):
         to_offsets: StartingOffsets | None = None,
         columns: str | Sequence[str] | None = None,
     ) -> pa.Table:
-        """Return the rows of the log from `from_offsets` to `to_offsets` (exclusive), by partition and offset.
+        """Return the rows of the log from `from_offsets` to `to_offsets` (exclusive), by partition and offset, of one table version.
 
-        Columns: partition, offset, timestamp, key, value, headers and the columns of their producer, or the `columns` that are named.
-        Control rows (markers, and EMPTY rows that only hold a place) are shown on request. Offsets that cleaning took are missing without
-        a word. The rows are those of one table version: the newest, or `as_of` a version, or a moment (datetime, ISO 8601 text). Errors as
-        `latest`.
+        Offsets that cleaning took are missing without a word.
+
+        Args:
+            isolation: As `latest`.
+            include_control: Show control rows, too: markers, and EMPTY rows that only hold a place.
+            as_of: A table version, or a moment (datetime, ISO 8601 text); none: the newest version.
+            partitions: As `latest`.
+            from_offsets: `earliest`, `latest`, an offset for each partition, or a `Position`.
+            to_offsets: As `from_offsets`.
+            columns: Columns of the log in the place of those below.
+
+        Returns:
+            partition, offset, timestamp, key, value, headers, and the columns of their producer.
+
+        Raises:
+            UserError: As `latest`.
+            HistoryCleaned: As `latest`.
         """
         chosen = self._chosen(partitions)
 
@@ -200,7 +248,16 @@ class ArrowTopic(Topic):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `records` as record batches, in the same order; a file is opened when its rows are asked for.
 
-        Arguments and errors as `records`, and `HistoryCleaned` when VACUUM removes a file of this table version before it is opened.
+        Args:
+            isolation: As `records`.
+            include_control: As `records`.
+            partitions: As `records`.
+            from_offsets: As `records`.
+            to_offsets: As `records`.
+            columns: As `records`.
+
+        Raises:
+            HistoryCleaned: VACUUM removed a file of this table version before it was opened. Errors else as `records`.
         """
         view, chosen = self._view(isolation), self._chosen(partitions)
         begin, end = (_vector(view, given, name) for given, name in ((from_offsets, "from_offsets"), (to_offsets, "to_offsets")))
@@ -223,7 +280,16 @@ class ArrowTopic(Topic):
         to_offsets: StartingOffsets | None = None,
         columns: str | Sequence[str] | None = None,
     ) -> pl.LazyFrame:
-        """Return the rows of `records` as a lazy frame; as `scan_latest`."""
+        """Return the rows of `records` as a lazy frame; as `scan_latest`.
+
+        Args:
+            isolation: As `records`.
+            include_control: As `records`.
+            partitions: As `records`.
+            from_offsets: As `records`.
+            to_offsets: As `records`.
+            columns: As `records`.
+        """
         view = self._view(isolation)
         return arrow_frames.scan_records(
             view,
@@ -237,9 +303,20 @@ class ArrowTopic(Topic):
     def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> pa.Table:
         """Return what changed from one offset vector to another (exclusive), with the values from before, by partition and offset.
 
-        Columns: those of `latest`, and change_type string: insert, update_before, update_after or delete; a delete carries the value from
-        before. Each record makes a change at its offset; with `net` a key changes once at most. Raises `HistoryCleaned` when cleaning has
-        removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not reached yet.
+        Args:
+            begin: An offset for each partition, or a `Position`: what is below is known.
+            end: An offset for each partition, or a `Position`, exclusive.
+            net: A key changes once at most: from what it said at `begin` to what it says at `end`. Else each record makes a change at its
+                offset.
+            isolation: As `latest`.
+
+        Returns:
+            Columns of `latest`, and change_type string: insert, update_before, update_after or delete; a delete carries the value from
+            before.
+
+        Raises:
+            HistoryCleaned: Cleaning has removed what the answer needs.
+            OffsetOutOfRange: A vector goes back, or is not reached yet.
         """
         told = arrow_changes.net_changes if net else arrow_changes.changes
         vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")

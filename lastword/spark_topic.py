@@ -116,19 +116,28 @@ class SparkTopic(Topic):
     ) -> StreamingQuery:
         """Start a streaming query that appends every micro-batch in one Delta commit, exactly once, and return it.
 
-        `rows` is a streaming DataFrame with the columns of `append`. `name` is the query's identity in this topic: its checkpoint lives
-        in the topic's folder, and the same name goes on where it stopped. `trigger` is Spark's, e.g. `{"availableNow": True}` or
-        `{"processingTime": "5 seconds"}`. Refused rows become dead letters (`on_invalid="dead-letter"`) or stop the query (`"fail"`).
-        A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone. `mirror`, or
-        `upstream` for a stream that is none, is the source: it is asked before every micro-batch, and what it deleted unread is reported.
-        With a `transactional_id` every micro-batch, or every `micro_batches_per_transaction`, is one transaction; one that is left open
-        by a stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
-        With an `envelope` the rows are change events of Debezium, with at least a key and a value, as those of Spark's Kafka source.
-        Those of a source with offsets (`events`) have them in the order columns `__order_1_partition` and `__order_2_offset`: which of them
-        are in the log is known by their offsets then, whatever becomes of the checkpoint. With a `decoder` (a `RegistryDecoder`) keys and
-        values are framed for a schema registry. `sequence_as` is that of `append`.
+        A stream with an `offset` column is a mirror: the topic keeps those offsets and takes records from this query alone.
 
-        Raises `QueryRefused` when the checkpoint that belongs to `name` is gone, with the ways out.
+        Args:
+            rows: A streaming DataFrame with the columns of `append`.
+            name: The query's identity in this topic: its checkpoint lives in the topic's folder, and the same name goes on where it
+                stopped.
+            trigger: Spark's, e.g. `{"availableNow": True}` or `{"processingTime": "5 seconds"}`.
+            on_invalid: What a row does that the log refuses: `dead-letter` puts it among the dead letters, `fail` stops the query.
+            mirror: The source of a mirror: it is asked before every micro-batch, and what it deleted unread is reported.
+            upstream: The same of a stream that is no mirror.
+            transactional_id: Every micro-batch, or every `micro_batches_per_transaction`, is one transaction. One that is left open by a
+                stopped query goes on with it, and is committed, not aborted, when it times out: its micro-batches would not come again.
+            micro_batches_per_transaction: Only with a `transactional_id`.
+            envelope: The rows are change events of Debezium, with at least a key and a value, as those of Spark's Kafka source.
+            events: Its events have the partition and offset of a source in the order columns `__order_1_partition` and `__order_2_offset`:
+                which of them are in the log is known by their offsets then, whatever becomes of the checkpoint.
+            decoder: A `RegistryDecoder`, if keys and values are framed for a schema registry.
+            sequence_as: As `append`.
+
+        Raises:
+            QueryRefused: The checkpoint that belongs to `name` is gone; the text has the ways out.
+            UserError: Arguments exclude each other, or a column has a wrong type.
         """
         if transactional_id is None and micro_batches_per_transaction != 1:
             message = f"query {name}: micro_batches_per_transaction = {micro_batches_per_transaction} needs a transactional_id"
@@ -237,11 +246,18 @@ class SparkTopic(Topic):
             raise
 
     def records(self, *, isolation: str = "read_uncommitted", include_control: bool = False, as_of: AsOf | None = None) -> DataFrame:
-        """Return the rows of the log: partition, offset, timestamp, key, value, headers and the columns of their producer.
+        """Return the rows of the log of one table version. No order is promised: sort by partition and offset.
 
-        `isolation` is Kafka's isolation.level. Control rows (markers, and EMPTY rows that only hold a place) are shown on request. The rows
-        are those of one table version: the newest, or `as_of` a version, or a moment (datetime, ISO 8601 text). No order is promised: sort
-        by partition and offset. Raises `HistoryCleaned` when that version is gone.
+        Args:
+            isolation: Kafka's isolation.level, `read_committed` or `read_uncommitted`.
+            include_control: Show control rows, too: markers, and EMPTY rows that only hold a place.
+            as_of: A table version, or a moment (datetime, ISO 8601 text); none: the newest version.
+
+        Returns:
+            partition, offset, timestamp, key, value, headers, and the columns of their producer.
+
+        Raises:
+            HistoryCleaned: That version is gone.
         """
         view = self._one_version(as_of, isolation)
         rows = log_records(self._spark, self._log, view)
@@ -258,14 +274,24 @@ class SparkTopic(Topic):
         schema: StructType | str | None = None,
         mode: str = "FAILFAST",
     ) -> DataFrame:
-        """Return the last record of every (partition, key) that is not a tombstone: partition, key, value, headers, timestamp, offset.
+        """Return the last record of every (partition, key) that is not a tombstone.
 
-        Only of some `partitions` or `keys` (strings are UTF-8) when they are given; `value` decoded as `value_format` says (json, avro,
-        utf8; see `lastword.streaming.reading.decoding.decoded`). `as_of` asks the past: a table version, a moment (datetime or ISO 8601
-        text, by the time of the Delta commits), or an offset vector {partition: offset}, which shows what the records below those
-        offsets said. Raises
-        `HistoryCleaned` when cleaning has passed that point and the files that held it are gone, `OffsetOutOfRange` for offsets not
-        reached yet.
+        Args:
+            isolation: As `ArrowTopic.latest`.
+            as_of: As `ArrowTopic.latest`.
+            partitions: As `ArrowTopic.latest`.
+            keys: As `ArrowTopic.latest`.
+            value_format: Decode `value`: json, avro or utf8 (`lastword.streaming.reading.decoding.decoded`); none: binary.
+            schema: Of the decoded values: SQL DDL or a StructType; of Avro its schema.
+            mode: As `ArrowTopic.table`; only with a `value_format`.
+
+        Returns:
+            partition, key, value, headers, timestamp, offset.
+
+        Raises:
+            HistoryCleaned: As `ArrowTopic.latest`.
+            OffsetOutOfRange: As `ArrowTopic.latest`.
+            UserError: As `ArrowTopic.latest`.
         """
         if value_format is None and misfit_policy(mode) == "null":
             message = f"mode = {mode!r} needs value_format: nothing is decoded without"
@@ -287,9 +313,19 @@ class SparkTopic(Topic):
     ) -> DataFrame:
         """Return the rows of `latest` as the table that they are: a column for each column of the source, with its type.
 
-        Columns and arguments as `ArrowTopic.table`, but JSON is VARIANT, times of day are text, and timestamps have microseconds. A value
-        that does not fit its column ends the read with a `SparkRuntimeException` that names the topic, partition, offset, key, column and
-        value, or is null with `mode="PERMISSIVE"`.
+        JSON is VARIANT, times of day are text, and timestamps have microseconds; else the columns are those of `ArrowTopic.table`.
+
+        Args:
+            schema: As `ArrowTopic.table`.
+            isolation: As `ArrowTopic.latest`.
+            as_of: As `ArrowTopic.latest`.
+            partitions: As `ArrowTopic.latest`.
+            keys: As `ArrowTopic.latest`.
+            mode: What a value does that does not fit its column: `FAILFAST` ends the read with a `SparkRuntimeException` that names the
+                topic, partition, offset, key, column and value, `PERMISSIVE` makes it null.
+
+        Raises:
+            UserError: The columns are not known, or `schema` is no DDL. Errors else as `latest`.
         """
         rows = self.latest(isolation=isolation, as_of=as_of, partitions=partitions, keys=keys)
         return as_table(rows, self._table_columns(schema), topic=self.name, mode=mode)
@@ -315,16 +351,29 @@ class SparkTopic(Topic):
         reader: str | None = None,
         reader_expiration_ms: int = EXPIRATION_MS,
     ) -> DataFrame:
-        """Return a streaming DataFrame of the records from a position on: partition, offset, timestamp, key, value, headers.
+        """Return a streaming DataFrame of the records from a position on.
 
-        `starting_offsets` is "earliest", "latest" (as of this call), an offset for each partition, or the position of a bootstrap;
-        `starting_timestamp` (ms, or a datetime) begins at the first record that is not older. They count for a new query; one that has a
-        checkpoint goes on from it. A value of null is a tombstone. Offsets are all the progress there is: a query survives cleaning,
-        VACUUM and restarts. What was compacted away is skipped; records that were deleted, or taken back by a RESTORE, before they were
-        read end the query with `ReaderBehind`, unless `fail_on_data_loss` is False, and so do tombstones that went before they were read,
-        unless `on_missed_tombstones` is "warn". A micro-batch has at most about `max_offsets_per_trigger` offsets; every row of it comes
-        before those of the next, in no order inside of it: apply by offset. A tail that is named as a `reader` is registered: tombstones
-        that it has not read stay, and files that it read last, until it has not been seen for `reader_expiration_ms`.
+        Offsets are all the progress there is: a query survives cleaning, VACUUM and restarts. What was compacted away is skipped. Every
+        row of a micro-batch comes before those of the next, in no order inside of it: apply by offset.
+
+        Args:
+            starting_offsets: `earliest`, `latest` (as of this call), an offset for each partition, or the position of a bootstrap. It
+                counts for a new query; one that has a checkpoint goes on from it.
+            starting_timestamp: Milliseconds, or a datetime: begin at the first record that is not older. Not beside `starting_offsets`.
+            isolation: As `latest`.
+            max_offsets_per_trigger: About so many offsets a micro-batch at the most.
+            fail_on_data_loss: Records that were deleted, or taken back by a RESTORE, before they were read end the query; else a warning
+                says so.
+            on_missed_tombstones: `error` ends the query when tombstones went before they were read; `warn` says so.
+            reader: Register the tail under this name: tombstones that it has not read stay, and files that it read last.
+            reader_expiration_ms: Until it has not been seen for so long.
+
+        Returns:
+            partition, offset, timestamp, key, value, headers. A value of null is a tombstone.
+
+        Raises:
+            ReaderBehind: The query missed what it must not miss; raised by the query.
+            UserError: No such position, or an argument is not allowed.
         """
         options = TailOptions(
             isolation=isolation,
@@ -338,12 +387,22 @@ class SparkTopic(Topic):
         return streaming_frame(Tail(self._log, self._spark, options, self._clock), begin)
 
     def changes(self, begin: Offsets, end: Offsets, *, net: bool = False, isolation: str = "read_committed") -> DataFrame:
-        """Return what changed from one offset vector to another (exclusive).
+        """Return what changed from one offset vector to another (exclusive), with the values from before. No order is promised.
 
-        Columns: partition, key, value, headers, timestamp, offset, change_type, which is insert, update_before, update_after or delete; a
-        delete carries the value from before. Every record makes a change of its own, at its offset; with `net` a key changes once at most.
-        Raises `HistoryCleaned` when cleaning has removed what the answer needs, `OffsetOutOfRange` for a vector that goes back or is not
-        reached yet.
+        Args:
+            begin: An offset for each partition, or a `Position`: what is below is known.
+            end: An offset for each partition, or a `Position`, exclusive.
+            net: A key changes once at most: from what it said at `begin` to what it says at `end`. Else each record makes a change at its
+                offset.
+            isolation: As `latest`.
+
+        Returns:
+            Columns of `latest`, and change_type string: insert, update_before, update_after or delete; a delete carries the value from
+            before.
+
+        Raises:
+            HistoryCleaned: Cleaning has removed what the answer needs.
+            OffsetOutOfRange: A vector goes back, or is not reached yet.
         """
         told = net_changes if net else every_change
         vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")
@@ -365,22 +424,29 @@ class SparkTopic(Topic):
     ) -> StreamingQuery:
         """Keep a table of last words in step with the log, exactly once, and return the query that does.
 
-        `target` is the path or URI of a Delta table: bootstrapped in one commit if it is not there, then one commit a micro-batch, which
-        moves rows and position together; stopped or killed at any point, it goes on from there. Its columns are those of `latest()`; with
-        a `value_format` and `schema` the fields of the value beside `_partition`, `_key`, `_offset`, `_timestamp`, `_headers`; keys as text
-        with `key_format="utf8"`. With `history` every word stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the
-        bootstrap on. `rebuild` bootstraps anew, in the place of what is there.
+        The table is bootstrapped in one commit if it is not there, then one commit a micro-batch moves rows and position together; stopped
+        or killed at any point, it goes on from there.
 
-        Or `target` is a function `(rows, position)` that gets the newest record of each key of a micro-batch (`latest()`'s columns and
-        `live`, false for a tombstone), from the log start on, and the position after them; it needs a `checkpoint_location`. A micro-batch
-        may come again after a crash: a sink that keeps the position beside its rows knows it.
+        Args:
+            target: The path or URI of a Delta table. Or a function `(rows, position)` that gets the newest record of each key of a
+                micro-batch (`latest()`'s columns and `live`, false for a tombstone), from the log start on, and the position after them;
+                it needs a `checkpoint_location`. A micro-batch may come again after a crash: a sink that keeps the position beside its
+                rows knows it.
+            trigger: Spark's.
+            key_format: `utf8` for keys as text.
+            value_format: With a `schema`, the fields of the value are columns beside `_partition`, `_key`, `_offset`, `_timestamp`,
+                `_headers`; without one the columns are those of `latest()`.
+            schema: As `latest`.
+            mode: What a value does that does not fit: `FAILFAST` ends the query with a `UserError` that names the record and the field,
+                `PERMISSIVE` makes it null.
+            history: Every word stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the bootstrap on.
+            rebuild: Bootstrap anew, in the place of what is there.
+            checkpoint_location: Of a function as target.
+            **options: Those of `tail`: isolation, max_offsets_per_trigger, reader ….
 
-        A value that does not fit ends the query with a `UserError` that names the record and the field, or is null with
-        `mode="PERMISSIVE"`. So do changes that others made to the rows or columns of the table; what keeps the rows (OPTIMIZE, VACUUM, new
-        columns) is accepted. `awaitTermination` of the query raises these errors as they are.
-
-        `trigger` is Spark's; `options` are those of `tail` (isolation, max_offsets_per_trigger, reader …). Raises `UserError` for a table
-        that is no target of this topic, and for names and types that a Delta table cannot hold.
+        Raises:
+            UserError: The table is no target of this topic, or has names and types that a Delta table cannot hold. Raised by the query,
+                also by its `awaitTermination`: others changed rows or columns of the table (OPTIMIZE, VACUUM and new columns are accepted).
         """
         return start_materialization(
             self._spark,

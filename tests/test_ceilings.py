@@ -24,8 +24,8 @@ CEILINGS: Final = {
     "names: one": 457,
     "names: found, told, said": 252,
     "functions named by a participle": 176,
-    "phrases that say nothing": 70,
-    "functions over 60 lines": 5,
+    "phrases that say nothing": 69,
+    "functions over 60 lines": 3,
     "functions over 15 branches": 11,
     "class names with two meanings": 6,
     "noqa": 141,
@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8133,
+    "lastword": 8276,
     "pyspark_lastword": 443,
     "streaming": 6707,
     "storage": 12379,
@@ -72,6 +72,12 @@ def _branches(function: ast.AST) -> int:
     return sum(isinstance(node, _BRANCHES) for node in ast.walk(function))
 
 
+def _docstring_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[0]
+    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return (first.end_lineno or 0) - first.lineno + 1 if is_docstring else 0
+
+
 def _is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(isinstance(one, ast.Name) and one.id.endswith("property") for one in function.decorator_list)
 
@@ -85,7 +91,7 @@ def _counted() -> dict[str, int]:
         found["names: one"] += names["one"]
         found["names: found, told, said"] += names["found"] + names["told"] + names["said"]
         for function in _functions(tree):
-            lines = (function.end_lineno or 0) - function.lineno + 1
+            lines = (function.end_lineno or 0) - function.lineno + 1 - _docstring_lines(function)
             found["functions over 60 lines"] += lines > _MOST_LINES
             found["functions over 15 branches"] += _branches(function) > _MOST_BRANCHES
             found["functions named by a participle"] += not _is_property(function) and bool(_PARTICIPLE.fullmatch(function.name))
