@@ -40,5 +40,5 @@ def service(log_dir: str, servers: str, session: Mapping[str, str] | None = None
 
 
 if __name__ == "__main__":
-    kill_when_reached(sys.argv[3], int(sys.argv[4]), sys.argv[5], Path(sys.argv[1], TOPIC, "log"))
-    service(sys.argv[1], sys.argv[2], SESSION).run_until_signal()
+    with kill_when_reached(sys.argv[3], int(sys.argv[4]), sys.argv[5], Path(sys.argv[1], TOPIC, "log")):
+        service(sys.argv[1], sys.argv[2], SESSION).run_until_signal()

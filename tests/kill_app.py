@@ -26,6 +26,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
 TOPIC = "fruit"
 PARTITIONS = 3
@@ -37,11 +38,11 @@ EAGER = CALM | {"segment.bytes": "1KiB", "min.cleanable.dirty.ratio": 0, "delete
 
 def main(log_dir: str, folder: str, kill_at: str, nth: int, whom: str, *, cleaning: bool, trigger: str) -> None:
     """Run until the end or the kill."""
-    kill_when_reached(kill_at, nth, whom, Path(log_dir, TOPIC, "log"))
-    service(log_dir, folder, cleaning=cleaning, session=SESSION, trigger=trigger).run_until_signal()
+    with kill_when_reached(kill_at, nth, whom, Path(log_dir, TOPIC, "log")):
+        service(log_dir, folder, cleaning=cleaning, session=SESSION, trigger=trigger).run_until_signal()
 
 
-def kill_when_reached(kill_at: str, nth: int, whom: str, log: Path) -> None:
+def kill_when_reached(kill_at: str, nth: int, whom: str, log: Path) -> AbstractContextManager[None]:
     """Let this process, or its group, be killed when a point is reached for the nth time; `log` is the topic's folder of data files."""
     seen = 0
     writing = {"WRITING": CrashPoint.APPEND_PLANNED, "SWAPPING": CrashPoint.CLEANING_PLANNED}
@@ -68,7 +69,7 @@ def kill_when_reached(kill_at: str, nth: int, whom: str, log: Path) -> None:
             if seen == nth:
                 kill()
 
-    crash_points.reached = reached
+    return crash_points.hook(reached)
 
 
 def service(

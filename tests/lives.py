@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import pytest
-
 from lastword.compaction.planning.offset_map import BYTES_PER_ENTRY
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
@@ -46,8 +44,7 @@ def crashing(at: CrashPoint | None) -> Iterator[None]:
         if point is at:
             raise Crash
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crash_points, "reached", reached)
+    with crash_points.hook(reached):
         yield
 
 

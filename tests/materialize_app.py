@@ -41,10 +41,10 @@ def main(log_dir: str, name: str, target: str, kill_at: str, nth: int) -> None:
             elif seen == nth:
                 kill()
 
-    crash_points.reached = reached
     spark = spark_session(master="local[2]", settings={"spark.log.level": "OFF", "spark.driver.memory": "1g"})
     topic = LogDir(spark, log_dir).topic(name)
-    topic.materialize(target, trigger={"availableNow": True}, max_offsets_per_trigger=20).awaitTermination()
+    with crash_points.hook(reached):
+        topic.materialize(target, trigger={"availableNow": True}, max_offsets_per_trigger=20).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ _OUTSIDE: Final = {
         "streamReader",
     },
     "a template": {"dirtiest"},
-    "tests": {"forget_schemas", "last_failure", "point"},
+    "tests": {"forget_schemas", "hook", "last_failure"},
     "tools": {"METRICS", "default_text", "doc"},
 }
 

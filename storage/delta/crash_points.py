@@ -1,11 +1,16 @@
 """The named moments at which a crash must lose and double nothing. Tests crash at every one of them.
 
-`reached` does nothing. A test puts its own function in its place: one that raises, or one that kills the process.
+A test installs a hook: a function that raises, one that kills the process, or one that does what another process would do then.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class CrashPoint(str, Enum):
@@ -34,5 +39,21 @@ class CrashPoint(str, Enum):
     APPEND_COMMITTED = "append: committed, Spark does not know yet"
 
 
+#: The hooks that are installed; the last one is called.
+_HOOKS: Final[list[Callable[[CrashPoint], object]]] = []
+
+
 def reached(point: CrashPoint) -> None:
-    """Mark that `point` was reached."""
+    """Call the hook with a point that a thread has reached."""
+    for call in _HOOKS[-1:]:
+        call(point)
+
+
+@contextmanager
+def hook(call: Callable[[CrashPoint], object]) -> Iterator[None]:
+    """Call a function at each point that any thread reaches, instead of the hook outside, until the block ends."""
+    _HOOKS.append(call)
+    try:
+        yield
+    finally:
+        _HOOKS.remove(call)

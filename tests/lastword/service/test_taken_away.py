@@ -72,20 +72,19 @@ def _kill_workers() -> None:
 class Disk:
     """A disk that can be made read-only and full: a mounted one, or one that crash points pretend."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         """Mount one at a folder if that is allowed here."""
         self.folder = folder
         folder.mkdir()
         self.is_mounted = self._mount("-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(folder))
         self._number: int | None = None
-        if not self.is_mounted:
-            monkeypatch.setattr(crash_points, "reached", self._reached)
 
     @staticmethod
     def _mount(*arguments: str) -> bool:
         return subprocess.run(["mount", *arguments], check=False, capture_output=True).returncode == 0  # noqa: S603, S607
 
-    def _reached(self, _point: object) -> None:
+    def reached(self, _point: object) -> None:
+        """Fail at a crash point as a disk does that was taken away, if it is not mounted."""
         if self._number is not None:
             raise OSError(self._number, os.strerror(self._number))
 
@@ -215,14 +214,12 @@ def _settings(world: World, log_dir: Path) -> Settings:
     )
 
 
-def _storm(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, seconds: float, seed: int, pause: tuple[float, float]
-) -> None:
+def _storm(spark: SparkSession, tmp_path: Path, *, seconds: float, seed: int, pause: tuple[float, float]) -> None:
     chance, incoming = random.Random(seed), tmp_path / "incoming"
     incoming.mkdir()
-    disk = Disk(tmp_path / "disk", monkeypatch)
+    disk = Disk(tmp_path / "disk")
     try:
-        with KafkaBroker() as broker:
+        with KafkaBroker() as broker, crash_points.hook(disk.reached):
             world = World(broker, incoming, disk, "prices")
             broker.create_topic(world.topic, _PARTITIONS)
             service = Service(_settings(world, disk.folder / "logs"), longest_restart_seconds=4)
@@ -282,16 +279,16 @@ def _check_log(world: World, service: Service) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_is_taken_away_for_a_while_is_ridden_out(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_taken_away_for_a_while_is_ridden_out(spark: SparkSession, tmp_path: Path) -> None:
     """Each thing once, for some seconds."""
-    _storm(spark, tmp_path, monkeypatch, seconds=0, seed=5, pause=(1.5, 3))
+    _storm(spark, tmp_path, seconds=0, seed=5, pause=(1.5, 3))
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(7_200)
-def test_what_is_taken_away_for_half_an_hour_is_ridden_out(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_taken_away_for_half_an_hour_is_ridden_out(spark: SparkSession, tmp_path: Path) -> None:
     """At random, from a printed seed; LASTWORD_SECONDS says for how long."""
     seed = int(os.environ.get("LASTWORD_SEED", random.SystemRandom().randrange(10**6)))
     print(f"LASTWORD_SEED={seed}")  # noqa: T201
     seconds = float(os.environ.get("LASTWORD_SECONDS", "1800"))
-    _storm(spark, tmp_path, monkeypatch, seconds=seconds, seed=seed, pause=(0.5, 20))
+    _storm(spark, tmp_path, seconds=seconds, seed=seed, pause=(0.5, 20))

@@ -32,6 +32,8 @@ from tests.lastword.cli.test_cli import Shell
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, frame, history, latest, log, rows
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import SparkSession
 
     from lastword import SparkTopic
@@ -225,7 +227,7 @@ def test_a_purge_that_a_stopping_service_cuts_short_goes_on_with_the_next(spark:
 
 
 def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
-    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """Each goes on from where the one before crashed and gets as far as the next point; readers see the last word or none all the while."""
     topic = at(T0, logs).create_topic("fruit", config=_EAGER)
@@ -240,10 +242,8 @@ def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
                 message = f"crashed: {point.value}"
                 raise SystemExit(message)  # what no handler of errors catches
 
-        with monkeypatch.context() as patch:
-            patch.setattr(crash_points, "reached", crash)
-            with pytest.raises(SystemExit, match="crashed"):
-                at(T0, topic).purge(_KEY)
+        with crash_points.hook(crash), pytest.raises(SystemExit, match="crashed"):
+            at(T0, topic).purge(_KEY)
         topic = logs.topic("fruit")
         assert latest(topic) == {"lime": "1"}, point
         assert (holders(logs.location, target) == []) == (point is CrashPoint.PURGE_SWEPT), point
@@ -255,7 +255,7 @@ def test_a_purge_that_crashed_between_any_two_steps_is_completed_by_the_next(
 
 
 def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
-    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """It is refused, or finds its files gone, and the next start goes on; a query that was between two steps does not notice."""
     topic = at(T0, logs).create_topic("fruit", config=_EAGER)
@@ -266,7 +266,7 @@ def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
     standing = mine.standing()
     assert standing is not None
 
-    def purge_at(point: CrashPoint) -> None:
+    def purge_at(point: CrashPoint) -> AbstractContextManager[None]:
         waiting = [point]
 
         def reached(here: CrashPoint) -> None:
@@ -274,11 +274,11 @@ def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
                 waiting.clear()
                 at(T0, topic).purge(_KEY)
 
-        monkeypatch.setattr(crash_points, "reached", reached)
+        return crash_points.hook(reached)
 
     closed(topic, spark, f"{_KEY}=1")
-    purge_at(CrashPoint.STEP_PLANNED)
-    with pytest.raises((StreamingQueryException, CommitConflict), match=r"another writer came before step 1|FILE_NOT_EXIST"):
+    message = r"another writer came before step 1|FILE_NOT_EXIST"
+    with purge_at(CrashPoint.STEP_PLANNED), pytest.raises((StreamingQueryException, CommitConflict), match=message):
         topic.materialize(target, trigger=_ONCE).awaitTermination()
     late = spark.createDataFrame([(0, bytearray(_KEY.encode()), 1)], "partition int, key binary, offset bigint")
     late = late.selectExpr(
@@ -288,10 +288,10 @@ def test_a_step_that_was_planned_before_a_purge_does_not_bring_the_key_back(
         mine.step(late, standing, topic.bootstrap().position)
     assert holders(logs.location, target) == []
     closed(topic, spark, f"{_KEY}=2 fig=1")
-    purge_at(CrashPoint.STEP_TAKEN)
     query = topic.materialize(target)
     try:
-        query.processAllAvailable()
+        with purge_at(CrashPoint.STEP_TAKEN):
+            query.processAllAvailable()
         closed(topic, spark, "kiwi=1")
         query.processAllAvailable()
     finally:
@@ -347,7 +347,7 @@ def test_before_keeps_a_newest_record_that_is_not_older(spark: SparkSession, log
 
 
 def test_a_target_that_has_read_the_tombstone_needs_no_fence_before_it_is_erased(
-    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """As when a purge crashed behind its tombstone, and the target was brought up to date meanwhile."""
     topic, table = at(T0, logs).create_topic("fruit", config=_EAGER), tmp_path / "table"
@@ -358,10 +358,8 @@ def test_a_target_that_has_read_the_tombstone_needs_no_fence_before_it_is_erased
         if point is CrashPoint.PURGE_TOMBSTONE_WRITTEN:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", dying)
-        with pytest.raises(KeyboardInterrupt):
-            at(T0, topic).purge(_KEY)
+    with crash_points.hook(dying), pytest.raises(KeyboardInterrupt):
+        at(T0, topic).purge(_KEY)
     topic.materialize(str(table), trigger=_ONCE).awaitTermination()
     before = DeltaTable(str(table)).version()
     receipt = at(T0, topic).purge(_KEY)
@@ -507,7 +505,7 @@ def test_a_purge_that_is_held_back_names_the_partitions_of_the_key_alone(tmp_pat
     assert topic.purge(_KEY).records_removed == 2, "with the tombstone of the purge before"
 
 
-def test_a_key_whose_producer_goes_on_is_not_purged_until_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_whose_producer_goes_on_is_not_purged_until_it_stops(tmp_path: Path) -> None:
     """A purge does not go on for ever, and its message says what to stop."""
     topic = at(T0, LogDir(tmp_path)).create_topic("fruit", config=_EAGER)
     topic.append(rows(f"{_KEY}=1 lime=1"))
@@ -516,10 +514,8 @@ def test_a_key_whose_producer_goes_on_is_not_purged_until_it_stops(tmp_path: Pat
         if point is CrashPoint.PURGE_TOMBSTONE_WRITTEN:
             topic.append(rows(f"{_KEY}=again"))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", produce)
-        with pytest.raises(PurgeIncomplete) as incomplete:
-            topic.purge(_KEY)
+    with crash_points.hook(produce), pytest.raises(PurgeIncomplete) as incomplete:
+        topic.purge(_KEY)
     [remains] = incomplete.value.remains
     assert remains.endswith("rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again")
     assert topic.purge(_KEY).was_found

@@ -65,17 +65,15 @@ def _found(topic: ArrowTopic) -> Counter[str]:
     return Counter(value.decode().rstrip("x") for value in values)
 
 
-def _run_until(topic: ArrowTopic, monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
+def _run_until(topic: ArrowTopic, point: CrashPoint) -> None:
     """Run the micro-batch in a process that dies at a point."""
 
     def reached(found: CrashPoint) -> None:
         if found is point:
             raise _Crash
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", reached)
-        with pytest.raises(_Crash):
-            _run(topic, AppendStats())
+    with crash_points.hook(reached), pytest.raises(_Crash):
+        _run(topic, AppendStats())
 
 
 @pytest.fixture(name="made")
@@ -92,13 +90,12 @@ def _made(tmp_path: Path) -> Callable[[Mapping[str, Any]], ArrowTopic]:
 @pytest.mark.parametrize("change", _CHANGES.values(), ids=list(_CHANGES))
 def test_a_replay_under_other_settings_loses_and_doubles_no_row(
     made: Callable[[Mapping[str, Any]], ArrowTopic],
-    monkeypatch: pytest.MonkeyPatch,
     point: CrashPoint,
     change: tuple[Mapping[str, Any], Mapping[str, Any]],
 ) -> None:
     """In a new process, and once more in another."""
     topic = made(change[0])
-    _run_until(topic, monkeypatch, point)
+    _run_until(topic, point)
     topic.alter_config(change[1])
     for _ in range(2):
         _run(topic, AppendStats())
@@ -108,7 +105,7 @@ def test_a_replay_under_other_settings_loses_and_doubles_no_row(
 
 @pytest.mark.parametrize("change", _CHANGES.values(), ids=list(_CHANGES))
 def test_an_attempt_that_is_overtaken_refuses_by_the_newest_settings(
-    made: Callable[[Mapping[str, Any]], ArrowTopic], monkeypatch: pytest.MonkeyPatch, change: tuple[Mapping[str, Any], Mapping[str, Any]]
+    made: Callable[[Mapping[str, Any]], ArrowTopic], change: tuple[Mapping[str, Any], Mapping[str, Any]]
 ) -> None:
     """Another appender commits, and the settings change, between the dead letters and the log: in one process."""
     topic = made(change[0])
@@ -120,8 +117,7 @@ def test_an_attempt_that_is_overtaken_refuses_by_the_newest_settings(
             topic.alter_config(change[1])
             topic.append([{"key": "other", "value": "other"}])
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", reached)
+    with crash_points.hook(reached):
         _run(topic, AppendStats())
     found = _found(topic)
     assert set(found.values()) == {1}
@@ -129,11 +125,11 @@ def test_an_attempt_that_is_overtaken_refuses_by_the_newest_settings(
 
 
 def test_a_query_that_is_told_to_fail_meanwhile_leaves_its_first_dead_letters_until_it_goes_on(
-    made: Callable[[Mapping[str, Any]], ArrowTopic], monkeypatch: pytest.MonkeyPatch
+    made: Callable[[Mapping[str, Any]], ArrowTopic],
 ) -> None:
     """on.invalid = fail at the second attempt, dead-letter at the third."""
     topic = made(_STRICT)
-    _run_until(topic, monkeypatch, CrashPoint.DEAD_LETTERS_WRITTEN)
+    _run_until(topic, CrashPoint.DEAD_LETTERS_WRITTEN)
     failing = MicroBatch(query_id="q", query_name="files", batch_id=0, fail_on_invalid=True)
     with pytest.raises(InvalidRecords):
         _run(topic, AppendStats(), failing)

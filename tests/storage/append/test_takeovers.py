@@ -68,8 +68,7 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
         if now is CrashPoint.APPEND_PLANNED and not begun:
             begun.append(_begin(beside, spark))
 
-    with monkeypatch.context() as during:
-        during.setattr(crash_points, "reached", begin)
+    with crash_points.hook(begin):
         at(5_000, old).append(rows("lime=zombie"))
     [stream] = begun
     assert len(transactions.end_hanging(topic.log, now_ms=_LATE_MS)) == 1
@@ -80,9 +79,7 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
     assert latest(topic) == {"kiwi": "new"}, "its own, and it was not fenced"
 
 
-def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """It is registered already when it comes back, so it goes on under its own identity."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     topic.transaction("loader").append(rows("lime=abandoned"))
@@ -91,10 +88,8 @@ def test_a_query_that_crashed_as_it_began_aborts_what_was_open_before_it(
         if now is CrashPoint.PRODUCER_REGISTERED:
             raise _CrashedError
 
-    with monkeypatch.context() as during:
-        during.setattr(crash_points, "reached", crash)
-        with pytest.raises(_CrashedError):
-            _begin(topic, spark)
+    with crash_points.hook(crash), pytest.raises(_CrashedError):
+        _begin(topic, spark)
     stamp = _begin(topic, spark)
     assert stamp.epoch == 1
     assert _rows_and_markers(topic) == ["abandoned", "ABORT"]
@@ -259,8 +254,7 @@ def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_ne
             newest[1].append(rows("kiwi=1"))
 
     topic.transaction("loader").append(rows("lime=1"))
-    with monkeypatch.context() as during:
-        during.setattr(crash_points, "reached", overtake)
+    with crash_points.hook(overtake):
         overtaken = topic.transaction("loader")
     with pytest.raises(ProducerFenced):
         overtaken.commit()
@@ -296,8 +290,7 @@ def test_an_instance_that_was_overtaken_and_commits_as_the_newest_begins_to_appe
 
     newest: list[Any] = []
     late = threading.Thread(target=lambda: old.append(rows("lime=1")))
-    with monkeypatch.context() as during:
-        during.setattr(crash_points, "reached", reached)
+    with monkeypatch.context() as during, crash_points.hook(reached):
         during.setattr(transactions, "_abort_older", looked)
         late.start()
         assert planned.wait(60)

@@ -218,7 +218,7 @@ _POINTS = [CrashPoint.PRODUCER_REGISTERED, CrashPoint.APPEND_PLANNED, CrashPoint
 
 @pytest.mark.parametrize("ending", ["commit", "abort"])
 def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_not(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch, ending: str
+    spark: SparkSession, logs: LogDir[SparkTopic], ending: str
 ) -> None:
     """Crash, restart, begin again; then every table version is read and shows a transaction in all partitions or in none."""
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
@@ -248,10 +248,8 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
                     raise _CrashedError
 
             generation += 1
-            with monkeypatch.context() as patch:
-                patch.setattr(crash_points, "reached", crash)
-                with pytest.raises(_CrashedError):
-                    load(generation)
+            with crash_points.hook(crash), pytest.raises(_CrashedError):
+                load(generation)
     load(generation + 1)
     seen = []
     for version in range(topic.describe().table_version + 1):
@@ -263,22 +261,21 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
     assert topic.open_transactions() == []
 
 
-def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The other one, which does not wait for our turn, aborts between our look at what is open and our markers."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     txn = at(5_000, topic).transaction("loader")
     at(5_000, txn).append(rows("lime=1"))
     other = LogDir(spark, logs.location).topic("fruit")
 
+    aborted: list[CrashPoint] = []
+
     def abort(now: CrashPoint) -> None:
-        if now is CrashPoint.MARKERS_PLANNED:
-            monkeypatch.undo()
+        if now is CrashPoint.MARKERS_PLANNED and not aborted:
+            aborted.append(now)
             transactions.end_for_others(other.log, other.open_transactions()[0], now_ms=6_000)
 
-    monkeypatch.setattr(crash_points, "reached", abort)
-    with pytest.raises(ProducerFenced):
+    with crash_points.hook(abort), pytest.raises(ProducerFenced):
         txn.commit()
     assert _picture(topic) == ["0 lime=1", "1 ABORT"]
     assert latest(topic) == {}
@@ -305,8 +302,7 @@ def test_instances_in_processes_that_do_not_wait_for_each_other(
             if now is CrashPoint.APPEND_PLANNED and not begun:
                 begun.append(beside.transaction(name))
 
-        with monkeypatch.context() as during:
-            during.setattr(crash_points, "reached", begin)
+        with crash_points.hook(begin):
             late = pa.concat_tables([rows("lime=zombie", partition=0), rows("kiwi=zombie", partition=1)])
             assert old.append(late).record_count == 2
         (new,) = begun
@@ -367,9 +363,7 @@ def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_pro
         first[0].commit()
 
 
-def test_an_id_whose_first_append_is_under_way_is_not_forgotten(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """It was begun longer ago than `transactional.id.expiration.ms`, and nothing is open yet: forgetting waits for its turn."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     slow = at(5_000, topic).transaction("slow")
@@ -381,8 +375,8 @@ def test_an_id_whose_first_append_is_under_way_is_not_forgotten(
             tidying.start()
             tidying.join(1.5)
 
-    monkeypatch.setattr(crash_points, "reached", tidy)
-    slow.append(rows("lime=1"))
+    with crash_points.hook(tidy):
+        slow.append(rows("lime=1"))
     tidying.join()
     slow.commit()
     assert latest(topic) == {"lime": "1"}

@@ -629,9 +629,7 @@ def test_the_log_line_of_the_worked_example_has_the_figures_of_kafkas(caplog: py
 _CRASHES = [CrashPoint.OFFSET_MAP_BUILT, CrashPoint.CLEANING_PLANNED, CrashPoint.SWAP_COMMITTED, CrashPoint.RECEIPT_WRITTEN]
 
 
-def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_one(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_one(spark: SparkSession, logs: LogDir) -> None:
     """One topic for each point; the process dies there, and the next one cleans again."""
 
     def dying(at: CrashPoint) -> Callable[[CrashPoint], None]:
@@ -645,10 +643,8 @@ def test_a_crash_at_any_point_of_a_cleaning_leaves_the_log_of_an_uninterrupted_o
     for point in _CRASHES:
         topic = logs.create_topic(point.name.lower(), config=_COMPACT)
         _closed(topic, rows("a=1 a=∅ b=1 b=2"))
-        with monkeypatch.context() as patch:
-            patch.setattr(crash_points, "reached", dying(point))
-            with pytest.raises(KeyboardInterrupt):
-                at(T0, topic).clean()
+        with crash_points.hook(dying(point)), pytest.raises(KeyboardInterrupt):
+            at(T0, topic).clean()
         topic = LogDir(spark, logs.location).topic(topic.name)
         at(T0 + HOUR_MS if point in _CRASHES[2:] else T0, topic).clean()
         assert history(topic) == expected, point

@@ -21,6 +21,7 @@ from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import commits_since
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log import topic_log, unrecorded
 from lastword.storage.log.upkeep import compact_ledger, vacuum
 from tests.change_events import append, change, rows_of, topic_in
 from tests.clocks import at
@@ -92,7 +93,7 @@ def test_compact_delete_does_both_and_a_closed_old_segment_goes_cleaned_or_not(s
     assert (_offsets(topic), _offsets(topic, 1)) == ([], [])
 
 
-def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Not for readers of older versions, not by a crash between decision and commit, not by a cleaning."""
     topic = logs.create_topic("purged", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
     at(T0, topic).append(rows("a=1 b=1 a=2"))
@@ -112,10 +113,8 @@ def test_deleted_records_never_come_back(spark: SparkSession, logs: LogDir[Spark
         if point is CrashPoint.LOG_START_DECIDED:
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", dying)
-        with pytest.raises(KeyboardInterrupt):
-            delete_records(at(T0, topic), {0: 3})
+    with crash_points.hook(dying), pytest.raises(KeyboardInterrupt):
+        delete_records(at(T0, topic), {0: 3})
     assert log(topic) == ["3 a=3", "4 c=1"], "the decision holds"
     topic = LogDir(spark, logs.location).topic("purged")
     assert list(at(T0, topic).apply_retention()) == [0]
@@ -185,9 +184,7 @@ def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_tha
     assert history(topic) == ["2 fig=1"]
 
 
-def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_stays(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_stays(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """It was numbered into the active segment, at the log end; the row that keeps the log end stays in that segment, before it.
 
     ```
@@ -200,13 +197,15 @@ def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_sta
     at(T0, topic).append(rows("grape=1 lime=1 kiwi=1"))
     beside = LogDir(spark, logs.location).topic("fruit")
 
-    def delete(now: CrashPoint) -> None:
-        if now is CrashPoint.APPEND_PLANNED:
-            monkeypatch.undo()
-            assert delete_records(at(T0, beside), {0: -1}) == {0: 3}
+    deleted: list[dict[int, int]] = []
 
-    monkeypatch.setattr(crash_points, "reached", delete)
-    at(T0, topic).append(rows("fig=1 fig=2"))
+    def delete(now: CrashPoint) -> None:
+        if now is CrashPoint.APPEND_PLANNED and not deleted:
+            deleted.append(delete_records(at(T0, beside), {0: -1}))
+
+    with crash_points.hook(delete):
+        at(T0, topic).append(rows("fig=1 fig=2"))
+    assert deleted == [{0: 3}]
     at(T0, topic).apply_retention()
     assert history(topic) == ["3 fig=1", "4 fig=2"]
     assert at(T0, topic).append(rows("plum=1")).ranges[0].first_offset == 5
@@ -216,9 +215,7 @@ def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_sta
     assert topic.verify().ok
 
 
-def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The decision holds at once; segments go with the next retention, or hours of a throttled round would be for nothing."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact"})
     at(T0, topic).append(rows("lime=1", partition=1))
@@ -251,11 +248,9 @@ def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
     assert history(topic) == ["0 lime=1"]
 
 
-def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a log that is never cleaned, too: whoever opens it anew begins where somebody has looked."""
-    topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
+    topic = LogDir(tmp_path).create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     read: list[int] = []
 
     def counted(table: DeltaTable, since_version: int, until_version: int) -> list[Commit]:
@@ -265,17 +260,18 @@ def test_the_history_of_the_log_is_read_once_and_how_far_is_written_down(
 
     for _ in range(2):
         at(T0, topic).append(rows("lime=1"))
-    for module in ("topic_log", "unrecorded"):
-        monkeypatch.setattr(f"lastword.storage.log.{module}.commits_since", counted)
+    topic = LogDir(tmp_path).topic("fruit")
+    for module in (topic_log, unrecorded):
+        monkeypatch.setattr(module, "commits_since", counted)
     for _ in range(3):
         topic.log.at()
     topic.log.sync_ledger_with_history(looked_commits=3)
-    assert (read, topic.log.decisions().looked_at_version) == ([2], 0)
+    assert (read, topic.log.decisions().looked_at_version) == ([2, 1], 0)
     newest = at(T0, topic).append(rows("lime=1")).table_version
     topic.log.sync_ledger_with_history(looked_commits=3)
-    assert (read, topic.log.decisions().looked_at_version) == ([2, 3, 3], newest)
-    LogDir(spark, logs.location).topic("fruit").log.sync_ledger_with_history(looked_commits=3)
-    assert read == [2, 3, 3]
+    assert (read, topic.log.decisions().looked_at_version) == ([2, 1, 3, 3], newest)
+    LogDir(tmp_path).topic("fruit").log.sync_ledger_with_history(looked_commits=3)
+    assert read == [2, 1, 3, 3]
 
 
 def test_many_small_files_of_a_closed_segment_become_one_without_changing_a_record(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:

@@ -53,9 +53,7 @@ def test_a_removed_tombstone_is_told_from_the_cleaning_that_removed_it(spark: Sp
     assert HistoryWatch().look(table, decisions, 0).restores == ()
 
 
-def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(spark: SparkSession, logs: LogDir) -> None:
     """The swap's own metadata says what was removed."""
     topic = _topic_with_a_tombstone(spark, logs)
     at(T0, topic).clean(force=True)
@@ -64,10 +62,8 @@ def test_a_receipt_that_a_crash_kept_from_the_ledger_is_read_from_the_swap(
         if point is crash_points.CrashPoint.SWAP_COMMITTED:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(crash_points, "reached", crash)
-    with pytest.raises(KeyboardInterrupt):
+    with crash_points.hook(crash), pytest.raises(KeyboardInterrupt):
         at(T0 + 2 * DAY_MS, topic).clean()
-    monkeypatch.undo()
     table = DeltaTable(topic.log.paths.log)
 
     removed = HistoryWatch().look(table, topic.log.decisions(), 0).tombstones

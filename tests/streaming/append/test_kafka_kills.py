@@ -129,17 +129,15 @@ def _life(log_dir: Path, broker: KafkaBroker, point: str, nth: int, whom: str) -
     return run_until_killed("tests.kafka_kill_app", str(log_dir), broker.bootstrap_servers, point, str(nth), whom) == -signal.SIGKILL
 
 
-def test_the_points_are_all_that_an_append_from_kafka_passes(
-    spark: SparkSession, tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_points_are_all_that_an_append_from_kafka_passes(spark: SparkSession, tmp_path: Path, broker: KafkaBroker) -> None:
     """A new one must be killed at as well."""
     passed = set[CrashPoint]()
-    monkeypatch.setattr(crash_points, "reached", passed.add)
     sent = _Sent(random.Random(1))
     broker.create_topic(TOPIC, _PARTITIONS)
     try:
         broker.produce(TOPIC, sent.send(2 * BATCH))
-        _last_life(tmp_path, broker)
+        with crash_points.hook(passed.add):
+            _last_life(tmp_path, broker)
         _check(by_arrow(LogDir(spark, str(tmp_path)).topic(TOPIC)), sent)
     finally:
         broker.delete_topic(TOPIC)

@@ -104,9 +104,7 @@ def test_no_round_begins_after_the_cleaner_was_told_to_stop(spark: SparkSession,
     assert at(T0, topic).clean() == []
 
 
-def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(spark: SparkSession, logs: LogDir) -> None:
     """The round in hand lets go of all, as it is one commit; what is not paused is planned anew at once."""
     topic = logs.create_topic("paused-meanwhile", partitions=2, config=_EAGER)
     _dirty(spark, topic, 0, 1)
@@ -119,8 +117,7 @@ def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(
                 pauses.append(0)
                 at(T0, topic).pause(0)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", paused)
+    with crash_points.hook(paused):
         assert [(one.partition, one.end_offset) for one in at(T0, topic).clean()] == [(1, 4)]
     assert (len(history(topic, 0)), history(topic, 1)) == (5, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
     at(T0, topic).resume(0)

@@ -164,9 +164,7 @@ _POINTS = [CrashPoint.TARGET_PLANNED, CrashPoint.TARGET_MADE, CrashPoint.STEP_PL
 
 
 @pytest.mark.parametrize("point", _POINTS, ids=lambda point: point.name)
-def test_a_crash_at_any_point_loses_and_doubles_nothing(
-    topic: SparkTopic, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
-) -> None:
+def test_a_crash_at_any_point_loses_and_doubles_nothing(topic: SparkTopic, spark: SparkSession, tmp_path: Path, point: CrashPoint) -> None:
     """Crash in the bootstrap or in a step, start again: the target is right at every moment that there is one."""
     append(topic, spark, "a=1 b=1")
     if point in {CrashPoint.STEP_PLANNED, CrashPoint.STEP_TAKEN}:
@@ -178,10 +176,8 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
             message = f"crashed: {point.value}"
             raise RuntimeError(message)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "reached", crash)
-        with pytest.raises((RuntimeError, StreamingQueryException), match="crashed"):
-            catch_up(topic, tmp_path / "target")
+    with crash_points.hook(crash), pytest.raises((RuntimeError, StreamingQueryException), match="crashed"):
+        catch_up(topic, tmp_path / "target")
     if (tmp_path / "target").exists():
         is_right(topic, spark, tmp_path / "target")
     append(topic, spark, "d=1")
@@ -295,8 +291,7 @@ def test_a_target_is_exact_at_every_step_also_where_the_log_was_cleaned_behind_i
             is_right(topic, spark, tmp_path / "target")
             seen.append(words(spark, tmp_path / "target"))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crash_points, "reached", watch)
+    with crash_points.hook(watch):
         catch_up(topic, tmp_path / "target", max_offsets_per_trigger=1)
     assert seen == ["a=3 c=1", "a=3 c=1 d=1"]
 
