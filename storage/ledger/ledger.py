@@ -56,11 +56,14 @@ _TURN_SECONDS: Final = 5
 class Ledger:
     """The decisions of one topic. Safe to share between threads; other processes may write too."""
 
-    def __init__(self, uri: str, topic: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, uri: str, topic: str, storage_options: Mapping[str, str] | None = None, *, turn_seconds: float = _TURN_SECONDS
+    ) -> None:
         """Open the ledger lazily; nothing is read yet."""
         self._uri = uri
         self._topic = topic
         self._options = dict(storage_options or {})
+        self._turn_seconds = turn_seconds
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._version = self._app_version = -1
@@ -134,7 +137,7 @@ class Ledger:
         """
 
         def once() -> T:
-            with self._lock, turn_at(local_path(self._uri), patience_seconds=_TURN_SECONDS):
+            with self._lock, turn_at(local_path(self._uri), patience_seconds=self._turn_seconds):
                 today, expected = self.read(), self._app_version
                 chosen, result = choose(today)
                 self._append_once(chosen, today, expected)

@@ -14,7 +14,7 @@ a micro-batch that was committed is recognised by its query's id and its number 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -40,6 +40,7 @@ from lastword.storage.files.paths import TopicPaths, filesystem_of
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.aborted import AbortedTransactions
+from lastword.storage.log.append_locks import APPEND_LOCKS
 from lastword.storage.log.limits import LOG_LIMITS
 from lastword.storage.log.partition_logs import partition_logs
 from lastword.storage.log.producer_states import NoProducerCache, ProducerLog
@@ -47,7 +48,8 @@ from lastword.storage.log.reader_positions import ReaderPositions
 from lastword.storage.log.unrecorded import UnrecordedDecisions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import numpy as np
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from lastword.storage.delta.snapshot import Files
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.log.aborted import Longs
+    from lastword.storage.log.append_locks import AppendLocks
     from lastword.storage.log.producer_states import ProducerCache, States
     from lastword.storage.log.reader_history import HistoryWatch, ReaderHistory
 
@@ -69,9 +72,6 @@ _ATTEMPTS: Final = 50
 _MAX_NAMED_FILES: Final = 100
 #: How far into the history of the log somebody has looked is written down each time that it has grown by so many commits.
 _LOOKED_COMMITS: Final = 200
-#: Appenders of one process take turns: two that work side by side would only conflict, and one of them work for nothing.
-_TURNS: Final[dict[str, threading.RLock]] = {}
-_TURNS_GUARD: Final = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class TopicLog:
         defaults: Mapping[str, object],
         storage_options: Mapping[str, str],
         producer_cache: ProducerCache,
+        append_locks: AppendLocks = APPEND_LOCKS,
     ) -> None:
         """Open lazily; nothing is read yet. `defaults` are the service-wide topic settings."""
         self.name = name
@@ -113,6 +114,7 @@ class TopicLog:
         self._aborted = AbortedTransactions()
         self._compression: tuple[int | None, Compression] = None, Compression()
         self._unrecorded = UnrecordedDecisions()
+        self._append_locks = append_locks
         self._lock = threading.RLock()
 
     @property
@@ -281,13 +283,9 @@ class TopicLog:
         there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
         return [path for path in paths if path not in there]
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self) -> AbstractContextManager[None]:
         """Hold this process's turn at the log: one append at a time, whichever object asks."""
-        with _TURNS_GUARD:
-            lock = _TURNS.setdefault(self.paths.place, threading.RLock())
-        with lock:
-            yield
+        return self._append_locks.hold(self.paths.place)
 
     def sync_ledger_with_history(self, *, tell: bool = False, looked_commits: int = _LOOKED_COMMITS) -> None:
         """Write into the ledger what the history of the log says and the ledger does not.

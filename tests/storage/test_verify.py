@@ -16,9 +16,11 @@ from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.verify import _appended
 from tests.clocks import at
 from tests.commits import commit_append, commit_swap
+from tests.other_processes import in_another_process
 from tests.pictures import T0, history, rows
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lastword import Topic
+    from lastword.storage.delta.snapshot import LogSnapshot
 
 _EAGER: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 
@@ -203,20 +206,19 @@ def test_offsets_are_compared_with_what_is_left_of_the_history(spark: SparkSessi
     assert json.loads((folder / "_last_checkpoint").read_text())["version"] == 6
 
 
-def test_a_log_that_is_cleaned_meanwhile_is_not_blamed(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_cleaned_meanwhile_is_not_blamed(spark: SparkSession, logs: LogDir) -> None:
     """The receipt of a cleaning after the snapshot speaks of another log than it."""
     topic = logs.create_topic("meanwhile", config=_EAGER)
     at(T0, topic).append(rows("a=1 a=2"))
     at(T0, topic).roll()
-    newest = topic.log.snapshot
 
-    def then_cleaned() -> Any:
-        found = newest()
-        at(T0, LogDir(spark, logs.location).topic("meanwhile")).clean()
-        return found
+    class CleanedMeanwhile(TopicLog):
+        def snapshot(self) -> LogSnapshot:
+            found = super().snapshot()
+            at(T0, LogDir(spark, logs.location).topic("meanwhile")).clean()
+            return found
 
-    monkeypatch.setattr(topic.log, "snapshot", then_cleaned)
-    assert topic.verify().ok
+    assert in_another_process(logs, "meanwhile", kind=CleanedMeanwhile).verify().ok
     assert history(topic) == ["1 a=2"]
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import CommitConflict
-from lastword.storage.delta.commit import commit_files
-from lastword.storage.log import topic_log
+from lastword.storage.log.topic_log import TopicLog
+from tests.other_processes import in_another_process
 from tests.pictures import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from lastword import LogDir, SparkTopic
 
 
-def _storm(spark: SparkSession, logs: LogDir[SparkTopic], folder: Path, appends: int) -> None:
+def _storm(
+    spark: SparkSession, logs: LogDir[SparkTopic], folder: Path, appends: int, opened: Callable[[str], SparkTopic] | None = None
+) -> None:
     """Two streams and batch appends side by side; each record says who wrote it."""
     topic = logs.create_topic("fruit", partitions=2, config={"cleanup.policy": "compact", "segment.bytes": "16KiB"})
+    opened = opened or logs.topic
     folder.mkdir()
     for number in range(appends):
         path = folder / f"{number:04}.json"
@@ -37,10 +40,10 @@ def _storm(spark: SparkSession, logs: LogDir[SparkTopic], folder: Path, appends:
     for name in ("one", "two"):
         source = spark.readStream.schema("key string, value string").option("maxFilesPerTrigger", 1).json(str(folder))
         stream = source.withColumn("key", F.concat("key", F.lit(f"-{name}")))
-        queries.append(topic.append_stream(stream, name=name, trigger={"availableNow": True}))
+        queries.append(opened("fruit").append_stream(stream, name=name, trigger={"availableNow": True}))
 
     def batch(number: int) -> None:
-        logs.topic("fruit").append(rows(f"batch={number} batch{number % 7}={number}"))
+        opened("fruit").append(rows(f"batch={number} batch{number % 7}={number}"))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(batch, range(appends)))
@@ -67,22 +70,20 @@ def test_two_streams_and_batch_appends_on_one_topic_give_every_offset_once(
 
 
 def test_without_the_turn_of_the_process_compare_and_set_alone_keeps_offsets_apart(
-    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic], tmp_path: Path
 ) -> None:
     """As on an object store, where the appenders are different processes: conflicts happen, and are planned again."""
-    monkeypatch.setattr(topic_log.TopicLog, "turn", lambda _self: contextlib.nullcontext())
     conflicts = []
-    commit = commit_files
 
-    def counted(*arguments: object, **settings: object) -> int:
-        try:
-            return commit(*arguments, **settings)  # type: ignore[arg-type]
-        except CommitConflict:
-            conflicts.append(threading.current_thread().name)
-            raise
+    class Counted(TopicLog):
+        def commit(self, *arguments: Any, **settings: Any) -> int:
+            try:
+                return super().commit(*arguments, **settings)
+            except CommitConflict:
+                conflicts.append(threading.current_thread().name)
+                raise
 
-    monkeypatch.setattr(topic_log, "commit_files", counted)
-    _storm(spark, logs, tmp_path / "input", 6)
+    _storm(spark, logs, tmp_path / "input", 6, lambda name: in_another_process(logs, name, kind=Counted))
     assert conflicts, "the appenders met"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.log.topic_log import TopicLog
+from tests.other_processes import in_another_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -191,13 +190,12 @@ class _Overtaken(ArrowRows):
 
 @pytest.mark.parametrize("count", [1, len(_ROWS)], ids=["no row refused", "some rows refused"])
 def test_a_micro_batch_that_another_process_commits_meanwhile_has_its_dead_letters_once(
-    made: Callable[[Mapping[str, Any]], ArrowTopic], monkeypatch: pytest.MonkeyPatch, count: int
+    made: Callable[[Mapping[str, Any]], ArrowTopic], count: int
 ) -> None:
     """Those of the other process count: this one puts none in their place, and takes none away."""
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = made(_STRICT)
     rows = _Overtaken(_ROWS[:count])
-    rows.other = LogDir(Path(topic.log.paths.root).parent).topic("fruit")
+    rows.other = in_another_process(LogDir(Path(topic.log.paths.root).parent), "fruit")
     assert append_rows(topic.log, rows, now_ms=2 * _DAY_MS, stats=AppendStats(), micro_batch=_BATCH).replayed
     assert _found(topic) == dict.fromkeys(("plain", "keyless", "large", "old", "elsewhere", "keyless and large"), 1)
     assert {letter["refused_at"].timestamp() for letter in topic.dead_letters().to_pylist()} == {_DAY_MS / 1_000}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.topic_log import TopicLog
 from tests.clocks import at
+from tests.other_processes import in_another_process
 from tests.pictures import delete_records, latest, rows
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def _rows_and_markers(topic: SparkTopic) -> list[str]:
     return [row["control"] or bytes(row["value"]).decode() for row in found]
 
 
-def test_what_another_instance_left_open_is_never_committed_for_a_streaming_query(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_instance_left_open_is_never_committed_for_a_streaming_query(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The query, which has the id now, is idle; only its own transactions end by COMMIT when they take too long.
 
     ```
@@ -58,9 +56,8 @@ def test_what_another_instance_left_open_is_never_committed_for_a_streaming_quer
      q                       ledger: epoch 1, no append                 time-out: ABORT, and q goes on as epoch 1
     ```
     """
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", config=_COMPACT)
-    beside = LogDir(spark, logs.location).topic("fruit")
+    beside = in_another_process(LogDir(spark, logs.location), "fruit")
     old = at(5_000, topic).transaction("loader")
     begun: list[ProducerStamp] = []
 
@@ -185,23 +182,22 @@ def test_a_transaction_of_a_mirror_is_ended_by_its_source_alone(spark: SparkSess
 
 
 def test_a_micro_batch_that_another_process_committed_as_we_looked_is_known_when_it_comes_again(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic]
 ) -> None:
     """An append carries on the micro-batches of all queries that its snapshot knows: also of one that began a moment ago."""
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", config=_COMPACT)
-    beside = LogDir(spark, logs.location).topic("fruit")
+    beside = in_another_process(LogDir(spark, logs.location), "fruit")
+    coming = ["lime=1"]
     batch: dict[str, Any] = {"now_ms": 5_000, "stats": AppendStats(), "micro_batch": MicroBatch(query_id="id", query_name="q", batch_id=0)}
-    look = topic.log.snapshot
 
-    def looked() -> LogSnapshot:
-        monkeypatch.setattr(topic.log, "snapshot", look)
-        beside.log.ledger.append([Decision(kind=Kind.QUERY, time_ms=0, name="q", details={"query_id": "id"})])
-        append_rows(beside.log, ArrowRows(rows("lime=1")), **batch)
-        return look()
+    class Overtaken(TopicLog):
+        def snapshot(self) -> LogSnapshot:
+            if coming:
+                beside.log.ledger.append([Decision(kind=Kind.QUERY, time_ms=0, name="q", details={"query_id": "id"})])
+                append_rows(beside.log, ArrowRows(rows(coming.pop())), **batch)
+            return super().snapshot()
 
-    monkeypatch.setattr(topic.log, "snapshot", looked)
-    topic.append(rows("kiwi=1"))
+    in_another_process(LogDir(spark, logs.location), "fruit", kind=Overtaken).append(rows("kiwi=1"))
     assert append_rows(beside.log, ArrowRows(rows("lime=1")), **batch).replayed
     assert _rows_and_markers(topic) == ["1", "1"]
 
@@ -238,13 +234,10 @@ def test_a_transaction_that_was_cleaned_since_somebody_looked_is_not_taken_for_o
     assert beside.verify().ok
 
 
-def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_newest(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_instance_that_is_overtaken_while_it_begins_takes_nothing_from_the_newest(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """It is registered, has not looked at the log yet, and the next one has begun and appended: that one's records stay its own."""
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", config=_COMPACT)
-    beside = LogDir(spark, logs.location).topic("fruit")
+    beside = in_another_process(LogDir(spark, logs.location), "fruit")
     newest: list[Any] = []
 
     def overtake(now: CrashPoint) -> None:
@@ -272,8 +265,7 @@ def test_an_instance_that_was_overtaken_and_commits_as_the_newest_begins_to_appe
      newest                          epoch 1, nothing open    looks again                    ABORT, kiwi
     ```
     """
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
-    topic, beside = LogDir(tmp_path).create_topic("fruit", config=_COMPACT), LogDir(tmp_path).topic("fruit")
+    topic, beside = LogDir(tmp_path).create_topic("fruit", config=_COMPACT), in_another_process(LogDir(tmp_path), "fruit")
     old, planned, goes_on = topic.transaction("loader"), threading.Event(), threading.Event()
     abort_older = transactions._abort_older  # noqa: SLF001
 

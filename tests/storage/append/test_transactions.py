@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import threading
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +17,16 @@ from lastword import LogDir, SparkTopic
 from lastword.compaction.errors import InvalidRecords, InvalidTransactionState, ProducerFenced, UserError
 from lastword.storage.append import transactions
 from lastword.storage.append.append import append_rows
-from lastword.storage.append.fencing import check_not_fenced
 from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.storage.ledger import ledger as ledger_module
+from lastword.storage.ledger.ledger import Ledger
 from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.log.upkeep import compact_ledger
 from lastword.streaming.append.dataframes import DataFrameRows
 from tests.clocks import at
 from tests.model import ModelTopic
+from tests.other_processes import in_another_process
 from tests.pictures import by_arrow, delete_records, latest, rows, text
 
 if TYPE_CHECKING:
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from lastword.storage.ledger.decisions import Decision, Decisions
+    from lastword.storage.log.topic_log import LogState
     from lastword.transaction import Transaction
 
 _COMPACT = {"cleanup.policy": "compact"}
@@ -281,9 +282,7 @@ def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(spar
     assert latest(topic) == {}
 
 
-def test_instances_in_processes_that_do_not_wait_for_each_other(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_instances_in_processes_that_do_not_wait_for_each_other(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Nothing is in the log when the new one begins; what the old one commits a moment later is aborted, also if it went elsewhere.
 
     ```
@@ -291,9 +290,8 @@ def test_instances_in_processes_that_do_not_wait_for_each_other(
      new                     ledger: epoch 1, nothing open                             grape in partition 0, COMMIT
     ```
     """
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", partitions=2, config=_COMPACT)
-    beside = LogDir(spark, logs.location).topic("fruit")
+    beside = in_another_process(LogDir(spark, logs.location), "fruit")
     for name, appends in (("one", True), ("two", False)):
         old = topic.transaction(name)
         begun: list[Transaction] = []
@@ -316,45 +314,47 @@ def test_instances_in_processes_that_do_not_wait_for_each_other(
     assert topic.verify().ok
 
 
-def test_a_commit_that_comes_after_a_takeover_is_refused_not_taken_for_done(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_comes_after_a_takeover_is_refused_not_taken_for_done(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """The new instance begins, and aborts what is open, between the old one's looks at ledger and log."""
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
     topic = logs.create_topic("fruit", config=_COMPACT)
-    beside = LogDir(spark, logs.location).topic("fruit")
-    old = topic.transaction("loader")
+    beside = in_another_process(LogDir(spark, logs.location), "fruit")
+    looks: list[str] = []
+
+    class Overtaken(TopicLog):
+        def at(self, version: int | None = None) -> LogState:
+            state = super().at(version)
+            if looks and looks.pop() == "for its own transaction":
+                beside.transaction("loader")
+            return state
+
+    old = in_another_process(LogDir(spark, logs.location), "fruit", kind=Overtaken).transaction("loader")
     old.append(rows("lime=zombie"))
-
-    def looked(*given: Any) -> None:
-        check_not_fenced(*given)
-        monkeypatch.setattr(transactions, "check_not_fenced", check_not_fenced)
-        beside.transaction("loader")
-
-    monkeypatch.setattr(transactions, "check_not_fenced", looked)
+    looks += ["for its own transaction", "for that of an older instance"]
     with pytest.raises(ProducerFenced, match="loader was taken over"):
         old.commit()
     assert _picture(topic) == ["0 lime=zombie", "1 ABORT"]
 
 
 def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_producer(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir[SparkTopic]
 ) -> None:
     """In processes that do not wait for each other: the later one reads the ledger again."""
-    monkeypatch.setattr(TopicLog, "turn", nullcontext)
-    monkeypatch.setattr(ledger_module, "_TURN_SECONDS", 0.05)
-    topic = logs.create_topic("fruit", config=_COMPACT)
-    beside = LogDir(spark, logs.location).topic("fruit")
+    logs.create_topic("fruit", config=_COMPACT)
+    beside = in_another_process(LogDir(spark, logs.location), "fruit")
     first: list[Transaction] = []
-    ledger = topic.log.ledger
-    append_once = ledger._append_once  # noqa: SLF001  where the choice is made and nothing written
 
-    def overtaken(*given: Any) -> None:
-        if len(first) < 3:
-            first.append(beside.transaction(["loader", "other", "loader"][len(first)]))
-        append_once(*given)
+    class OvertakenLedger(Ledger):
+        def _append_once(self, decisions: list[Decision], today: Decisions, expected: int) -> None:
+            if len(first) < 3:  # the choice is made and nothing written
+                first.append(beside.transaction(["loader", "other", "loader"][len(first)]))
+            super()._append_once(decisions, today, expected)
 
-    monkeypatch.setattr(ledger, "_append_once", overtaken)
+    class Overtaken(TopicLog):
+        def __init__(self, *given: Any, **settings: Any) -> None:
+            super().__init__(*given, **settings)
+            self.ledger = OvertakenLedger(self.paths.ledger, self.name, self.storage_options, turn_seconds=0.05)
+
+    topic = in_another_process(LogDir(spark, logs.location), "fruit", kind=Overtaken)
     second = [topic.transaction("loader") for _ in range(3)]
     found = [(one.producer_id, one.epoch) for one in (*first, *second)]
     assert len(set(found)) == 6

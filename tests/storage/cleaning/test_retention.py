@@ -22,12 +22,16 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.history import commits_since
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log import topic_log, unrecorded
+from lastword.storage.log.topic_log import TopicLog
 from lastword.storage.log.upkeep import compact_ledger, vacuum
 from tests.change_events import append, change, rows_of, topic_in
 from tests.clocks import at
+from tests.other_processes import in_another_process
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, history, log, rows, segments
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pyspark.sql import SparkSession
 
     from lastword import SparkTopic
@@ -227,24 +231,23 @@ def test_delete_records_leaves_the_swap_to_a_cleaning_that_is_in_hand(spark: Spa
     assert list(at(T0, topic).apply_retention()) == [1]
 
 
-def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(
-    spark: SparkSession, logs: LogDir[SparkTopic], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_that_comes_after_the_look_back_is_seen_by_the_plan(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
     """Nobody has written it into the ledger when the snapshot is taken."""
     topic = logs.create_topic("fruit", config={"cleanup.policy": "delete", "retention.ms": -1})
     version = at(T0, topic).append(rows("lime=1")).table_version
     at(T0, topic).roll()
     at(T0, topic).append(rows("kiwi=1"))
     topic.log.ledger.append([Decision(kind=Kind.START, time_ms=T0, partition=0, offset=1, table_version=topic.log.snapshot().version)])
-    sync_ledger_with_history = topic.log.sync_ledger_with_history
+    restores = [f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}"]
 
-    def overtaken() -> None:
-        sync_ledger_with_history()
-        monkeypatch.setattr(topic.log, "sync_ledger_with_history", sync_ledger_with_history)
-        spark.sql(f"RESTORE delta.`{topic.log.paths.log}` TO VERSION AS OF {version}")
+    class Overtaken(TopicLog):
+        def sync_ledger_with_history(self, **options: Any) -> None:
+            super().sync_ledger_with_history(**options)
+            if restores:
+                spark.sql(restores.pop())
 
-    monkeypatch.setattr(topic.log, "sync_ledger_with_history", overtaken)
-    assert at(T0, topic).apply_retention() == {}
+    assert at(T0, in_another_process(logs, "fruit", kind=Overtaken)).apply_retention() == {}
+    assert restores == []
     assert history(topic) == ["0 lime=1"]
 
 

@@ -211,18 +211,19 @@ def test_of_what_no_restore_takes_back_the_newest_alone_stays_however_young(ledg
     assert _folded_alike(ledger, lambda today: (today.overrides["segment.ms"], today.looked_at_version)) == ("4", 4)
 
 
-def test_what_is_decided_while_the_ledger_is_read_to_be_written_again_is_not_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_decided_while_the_ledger_is_read_to_be_written_again_is_not_lost(ledger: Ledger) -> None:
     """An id is silent for long and comes back at that moment, in another process: the ledger is left as it is, or written with that."""
     for name, producer_id in (("nightly", 0), ("highest", 1)):
         _decide(ledger, Kind.PRODUCER, 0, name, producer_id=producer_id, epoch=0, timeout_ms=None, query=None)
-    read, other = ledger._refresh, Ledger(ledger._uri, "fruit")  # noqa: SLF001
+    other = Ledger(ledger._uri, "fruit")  # noqa: SLF001
 
-    def come_back() -> None:
-        read()
-        if other.read().producers["nightly"].epoch == 0:
-            _decide(other, Kind.PRODUCER, 9, "nightly", producer_id=0, epoch=1, timeout_ms=None, query=None)
+    class Overtaken(Ledger):
+        def _refresh(self) -> None:
+            super()._refresh()
+            if other.read().producers["nightly"].epoch == 0:
+                _decide(other, Kind.PRODUCER, 9, "nightly", producer_id=0, epoch=1, timeout_ms=None, query=None)
 
-    monkeypatch.setattr(ledger, "_refresh", come_back)
+    ledger = Overtaken(ledger._uri, "fruit")  # noqa: SLF001
     assert ledger.compact(before_ms=5 * _DAY, least_files=1, silent_ms=5 * _DAY) == 0
     assert _folded_alike(ledger, lambda today: today.producers["nightly"].epoch) == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,13 +13,11 @@ from lastword import LogDir
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import APPEND_APP_ID, LogSnapshot
-from lastword.storage.delta.tables import txn_version
 from lastword.storage.log.limits import LogLimits
+from lastword.storage.log.topic_log import TopicLog
 from tests.compaction.logs import rows
+from tests.other_processes import in_another_process
 from tests.storage.logs import DiskLog
-
-if TYPE_CHECKING:
-    from lastword.storage.log.topic_log import TopicLog
 
 
 class _Process:
@@ -148,21 +146,24 @@ def test_files_that_are_gone_are_found_however_many_there_are(tmp_path: Path, ma
     assert topic.log.missing_files([], max_named=max_named) == []
 
 
-def test_a_query_is_looked_for_anew_when_old_commits_go_meanwhile(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_is_looked_for_anew_when_old_commits_go_meanwhile(log: TopicLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table was brought to its newest version before they went."""
     process = _Process(log, monkeypatch)
     for offset in range(3):
         process.append(offset, q=offset)
-    going = iter([None])
+    going: list[Path] = []
 
-    def asked(table: DeltaTable, query_id: str) -> int:
-        for _ in going:
-            process.disk.table().create_checkpoint()
-            for version in range(4):
-                Path(log.paths.log, "_delta_log", f"{version:020}.json").unlink()
-        return txn_version(table, query_id)
+    class Going(TopicLog):
+        def _refreshed(self) -> DeltaTable:
+            table = super()._refreshed()
+            if going:
+                process.disk.table().create_checkpoint()
+            while going:
+                going.pop().unlink()
+            return table
 
+    log = in_another_process(LogDir(tmp_path), "fruit", kind=Going).log
     log.snapshot()
-    monkeypatch.setattr("lastword.storage.log.topic_log.txn_version", asked)
+    going += [Path(log.paths.log, "_delta_log", f"{version:020}.json") for version in range(4)]
     assert log.committed_micro_batch("r") == -1
     assert log.committed_micro_batch("q") == 2

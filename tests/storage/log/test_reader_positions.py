@@ -184,25 +184,26 @@ def test_a_compacted_ledger_keeps_a_reader_that_its_file_still_names(topic: _Top
     assert topic.readers() == {}
 
 
-def test_a_reader_that_goes_back_is_registered_again(topic: _Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_goes_back_is_registered_again(topic: _Topic) -> None:
     """A file that cannot be replaced would say that it has read on, and tombstones would go that it needs."""
     topic.tell("cache", 90, 0)
-    monkeypatch.setattr(ReaderPositions, "_write", lambda *_: None)  # no space left
+    (topic.root / "readers" / "cache.json.new").mkdir()  # no file can be written there
     topic.tell("cache", 4, 1)
     assert (topic.offsets(), topic.registrations()) == ({"cache": 4}, 2)
 
 
-def test_a_reader_that_is_dropped_as_it_registers_leaves_no_file(topic: _Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_dropped_as_it_registers_leaves_no_file(topic: _Topic) -> None:
     """Its position would be that of a reader which nobody waits for; told again, it is registered again."""
-    append = topic.ledger.append
+    dropping = iter(["cache"])
 
-    def overtaken(rows: list[Decision]) -> Decisions:
-        append(rows)
-        monkeypatch.undo()
-        topic.drop("cache")
-        return topic.ledger.read()
+    class Overtaken(Ledger):
+        def append(self, decisions: list[Decision]) -> Decisions:
+            super().append(decisions)
+            for name in dropping:
+                topic.drop(name)
+            return self.read()
 
-    monkeypatch.setattr(topic.ledger, "append", overtaken)
+    topic.ledger = Overtaken(str(topic.root / "ledger"), "fruit")
     topic.tell("cache", 1, 0)
     assert topic.readers() == {}
     assert not (topic.root / "readers" / "cache.json").exists()

@@ -143,9 +143,8 @@ def _live(folder: Path, chance: random.Random) -> None:
 
 
 @pytest.mark.long
-def test_each_row_of_hostile_folders_is_in_the_log_or_a_dead_letter_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_of_hostile_folders_is_in_the_log_or_a_dead_letter_once(tmp_path: Path) -> None:
     """The same seed gives the same folders: LASTWORD_SEED."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     chance = random.Random(seed_of_this_run())
     for number in range(60):
         (tmp_path / str(number)).mkdir()
@@ -154,9 +153,8 @@ def test_each_row_of_hostile_folders_is_in_the_log_or_a_dead_letter_once(tmp_pat
 
 @pytest.mark.torture
 @pytest.mark.timeout(7_200)
-def test_thousands_of_hostile_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_hostile_folders(tmp_path: Path) -> None:
     """LASTWORD_HISTORIES says how many."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     chance = random.Random(seed_of_this_run())
     for number in range(int(os.environ.get("LASTWORD_HISTORIES", "5000"))):
         (tmp_path / str(number)).mkdir()
