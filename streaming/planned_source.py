@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame
 from lastword.storage.files.locations import local_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 #: A source in an object store is looked at so often at the most, as each look is several requests.
@@ -33,19 +35,22 @@ class Pace:
     Whoever asks earlier waits: that there is nothing new must be true.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(
+        self, location: str, *, monotonic: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         """Pace the looks at a location: half of the time at the most, and once a second in an object store."""
         self._least_seconds = 0.0 if local_path(location) is not None else _STORE_SECONDS
+        self._monotonic, self._sleep = monotonic, sleep
         self._began = self._free_at = 0.0
 
     def begin(self) -> None:
         """Wait until the next look is due."""
-        time.sleep(max(0.0, self._free_at - time.monotonic()))
-        self._began = time.monotonic()
+        self._sleep(max(0.0, self._free_at - self._monotonic()))
+        self._began = self._monotonic()
 
     def rest(self) -> None:
         """Let the next look wait as long as this one took."""
-        now = time.monotonic()
+        now = self._monotonic()
         self._free_at = now + max(now - self._began, self._least_seconds)
 
 

@@ -33,6 +33,7 @@ from lastword.service.settings import Settings
 from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.files import schema
 from lastword.storage.log import upkeep
+from lastword.storage.log.limits import UpkeepLimits
 from lastword.streaming import metrics
 from tests.pictures import rows
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _MIB = 2**20
 _KEPT_MINUTES = 5.0
 _EIGHT_DAYS = 8 * 24 * 3600
+#: Nothing is kept for days.
+_LIMITS = UpkeepLimits(file_retention_ms=0, decision_retention_ms=int(_KEPT_MINUTES * 60_000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +171,8 @@ def _tidied(log: TopicLog, *, daily: bool) -> None:
             _age(one for one in Path(table).rglob("*.parquet") if one.parent.name != "_delta_log")
     with log.turn():
         expire_dead_letters(log.paths.dead_letters, log.storage_options, before_ms=now_ms - 30_000)
-    upkeep.vacuum(log, now_ms=now_ms, orphans=daily)
-    upkeep.compact_ledger(log, now_ms=now_ms, id_expiration_ms=kept_ms, least_files=20)
+    upkeep.vacuum(log, now_ms=now_ms, orphans=daily, limits=_LIMITS)
+    upkeep.compact_ledger(log, now_ms=now_ms, id_expiration_ms=kept_ms, least_files=20, limits=_LIMITS)
 
 
 def _files(*folders: Path) -> int:
@@ -191,6 +194,7 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
     (folder / "incoming").mkdir()
     service = Service(_settings(folder))
     service.watcher.interval_seconds = 1.0
+    service.scheduler.limits = _LIMITS
     running = threading.Thread(target=service.run)
     running.start()
     samples: list[_Sample] = []
@@ -244,8 +248,6 @@ def soak(spark: SparkSession, folder: Path, *, minutes: float, every_seconds: fl
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept_for_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LEAST_FILE_RETENTION_MS", 0)
-    monkeypatch.setattr(upkeep, "_DECISIONS_KEPT_MS", int(_KEPT_MINUTES * 60_000))
     for table in (schema._LOG_PROPERTIES, schema._SMALL_TABLE_PROPERTIES, schema._DEAD_LETTER_PROPERTIES):  # noqa: SLF001
         monkeypatch.setitem(table, "delta.checkpointInterval", "10")
 

@@ -116,6 +116,8 @@ class SourceSupervisor:
     hang_up: Callable[[], None] = lambda: None
     longest_seconds: float = LONGEST_RESTART_SECONDS
     pattern_seconds: float = PATTERN_SECONDS
+    #: The time by which starts and searches are due, in seconds.
+    monotonic: Callable[[], float] = time.monotonic
     #: What ended a source that is not restarted: the first such error.
     error: Exception | None = None
     _running: dict[tuple[str, str], _Running] = field(default_factory=dict)
@@ -147,7 +149,7 @@ class SourceSupervisor:
                 self._collect(one, one.starting)
             elif one.query is not None:
                 self._look(one, one.query)
-            elif time.monotonic() >= one.due:
+            elif self.monotonic() >= one.due:
                 one.starting = self._submit(self.start, one.source)
 
     def stop(self) -> None:
@@ -183,7 +185,7 @@ class SourceSupervisor:
 
     def _step_pattern(self, one: _Work) -> None:
         if one.starting is None:
-            if time.monotonic() >= one.due and not one.over:
+            if self.monotonic() >= one.due and not one.over:
                 one.starting = self._submit(self.matching, one.source)
             return
         if not one.starting.done():
@@ -195,7 +197,7 @@ class SourceSupervisor:
             self._failed(one, error, worked_seconds=0)
             return
         self._works(one)
-        one.due = time.monotonic() + self.pattern_seconds
+        one.due = self.monotonic() + self.pattern_seconds
         for source in sources:
             self._add(source)
 
@@ -257,7 +259,7 @@ class SourceSupervisor:
             _LOG.error("source failed", source=source, topic=topic, error=one.message)
             return
         seconds = one.backoff.next_seconds(worked_seconds=worked_seconds)
-        one.due, one.retry_ms = time.monotonic() + seconds, self.clock_ms() + round(seconds * 1000)
+        one.due, one.retry_ms = self.monotonic() + seconds, self.clock_ms() + round(seconds * 1000)
         _LOG.error("source failed", source=source, topic=topic, failures=one.backoff.failures, restart_in_s=seconds, error=one.message)
 
     def _works(self, one: _Work) -> None:

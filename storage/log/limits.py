@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from lastword.compaction.config.keys import DAY_MS
 from lastword.storage.files.data_files import ROW_GROUP_LIMITS, RowGroupLimits
 from lastword.storage.files.schema import CHECKPOINT_INTERVAL
 
@@ -22,5 +23,19 @@ class LogLimits:
     row_groups: RowGroupLimits = ROW_GROUP_LIMITS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepLimits:
+    """How long the upkeep of a log keeps what is no longer of use, and how often it writes a checkpoint."""
+
+    #: Files of the log stay at least so long, whatever file.delete.delay.ms says: a reader may hold a snapshot of yesterday.
+    file_retention_ms: int = DAY_MS
+    #: Decisions that no longer hold stay so long in the ledger.
+    decision_retention_ms: int = 7 * DAY_MS
+    #: The service writes a checkpoint of a log's Delta log after so many commits.
+    checkpoint_commits: int = 100
+
+
 #: What a log works with when it is given no limits.
 LOG_LIMITS: Final = LogLimits()
+#: What the upkeep of a log works with when it is given no limits.
+UPKEEP_LIMITS: Final = UpkeepLimits()

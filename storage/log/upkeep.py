@@ -26,28 +26,25 @@ from lastword.compaction.readers import oldest_seen_ms
 from lastword.storage.delta.commit import flush_delta_log
 from lastword.storage.delta.tables import open_table, write_checkpoint
 from lastword.storage.files.paths import filesystem_of, storage_faults
+from lastword.storage.log.limits import UPKEEP_LIMITS
 
 if TYPE_CHECKING:
+    from lastword.storage.log.limits import UpkeepLimits
     from lastword.storage.log.topic_log import TopicLog
 
-#: The service writes a checkpoint of a log's Delta log after so many commits.
-CHECKPOINT_COMMITS: Final = 100
-#: Files of the log stay at least so long, whatever file.delete.delay.ms says: a reader may hold a snapshot of yesterday.
-LEAST_FILE_RETENTION_MS: Final = DAY_MS
 #: Delta knows its commits for so long (`lastword.storage.files.schema.log_properties`), and when a file left (its own default,
 #: delta.deletedFileRetentionDuration).
 _LONGEST_FILE_RETENTION_MS: Final = 7 * DAY_MS
 _LEDGER_FILES: Final = 100
-_DECISIONS_KEPT_MS: Final = 7 * DAY_MS
 
 
-def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
+def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False, limits: UpkeepLimits = UPKEEP_LIMITS) -> None:
     """Delete the files that left the log, and the dead letters, longer ago than they are kept; with `orphans` what crashes left, too."""
-    kept_ms = max(log.config().file_delete_delay_ms, LEAST_FILE_RETENTION_MS)
+    kept_ms = max(log.config().file_delete_delay_ms, limits.file_retention_ms)
     seen_ms = oldest_seen_ms(log.readers().values(), now_ms)
     if seen_ms is not None:
         kept_ms = max(kept_ms, now_ms - seen_ms + HOUR_MS)
-    for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, LEAST_FILE_RETENTION_MS)):
+    for location, retention_ms in ((log.paths.log, kept_ms), (log.paths.dead_letters, limits.file_retention_ms)):
         hours = -(-min(retention_ms, _LONGEST_FILE_RETENTION_MS) // HOUR_MS)
         if orphans:
             hours = max(1, hours)  # a file that an append has written and not committed yet is no orphan
@@ -57,7 +54,7 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False) -> None:
         flush_delta_log(location, since_version=table.version() - 2)
 
 
-def checkpoint(log: TopicLog, *, after_commits: int = CHECKPOINT_COMMITS) -> int:
+def checkpoint(log: TopicLog, *, after_commits: int = UPKEEP_LIMITS.checkpoint_commits) -> int:
     """Write a checkpoint of the log's Delta log when the last one is `after_commits` old; return the table version of the newest.
 
     Commits older than `delta.logRetentionDuration` are removed with it. Beside it each 500th commit writes one
@@ -84,7 +81,9 @@ def _newest_checkpoint(log: TopicLog) -> int:
         return -1
 
 
-def compact_ledger(log: TopicLog, *, now_ms: int, id_expiration_ms: int, least_files: int = _LEDGER_FILES) -> int:
+def compact_ledger(
+    log: TopicLog, *, now_ms: int, id_expiration_ms: int, least_files: int = _LEDGER_FILES, limits: UpkeepLimits = UPKEEP_LIMITS
+) -> int:
     """Write the ledger again without the decisions that no longer hold and are older than 7 days; return how many rows went.
 
     Those of a transactional.id go when nothing was begun under it for `id_expiration_ms` and it has no transaction open.
@@ -96,5 +95,8 @@ def compact_ledger(log: TopicLog, *, now_ms: int, id_expiration_ms: int, least_f
     with log.turn():  # an append of a transaction that is not open yet is not overtaken
         open_ids = {one.transactional_id for one in log.at().open_transactions() if one.transactional_id is not None}
         return log.ledger.compact(
-            before_ms=now_ms - _DECISIONS_KEPT_MS, least_files=least_files, silent_ms=now_ms - id_expiration_ms, open_ids=open_ids
+            before_ms=now_ms - limits.decision_retention_ms,
+            least_files=least_files,
+            silent_ms=now_ms - id_expiration_ms,
+            open_ids=open_ids,
         )

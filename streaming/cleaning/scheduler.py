@@ -32,7 +32,8 @@ from lastword.compaction.planning.planner import LEAST_URGENT
 from lastword.storage.append import transactions
 from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.storage.log.upkeep import CHECKPOINT_COMMITS, checkpoint, compact_ledger, vacuum
+from lastword.storage.log.limits import UPKEEP_LIMITS
+from lastword.storage.log.upkeep import checkpoint, compact_ledger, vacuum
 from lastword.streaming import metrics
 from lastword.streaming.cleaning.pacing import Pacing
 from lastword.streaming.events import logger
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.config.topic_config import ServiceConfig
     from lastword.compaction.planning.planner import Urgency
+    from lastword.storage.log.limits import UpkeepLimits
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.cleaning.cleaner import Cleaner
 
@@ -101,8 +103,9 @@ class MaintenanceScheduler:
     config: ServiceConfig
     topics: Callable[[], Sequence[TopicLog]]
     clock_ms: Callable[[], int]
-    #: A checkpoint of a log's Delta log is written after so many commits.
-    checkpoint_commits: int = CHECKPOINT_COMMITS
+    limits: UpkeepLimits = UPKEEP_LIMITS
+    #: The time by which a tick ends, in seconds.
+    monotonic: Callable[[], float] = time.monotonic
     stop: threading.Event = field(default_factory=threading.Event)
     counts: MaintenanceCounts = field(default_factory=MaintenanceCounts)
     pacing: Pacing = field(init=False)
@@ -126,7 +129,7 @@ class MaintenanceScheduler:
             pass
 
     def _tick(self) -> None:
-        began = time.monotonic()
+        began = self.monotonic()
         logs = list(self.topics())
         self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due(log.name)) for log in logs}
         with ThreadPoolExecutor(
@@ -138,7 +141,7 @@ class MaintenanceScheduler:
             while running:
                 for one in wait(running, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
                     log, more = running.pop(one), one.result()  # raises what leaves a commit in an unknown state
-                    if more and (time.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
+                    if more and (self.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
                         running[threads.submit(self._maintain, log)] = log
                 for log in logs:
                     if self._due[log.paths.root].is_pressing(self.clock_ms()):
@@ -257,11 +260,11 @@ class MaintenanceScheduler:
     def _checkpoint(self, log: TopicLog) -> None:
         """Write a checkpoint of the Delta log if it is due; who deletes the topic waits until it is written, as for a round."""
         due, version = self._due[log.paths.root], log.snapshot().version
-        if 0 <= version - due.checkpoint_version < self.checkpoint_commits:
+        if 0 <= version - due.checkpoint_version < self.limits.checkpoint_commits:
             return
         with suppress(CommitConflict), self.cleaner.locks.hold(log):  # at the next tick
             due.checkpoint_version = version  # where none can be written it is tried again after as many commits
-            due.checkpoint_version = checkpoint(log, after_commits=self.checkpoint_commits)
+            due.checkpoint_version = checkpoint(log, after_commits=self.limits.checkpoint_commits)
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
@@ -271,7 +274,7 @@ class MaintenanceScheduler:
         self._guarded(log, lambda log: self._expire_dead_letters(log, now_ms))
         self._guarded(log, lambda log: self._vacuum(log, now_ms))
         self._guarded(log, lambda log: log.forget_producers(now_ms=now_ms))
-        self._guarded(log, lambda log: compact_ledger(log, now_ms=now_ms, id_expiration_ms=id_expiration_ms))
+        self._guarded(log, lambda log: compact_ledger(log, now_ms=now_ms, id_expiration_ms=id_expiration_ms, limits=self.limits))
 
     def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
         with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
@@ -282,7 +285,7 @@ class MaintenanceScheduler:
         last_ms = log.decisions().upkeep_ms.get(_ORPHANS, 0)
         orphans = not 0 <= now_ms - last_ms < DAY_MS
         with metrics.VACUUM_SECONDS.labels(log.name).time():
-            vacuum(log, now_ms=now_ms, orphans=orphans)
+            vacuum(log, now_ms=now_ms, orphans=orphans, limits=self.limits)
         if orphans:
             log.ledger.append([Decision(kind=Kind.UPKEEP, time_ms=now_ms, name=_ORPHANS)])
         metrics.VACUUM_LAST_RUN.labels(log.name).set(self.clock_ms() / 1000)

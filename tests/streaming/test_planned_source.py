@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword.streaming import planned_source
 from lastword.streaming.planned_source import Pace, Planner, planned_stream
 
 if TYPE_CHECKING:
@@ -37,13 +36,10 @@ class _Time:
         ("gs://bucket/in", 2.0, 2.0),
     ],
 )
-def test_the_next_look_waits_as_long_as_the_last_one_took(
-    monkeypatch: pytest.MonkeyPatch, location: str, took: float, waits: float
-) -> None:
+def test_the_next_look_waits_as_long_as_the_last_one_took(location: str, took: float, waits: float) -> None:
     """In an object store a second at least; a look that was not empty lets nobody wait, and time that went by counts."""
     clock = _Time()
-    monkeypatch.setattr(planned_source, "time", clock)
-    pace = Pace(location)
+    pace = Pace(location, monotonic=clock.monotonic, sleep=clock.sleep)
     pace.begin()
     clock.now += took
     pace.begin()

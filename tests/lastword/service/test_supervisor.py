@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lastword.compaction.errors import Aborted, QueryRefused, UnknownTopic, UserError
-from lastword.service import supervisor
 from lastword.service.supervisor import Backoff, SourceSupervisor
 from lastword.streaming.append.query_errors import query_error, was_stopped
 from lastword.streaming.append.source_issues import set_source_issue, source_issue
@@ -45,13 +44,16 @@ class Query:
 
 
 class Log:
-    """A topic that is there until it is not."""
+    """A topic that is there until it is not, and whose ledger can be read until it cannot."""
 
     is_there = True
+    error: Exception | None = None
     paths = SimpleNamespace(root="/logs/fruit")
 
     def decisions(self) -> None:
         """Raise what a topic raises that is gone."""
+        if self.error is not None:
+            raise self.error
         if not self.is_there:
             message = "topic fruit does not exist"
             raise UnknownTopic(message)
@@ -60,19 +62,19 @@ class Log:
 class Bench:
     """A supervisor whose sources are started by a list of outcomes, and whose clock is `seconds`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: Any, **settings: Any) -> None:
+    def __init__(self, *sources: Any, **settings: Any) -> None:
         """Let each start succeed until `outcomes` of its name say otherwise."""
         self.seconds, self.log, self.known = 0.0, Log(), {"fruit"}
         self.outcomes: dict[str, list[Exception]] = {}
         self.queries: dict[str, list[Query]] = {}
         self.matches: list[Any] = []
-        monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.seconds))
         self.sources = SourceSupervisor(
             sources=sources or [_rate("made-up")],
             start=self._start,
             matching=self._match,
             is_known=lambda topic: topic in self.known,
             clock_ms=lambda: round(self.seconds * 1000),
+            monotonic=lambda: self.seconds,
             **{"restarts": True, **settings},
         )
 
@@ -110,9 +112,9 @@ def _pattern() -> KafkaSource:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench() -> Bench:
     """Two sources."""
-    return Bench(monkeypatch, _rate("made-up"), _rate("other"))
+    return Bench(_rate("made-up"), _rate("other"))
 
 
 def test_the_wait_doubles_to_its_longest_and_is_short_again_after_work_for_as_long() -> None:
@@ -185,9 +187,9 @@ def test_a_query_that_dies_is_started_again_and_the_others_run(bench: Bench, err
     assert len(bench.queries["other"]) == 1
 
 
-def test_a_query_that_came_to_its_end_or_was_stopped_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_came_to_its_end_or_was_stopped_is_over() -> None:
     """It is not started again, and not reported."""
-    bench = Bench(monkeypatch, _rate("made-up"), _rate("other"))
+    bench = Bench(_rate("made-up"), _rate("other"))
     bench.step()
     assert not bench.sources.is_over
     bench.queries["made-up"][0].die(None)
@@ -216,22 +218,18 @@ def test_the_source_of_a_deleted_topic_is_stopped_and_comes_back_with_the_topic(
     assert len(bench.queries["made-up"]) == 2
 
 
-def test_a_ledger_that_cannot_be_read_is_no_deleted_topic(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_cannot_be_read_is_no_deleted_topic(bench: Bench) -> None:
     """The storage does not answer for a while: the query is restarted, not forgotten."""
     bench.step()
-
-    def failing(_log: Log) -> None:
-        raise OSError(5, "the storage did not answer")
-
-    monkeypatch.setattr(Log, "decisions", failing)
+    bench.log.error = OSError(5, "the storage did not answer")
     bench.queries["made-up"][0].die(RuntimeError("cannot append"))
     bench.step()
     assert bench.state() == (False, 1, "cannot append")
 
 
-def test_a_search_that_fails_is_reported_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_fails_is_reported_and_made_again() -> None:
     """No topic is known, so it is reported under the name of its source; what it finds later is started."""
-    bench = Bench(monkeypatch, _pattern())
+    bench = Bench(_pattern())
     bench.matches = [UserError("Kafka at nowhere:1: timed out"), [], [_rate("found")]]
     bench.step()
     assert bench.state("all") == (False, 1, "Kafka at nowhere:1: timed out")
@@ -244,9 +242,9 @@ def test_a_search_that_fails_is_reported_and_made_again(monkeypatch: pytest.Monk
     assert bench.state("found") == (True, 0, "")
 
 
-def test_without_restarts_the_others_come_to_their_end_before_the_first_error_is_the_services(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_restarts_the_others_come_to_their_end_before_the_first_error_is_the_services() -> None:
     """A command, or a service in which every source has an end."""
-    bench = Bench(monkeypatch, _rate("made-up", "available-now"), _rate("other", "available-now"), restarts=False)
+    bench = Bench(_rate("made-up", "available-now"), _rate("other", "available-now"), restarts=False)
     bench.outcomes["made-up"] = [UserError("the folder is not there")]
     bench.step()
     assert not bench.sources.is_over
@@ -255,9 +253,9 @@ def test_without_restarts_the_others_come_to_their_end_before_the_first_error_is
     assert (bench.sources.is_over, str(bench.sources.error)) == (True, "the folder is not there")
 
 
-def test_a_users_mistake_at_the_first_start_ends_a_command_that_would_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_mistake_at_the_first_start_ends_a_command_that_would_go_on() -> None:
     """`append --follow`: later failures, and those of the machine, are ridden out."""
-    bench = Bench(monkeypatch, must_start=True)
+    bench = Bench(must_start=True)
     bench.outcomes["made-up"] = [OSError(28, "No space left on device"), UserError("no column fruit")]
     bench.step()
     assert not bench.sources.is_over
@@ -266,9 +264,9 @@ def test_a_users_mistake_at_the_first_start_ends_a_command_that_would_go_on(monk
     assert (bench.sources.is_over, str(bench.sources.error)) == (True, "no column fruit")
 
 
-def test_stop_waits_for_a_start_in_hand_and_stops_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_waits_for_a_start_in_hand_and_stops_what_it_started() -> None:
     """Else a query would go on behind the service."""
-    bench, go = Bench(monkeypatch), threading.Event()
+    bench, go = Bench(), threading.Event()
     start = bench.sources.start
 
     def slow(source: Any) -> Any:
@@ -282,9 +280,9 @@ def test_stop_waits_for_a_start_in_hand_and_stops_what_it_started(monkeypatch: p
     assert [one.isActive for one in bench.queries["made-up"]] == [False]
 
 
-def test_stop_hangs_up_on_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_hangs_up_on_a_cluster_that_does_not_answer() -> None:
     """A start, or a search for the topics of a pattern, would keep the process for as long as the client is patient."""
-    bench, answered = Bench(monkeypatch), threading.Event()
+    bench, answered = Bench(), threading.Event()
 
     def unanswered(_: Any) -> Any:
         answered.wait()
@@ -340,9 +338,9 @@ def test_a_query_that_was_asked_to_stop_is_told_from_one_that_failed() -> None:
     assert not was_stopped(RuntimeError(_PROXY.format("OSError: Aborted")))
 
 
-def test_a_running_query_whose_source_cannot_be_read_is_reported_with_the_issue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_query_whose_source_cannot_be_read_is_reported_with_the_issue() -> None:
     """The query is active and waits; the issue ends when the source can be read again, and is that of one source alone."""
-    bench = Bench(monkeypatch, _rate("away"), _rate("there"))
+    bench = Bench(_rate("away"), _rate("there"))
     bench.step()
     set_source_issue("/logs/fruit", "away", "its files cannot be listed: there is no folder incoming")
     try:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.streaming.cleaning.cleaner import Cleaner
 from tests.clocks import at
+from tests.divisions import with_map_of
 from tests.pictures import DAY_MS, HOUR_MS, T0, delete_records, history, rows
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
     from lastword import LogDir
@@ -52,18 +53,17 @@ def test_an_overdue_partition_is_cleaned_below_the_ratio(spark: SparkSession, lo
     assert history(topic, 1) == history(topic, 0)
 
 
-def test_a_dirty_range_that_the_map_cut_is_cleaned_to_its_end_at_the_ratio_of_every_day(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dirty_range_that_the_map_cut_is_cleaned_to_its_end_at_the_ratio_of_every_day(spark: SparkSession, logs: LogDir) -> None:
     """The segment that a cut ends in counts as clean and as dirty, so that the rest is half of it: not above 0.5, but promised."""
     topic = logs.create_topic("cut", config={"cleanup.policy": "compact"})
     at(T0, topic).append(rows("a=1 b=1 a=2 b=2 a=3 c=∅ a=4 b=3"))
     at(T0, topic).roll()
-    monkeypatch.setattr("lastword.streaming.cleaning.cleaner.map_entries", lambda _: 3)
-    done = [(one.trigger, one.end_offset, one.rounds_left) for _ in range(4) for one in at(T0, topic).clean()]
+    cleaner = Cleaner(with_map_of(3, logs.service_config))
+    receipts = [one for _ in range(4) for one in cleaner.clean(topic.log, spark, clock_ms=lambda: T0)]
+    done = [(one.trigger, one.end_offset, one.rounds_left) for one in receipts]
     assert done == [("dirty_ratio", 3, 2), ("cut", 6, 1), ("cut", 8, 0)]
     assert history(topic) == [f"5 c=∅ @{DAY_MS}", "6 a=4", "7 b=3"]
-    [receipt] = at(T0 + DAY_MS, topic).clean()
+    [receipt] = cleaner.clean(topic.log, spark, clock_ms=lambda: T0 + DAY_MS)
     assert (receipt.trigger, history(topic)) == ("delete_horizon", ["6 a=4", "7 b=3"])
 
 

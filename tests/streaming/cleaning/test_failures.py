@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,8 @@ from lastword.compaction.config.topic_config import parse_service_config
 from lastword.compaction.errors import CommitStateUnknown, CorruptLog
 from lastword.compaction.rows import fates
 from lastword.storage.cleaning import task
-from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.cleaning.log_starts import raise_log_starts
+from lastword.storage.delta import crash_points
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner, _together_or_apart
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lastword.compaction.planning.receipt import CleaningReceipt
+    from lastword.storage.delta.crash_points import CrashPoint
     from lastword.storage.log.topic_log import TopicLog
     from lastword.topics.explanation import PartitionReport
 
@@ -311,23 +313,23 @@ def test_small_files_of_the_other_partitions_are_merged(process: Process) -> Non
     assert merged() == 0
 
 
-def test_a_plan_that_another_process_has_overtaken_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_another_process_has_overtaken_is_no_failure(tmp_path: Path) -> None:
     """It deleted the old files, as a purge does: what is missing then is no damage, and the next plan goes on from the newest version."""
     one, other = Process(tmp_path), Process(tmp_path)
     one.append()
     assert other.log.snapshot().version == one.log.snapshot().version
-    run = Cleaning.run
+    planned, cleaned, alone = one.log.snapshot().files.path.tolist(), list[list[int]](), threading.Lock()
 
-    def overtaken(cleaning: Cleaning) -> list[CleaningReceipt]:
-        monkeypatch.setattr(Cleaning, "run", run)
-        planned = cleaning.snapshot.files.path.tolist()
-        assert other.clean(force=True) == [0, 1]
-        for path in set(planned) - set(other.log.snapshot().files.path.tolist()):
-            Path(other.log.paths.log, path).unlink()
-        return run(cleaning)
+    def overtaken(_point: CrashPoint) -> None:
+        with alone, crash_points.hook(lambda _: None):  # each partition comes here, in a thread of its own
+            if not cleaned:
+                cleaned.append(other.clean(force=True))
+                for path in set(planned) - set(other.log.snapshot().files.path.tolist()):
+                    Path(other.log.paths.log, path).unlink()
 
-    monkeypatch.setattr(Cleaning, "run", overtaken)
-    one.clean(force=True)
+    with crash_points.hook(overtaken):
+        one.clean(force=True)
+    assert cleaned == [[0, 1]]
     assert one.log.decisions().cleaning_failures() == {}
 
 

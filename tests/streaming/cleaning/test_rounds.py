@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import lastword.streaming.cleaning.scheduler
 from lastword.compaction.config.topic_config import parse_service_config
-from lastword.storage.cleaning import cleaning
-from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.clocks import at
+from tests.divisions import with_map_of
 from tests.pictures import DAY_MS, T0, delete_records, history, latest, rows
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
@@ -43,7 +40,7 @@ def _dirty(spark: SparkSession, topic: Topic, *partitions: int) -> None:
             at(T0, topic).roll()
 
 
-def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, logs: LogDir) -> None:
     """Its partitions are cleaned one by one, and by then the log is another one: what came of the swap is neither lost nor done twice.
 
     ```
@@ -53,55 +50,44 @@ def test_a_round_that_fails_after_its_swap_is_planned_anew(spark: SparkSession, 
     """
     topic = logs.create_topic("receipts-fail", partitions=2, config=_EAGER)
     _dirty(spark, topic, 0, 1)
-    written = cleaning.write_receipts
     failures = [OSError("the disk is full")]
 
-    def failing(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
-        if failures:
+    def failing(point: CrashPoint) -> None:
+        if point is CrashPoint.SWAP_COMMITTED and failures:
             raise failures.pop()
-        written(log, receipts)
 
-    monkeypatch.setattr(cleaning, "write_receipts", failing)
-    at(T0, topic).clean()
+    with crash_points.hook(failing):
+        at(T0, topic).clean()
     for partition in (0, 1):
         assert history(topic, partition) == ["1 b=1", "2 a=2", "3 c=1", "4 d=1"]
     assert sorted((one.partition, one.end_offset) for one in topic.receipts()) == [(0, 4), (1, 4)]
     assert topic.log.decisions().cleaning_failures() == {}
 
 
-def test_who_looks_back_between_a_swap_and_its_receipt_does_not_make_it_two(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_looks_back_between_a_swap_and_its_receipt_does_not_make_it_two(spark: SparkSession, logs: LogDir) -> None:
     """The status page plans, and so looks back, at any time; the receipt that tells sizes is the one that is shown."""
     topic = logs.create_topic("looked-at", config=_EAGER)
     _dirty(spark, topic, 0)
-    written = cleaning.write_receipts
 
-    def looked_at(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
-        logs.topic("looked-at").log.sync_ledger_with_history()
-        written(log, receipts)
+    def look(point: CrashPoint) -> None:
+        if point is CrashPoint.SWAP_COMMITTED:
+            logs.topic("looked-at").log.sync_ledger_with_history()
 
-    monkeypatch.setattr(cleaning, "write_receipts", looked_at)
-    done = at(T0, topic).clean()
+    with crash_points.hook(look):
+        done = at(T0, topic).clean()
     assert topic.receipts() == done
 
 
-def test_no_round_begins_after_the_cleaner_was_told_to_stop(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_round_begins_after_the_cleaner_was_told_to_stop(spark: SparkSession, logs: LogDir) -> None:
     """One partition a round: the swap in hand ends, and the others are left as they are."""
     topic = logs.create_topic("stopped", partitions=3, config=_EAGER)
     _dirty(spark, topic, 0, 1, 2)
-    run = Cleaning.run
-
-    def one_at_a_time(self: Cleaning) -> list[CleaningReceipt]:
-        logs.cleaner.stopping.set()
-        return run(self)
-
-    monkeypatch.setattr(Cleaning, "run", one_at_a_time)
-    monkeypatch.setattr("lastword.streaming.cleaning.cleaner.map_entries", lambda _: 4)
-    [receipt] = at(T0, topic).clean()
+    cleaner = Cleaner(with_map_of(4, logs.service_config))
+    with crash_points.hook(lambda _: cleaner.stopping.set()):
+        [receipt] = cleaner.clean(topic.log, spark, clock_ms=lambda: T0)
     assert (receipt.partition, history(topic, 0)) == (0, ["1 b=1", "2 a=2", "3 c=1", "4 d=1"])
     assert [len(history(topic, partition)) for partition in (1, 2)] == [5, 5]
-    assert at(T0, topic).clean() == []
+    assert cleaner.clean(topic.log, spark, clock_ms=lambda: T0) == []
 
 
 def test_a_pause_stops_the_round_and_the_other_partitions_get_another_one(spark: SparkSession, logs: LogDir) -> None:
@@ -194,7 +180,7 @@ def test_a_round_that_finds_nothing_to_clean_when_it_has_its_turn_does_nothing(l
     assert (done, topic.log.snapshot().version, topic.receipts()) == ([[]], version, [receipt])
 
 
-def test_partitions_that_failed_before_are_left_when_the_cleaner_is_to_stop(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_that_failed_before_are_left_when_the_cleaner_is_to_stop(logs: LogDir) -> None:
     """Each has a round of its own: the first ends, the second does not begin."""
     topic = logs.create_topic("failed", partitions=2, config=_EAGER)
     for partition in range(2):
@@ -202,14 +188,8 @@ def test_partitions_that_failed_before_are_left_when_the_cleaner_is_to_stop(logs
         details = {"failures": 1, "reason": "poisoned", "retry_ms": None}
         topic.log.ledger.append([Decision(kind=Kind.FAILURE, time_ms=T0, partition=partition, table_version=1, details=details)])
     at(T0, topic).roll()
-    run = Cleaning.run
-
-    def stopping(self: Cleaning) -> list[CleaningReceipt]:
-        logs.cleaner.stopping.set()
-        return run(self)
-
-    monkeypatch.setattr(Cleaning, "run", stopping)
-    assert [one.partition for one in at(T0, topic).clean(force=True)] == [0]
+    with crash_points.hook(lambda _: logs.cleaner.stopping.set()):
+        assert [one.partition for one in at(T0, topic).clean(force=True)] == [0]
     assert (history(topic, 0), history(topic, 1)) == (["1 a=2"], ["0 a=1", "1 a=2"])
 
 
@@ -233,29 +213,28 @@ def test_a_round_that_waits_for_its_turn_when_the_cleaner_is_to_stop_does_not_be
     assert (done, len(history(topic))) == ([[]], 5)
 
 
-def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_is_deleted_when_the_cleaning_in_hand_has_ended(spark: SparkSession, logs: LogDir) -> None:
     """Its swap is whole, and a topic that takes the name inherits no quarantine."""
     topic = logs.create_topic("doomed", config=_EAGER)
     _dirty(spark, topic, 0)
-    run, begun, go_on = Cleaning.run, threading.Event(), threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
-    def held(self: Cleaning) -> list[CleaningReceipt]:
+    def held(_point: CrashPoint) -> None:
         begun.set()
         assert go_on.wait(60)
-        return run(self)
 
-    monkeypatch.setattr(Cleaning, "run", held)
     done: list[Any] = []
     cleaning_it = threading.Thread(target=lambda: done.append(at(T0, topic).clean()))
     deleting = threading.Thread(target=logs.delete_topic, args=("doomed",))
-    cleaning_it.start()
-    assert begun.wait(60)
-    deleting.start()
-    time.sleep(0.3)
-    assert logs.topics() == ["doomed"], "the cleaning is not done"
-    go_on.set()
-    cleaning_it.join(60)
-    deleting.join(60)
+    with crash_points.hook(held):
+        cleaning_it.start()
+        assert begun.wait(60)
+        deleting.start()
+        time.sleep(0.3)
+        assert logs.topics() == ["doomed"], "the cleaning is not done"
+        go_on.set()
+        cleaning_it.join(60)
+        deleting.join(60)
     assert ([one.end_offset for one in done[0]], logs.topics()) == ([4], [])
     again = logs.create_topic("doomed", config=_EAGER)
     assert again.log.decisions().cleaning_failures() == {}
@@ -276,22 +255,22 @@ def scheduler(spark: SparkSession, logs: LogDir) -> MaintenanceScheduler:
     )
 
 
-def _noted(monkeypatch: pytest.MonkeyPatch, clean: Callable[[str], list[CleaningReceipt] | None]) -> list[str]:
+def _noted(scheduler: MaintenanceScheduler, clean: Callable[[str], list[CleaningReceipt] | None]) -> list[str]:
     """Return the names of the topics that the cleaner cleans, as it goes; `clean` does it instead unless it returns None."""
     seen: list[str] = []
-    original = Cleaner.clean
 
-    def noted(self: Cleaner, log: TopicLog, *args: Any, **settings: Any) -> list[CleaningReceipt]:
-        seen.append(log.name)
-        found = clean(log.name)
-        return original(self, log, *args, **settings) if found is None else found
+    class Noted(Cleaner):
+        def clean(self, log: TopicLog, *args: Any, **settings: Any) -> list[CleaningReceipt]:
+            seen.append(log.name)
+            receipts = clean(log.name)
+            return super().clean(log, *args, **settings) if receipts is None else receipts
 
-    monkeypatch.setattr(Cleaner, "clean", noted)
+    scheduler.cleaner = Noted(scheduler.config)
     return seen
 
 
 def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
-    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler
 ) -> None:
     """Overdue before dirty, dirtier before less dirty, and what is clean last: max.compaction.lag.ms is a promise, whatever the name.
 
@@ -307,7 +286,7 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
     overdue = logs.create_topic("d-overdue", config={**_EAGER, "min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": 1})
     at(T0 - 10, overdue).append(rows("a=1 a=2", timestamp_ms=T0 - 10))
     at(T0 - 10, overdue).roll()
-    seen = _noted(monkeypatch, lambda _: None)
+    seen = _noted(scheduler, lambda _: None)
     scheduler.tick()
     assert seen[:4] == ["d-overdue", "c-dirty", "b-half", "a-clean"]
     assert latest(overdue) == {"a": "2"}
@@ -322,7 +301,7 @@ def test_topics_are_cleaned_in_the_order_of_their_most_urgent_partitions(
 
 
 def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_takes_long(
-    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler
 ) -> None:
     """Readers of every topic wait behind an open transaction; a throttled round may take hours."""
     logs.create_topic("a-slow", config=_EAGER)
@@ -340,7 +319,7 @@ def test_transactions_time_out_and_segments_go_while_a_round_of_another_topic_ta
         ended.set()
         return []
 
-    _noted(monkeypatch, clean)
+    _noted(scheduler, clean)
     scheduler.tick()
     assert ended.is_set()
     assert scheduler.counts.failures == 0
@@ -364,22 +343,20 @@ def test_a_reset_checkpoint_is_told_once(
     assert "topic=told" in told[0]
 
 
-def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(
-    spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_never_clean_has_its_turn_and_no_more(spark: SparkSession, logs: LogDir, scheduler: MaintenanceScheduler) -> None:
     """It stands in line again behind the others, and the tick ends all the same, so that there is another one."""
     busy, other = logs.create_topic("busy", config=_EAGER), logs.create_topic("other", config=_EAGER)
     _dirty(spark, busy, 0)
     _dirty(spark, other, 0)
     [receipt] = at(T0, busy).clean()
     seconds = [0.0]
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    scheduler.monotonic = lambda: seconds[0]
 
     def clean(name: str) -> list[CleaningReceipt] | None:
         seconds[0] += 1 if name == "busy" else 0
         return [receipt] if name == "busy" else None
 
-    seen = _noted(monkeypatch, clean)
+    seen = _noted(scheduler, clean)
     scheduler.tick()
     assert seen.count("busy") == 3, "a second each, and a tick has three"
     assert seen.index("other") < 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,29 +15,35 @@ from lastword import LogDir
 from lastword.compaction.config.topic_config import parse_service_config
 from lastword.compaction.errors import CommitStateUnknown, UnknownTopic
 from lastword.compaction.planning.planner import LEAST_URGENT
-from lastword.storage.log.upkeep import CHECKPOINT_COMMITS
+from lastword.storage.ledger.ledger import Ledger
+from lastword.storage.log.limits import UPKEEP_LIMITS, UpkeepLimits
+from lastword.storage.log.topic_log import TopicLog
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler, _Due
 from tests.clocks import at
+from tests.other_processes import in_another_process
 from tests.pictures import DAY_MS, HOUR_MS, T0, history, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lastword import Topic
-    from lastword.storage.log.topic_log import TopicLog
+    from lastword.compaction.readers import Reader
+    from lastword.storage.ledger.decisions import Decisions
 
 
-def _tending(spark: SparkSession, topic: Topic, *, checkpoint_commits: int = CHECKPOINT_COMMITS) -> MaintenanceScheduler:
+def _tending(
+    spark: SparkSession, topic: Topic, *, limits: UpkeepLimits = UPKEEP_LIMITS, cleaner: type[Cleaner] = Cleaner
+) -> MaintenanceScheduler:
     """Return a cleaner that has seen nothing yet, at T0, for one topic, of which it keeps what it knows from tick to tick."""
     config, _ = parse_service_config({"log.initial.task.delay.ms": 0, "log.cleaner.backoff.ms": 3_000})
     return MaintenanceScheduler(
         spark=spark,
-        cleaner=Cleaner(config),
+        cleaner=cleaner(config),
         config=config,
         topics=lambda: [topic.log],
         clock_ms=lambda: T0,
-        checkpoint_commits=checkpoint_commits,
+        limits=limits,
     )
 
 
@@ -105,9 +110,7 @@ def _slices(topic: Topic) -> list[int]:
     return [len(one.slices) for one in topic.describe().partitions[0].segments]
 
 
-def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_long(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_long(spark: SparkSession, logs: LogDir) -> None:
     """A merge takes what fills a segment; the next one waits for log.retention.check.interval.ms only when there was nothing to join.
 
     ```
@@ -122,16 +125,16 @@ def test_a_backlog_of_small_files_is_joined_within_a_tick_as_far_as_the_tick_is_
         at(T0, topic).roll()
     topic.alter_config({"cleanup.policy": "delete", "retention.ms": -1, "segment.bytes": "1KiB"})
     assert _slices(topic) == [2, 2]
-    scheduler, merged, merge = _tending(spark, topic), [], Cleaner.merge
-    seconds, always = [0.0], [False]
+    merged, seconds, always = list[int](), [0.0], [False]
 
-    def counted(*args: Any, **settings: Any) -> int:
-        merged.append(1 if always[0] else merge(*args, **settings))
-        seconds[0] += 1
-        return merged[-1]
+    class Counted(Cleaner):
+        def merge(self, *args: Any, **settings: Any) -> int:
+            merged.append(1 if always[0] else super().merge(*args, **settings))
+            seconds[0] += 1
+            return merged[-1]
 
-    monkeypatch.setattr(Cleaner, "merge", counted)
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    scheduler = _tending(spark, topic, cleaner=Counted)
+    scheduler.monotonic = lambda: seconds[0]
     scheduler.tick()
     scheduler.tick()
     assert (merged, _slices(topic)) == ([1, 1, 0], [1, 1])
@@ -158,20 +161,28 @@ def test_retention_that_finds_a_topic_busy_stays_due(spark: SparkSession, logs: 
     assert history(topic) == []
 
 
-def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_the_upkeep_that_fails_keeps_no_other_from_being_taken(spark: SparkSession, logs: LogDir) -> None:
     """It is logged and counted, and due again in an hour; ledger and producers do not grow because files cannot be listed."""
-    topic = logs.create_topic("upkeep", config={"cleanup.policy": "compact"})
+    logs.create_topic("upkeep", config={"cleanup.policy": "compact"})
     taken = []
 
-    def fails(*_: Any, **__: Any) -> None:
-        message = "no such file"
-        raise OSError(message)
+    class Looked(Ledger):
+        def is_long(self, least_files: int) -> bool:
+            taken.append("ledger")
+            return super().is_long(least_files)
 
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", fails)
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "compact_ledger", lambda *_, **__: taken.append("ledger"))
-    scheduler = _tending(spark, topic)
+    class Damaged(TopicLog):
+        def __init__(self, *given: Any, **settings: Any) -> None:
+            super().__init__(*given, **settings)
+            self.ledger = Looked(self.paths.ledger, self.name, self.storage_options)
+
+        def readers(self, decisions: Decisions | None = None) -> dict[str, Reader]:
+            if decisions is None:  # asked by VACUUM
+                message = "no such file"
+                raise OSError(message)
+            return super().readers(decisions)
+
+    scheduler = _tending(spark, in_another_process(logs, "upkeep", kind=Damaged))
     scheduler.tick()
     scheduler.clock_ms = lambda: T0 + HOUR_MS
     scheduler.tick()
@@ -199,13 +210,10 @@ def _checkpoints(topic: Topic) -> list[int]:
     return sorted(int(one.name.split(".")[0]) for one in Path(topic.log.paths.log, "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_append_does(
-    spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_append_does(spark: SparkSession, logs: LogDir) -> None:
     """A service that starts takes the newest one that it finds, whoever wrote it; so does one that tends a topic of the same name anew."""
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", lambda *_, **__: None)  # it commits, too
     topic = logs.create_topic("appended", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    scheduler = _tending(spark, topic, checkpoint_commits=3)
+    scheduler = _tending(spark, topic, limits=UpkeepLimits(checkpoint_commits=3))
     found = []
     for _ in range(7):
         at(T0, topic).append(rows("a=1"))
@@ -213,7 +221,7 @@ def test_the_cleaner_writes_the_checkpoints_of_the_delta_log_so_that_hardly_an_a
         found.append(_checkpoints(topic))
     assert found == [[], [], [3], [3], [3], [3, 6], [3, 6]]
 
-    later = _tending(spark, topic, checkpoint_commits=3)
+    later = _tending(spark, topic, limits=UpkeepLimits(checkpoint_commits=3))
     later.tick()
     assert _checkpoints(topic) == [3, 6]
     later._due[topic.log.paths.root].checkpoint_version = 100  # noqa: SLF001  of a topic that was deleted
@@ -229,7 +237,7 @@ def test_who_deletes_a_topic_waits_for_the_checkpoint_in_hand(spark: SparkSessio
     """Else it would be written into the folder of the next topic of that name. One that another thread works on gets its own later."""
     topic = logs.create_topic("deleted", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
     at(T0, topic).append(rows("a=1"))
-    scheduler, found = _tending(spark, topic, checkpoint_commits=1), list[bool]()
+    scheduler, found = _tending(spark, topic, limits=UpkeepLimits(checkpoint_commits=1)), list[bool]()
 
     def written(log: TopicLog, *, after_commits: int) -> int:
         assert after_commits == 1
@@ -249,9 +257,8 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure_and_tried_again_after_
     spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full for a while; appends go on."""
-    monkeypatch.setattr(lastword.streaming.cleaning.scheduler, "vacuum", lambda *_, **__: None)
     topic = logs.create_topic("disk-full", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
-    scheduler, failures = _tending(spark, topic, checkpoint_commits=2), []
+    scheduler, failures = _tending(spark, topic, limits=UpkeepLimits(checkpoint_commits=2)), []
 
     def without_space(_table: DeltaTable) -> None:
         message = "no space left on device"
