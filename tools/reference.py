@@ -327,18 +327,16 @@ def has_metrics() -> bool:
     return (ROOT / Path(*_METRICS_MODULE.split("."))).with_suffix(".py").exists()
 
 
-def metrics() -> list[Any]:
-    """Return every metric: name, kind, labels, help. Raises `ReferenceBroken` when the module does not have them as it should."""
-    module = importlib.import_module(_METRICS_MODULE)
+def metrics(place: str = _METRICS_MODULE) -> list[Any]:
+    """Return every metric of a module: name, kind, labels, help. Raises `ReferenceBroken` when it does not have them as it should."""
+    module = importlib.import_module(place)
     found = list(getattr(module, "METRICS", ()))
     if not found:
-        message = f"{_METRICS_MODULE} has no METRICS: a tuple of metrics with name, kind, labels and help"
+        message = f"{place} has no METRICS: a tuple of metrics with name, kind, labels and help"
         raise ReferenceBroken(message)
     for one in found:
         if not (one.name and one.help) or one.kind not in _METRIC_KINDS or isinstance(one.labels, str):
-            message = (
-                f"{_METRICS_MODULE}: {one!r}: a metric has a name, a kind ({', '.join(sorted(_METRIC_KINDS))}), labels and a help text"
-            )
+            message = f"{place}: {one!r}: a metric has a name, a kind ({', '.join(sorted(_METRIC_KINDS))}), labels and a help text"
             raise ReferenceBroken(message)
     return sorted(found, key=lambda one: str(one.name))
 

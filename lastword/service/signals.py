@@ -20,7 +20,7 @@ from lastword.compaction.errors import LastwordError
 from lastword.spark.session import spark_session, without_query_contexts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import FrameType
 
     from pyspark.sql import SparkSession
@@ -83,11 +83,12 @@ def _ignore_sigterm_in_the_jvm() -> None:
 os.register_at_fork(after_in_child=_ignore_sigterm_in_the_jvm)
 
 
-def start_session(settings: Mapping[str, str], signals: StopSignals) -> SparkSession:
+def start_session(settings: Mapping[str, str], signals: StopSignals, *, start: Callable[..., SparkSession] | None = None) -> SparkSession:
     """Start the session with a JVM that ignores SIGTERM, so that a signal to the process group does not kill it under a micro-batch.
 
     A signal that comes meanwhile is received by `signals`; the start, which takes seconds, goes on. A thread starts the session: PySpark
-    would install a handler for SIGINT in the main thread, which calls the JVM and raises KeyboardInterrupt.
+    would install a handler for SIGINT in the main thread, which calls the JVM and raises KeyboardInterrupt. `start` is by default
+    `spark_session`.
     """
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     signals.install()
@@ -95,7 +96,7 @@ def start_session(settings: Mapping[str, str], signals: StopSignals) -> SparkSes
     without_query_contexts()
     try:
         with ThreadPoolExecutor(1, "session-start") as thread:
-            return thread.submit(spark_session, master=settings.get("spark.master"), settings=settings).result()
+            return thread.submit(start or spark_session, master=settings.get("spark.master"), settings=settings).result()
     finally:
         _STARTING.clear()
         for number, handler in before.items():

@@ -196,9 +196,9 @@ def _checked_start(
     return shape.has_offsets
 
 
-def _check_not_running(log: TopicLog, name: str) -> None:
-    """Raise `QueryRefused` if a query of the topic runs in this process."""
-    for running, other in list(_RUNNING.values()):
+def _check_not_running(log: TopicLog, name: str, queries: Mapping[str, tuple[StreamingQuery, Appender]] = _RUNNING) -> None:
+    """Raise `QueryRefused` if a query of the topic runs in this process, as one of some `queries`."""
+    for running, other in list(queries.values()):
         if (other.location, other.name) != (log.paths.root, name):
             continue
         if not running.isActive:

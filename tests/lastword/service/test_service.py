@@ -31,16 +31,17 @@ from tests.streaming.append.test_exactly_once import application, next_start, wr
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from lastword.storage.log.topic_log import TopicLog
+
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 
 
-def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     """No source: the cleaner alone, at a tick of 100 ms; paused, resumed, with another policy; a query that dies is started again."""
     settings = {
         "log_dir": str(tmp_path / "logs"),
@@ -74,15 +75,15 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         topic.resume(1)
         until(lambda: history(topic, 1) == ["1 b=2"])
 
-        tick, times = type(service.scheduler)._tick, itertools.count()  # noqa: SLF001  what a running query calls by its name
+        topics, times = service.scheduler.topics, itertools.count()
 
-        def dying(scheduler: Any) -> None:
+        def dying() -> Sequence[TopicLog]:
             if next(times) == 0:
                 message = "whether the swap was written cannot be found out"
                 raise CommitStateUnknown(message)
-            tick(scheduler)
+            return topics()
 
-        monkeypatch.setattr(type(service.scheduler), "_tick", dying)
+        service.scheduler.topics = dying
         until(lambda: service.dead_cleaners == 1)
         topic.append(rows("a=4", partition=0))
         topic.roll()

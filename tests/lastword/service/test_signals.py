@@ -13,7 +13,6 @@ import pytest
 
 from lastword.cli import app
 from lastword.cli.readers import _await_end
-from lastword.service import signals
 from lastword.service.signals import Stopped, StopSignals, start_session
 from tests.processes import ROOT
 
@@ -35,36 +34,32 @@ def test_a_signal_sets_the_flag_and_the_handlers_of_before_come_back(number: sig
     assert signal.getsignal(number) is before
 
 
-def test_a_signal_while_spark_starts_is_received_and_pyspark_installs_no_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_spark_starts_is_received_and_pyspark_installs_no_handler() -> None:
     """PySpark installs one for SIGINT in the main thread alone; its start goes on, and what was there before is there again."""
     threads = []
 
-    def starting(*, master: str | None, settings: Mapping[str, str]) -> str:
+    def starting(*, master: str | None, settings: Mapping[str, str]) -> Any:
         threads.append(threading.current_thread() is threading.main_thread())
         os.kill(os.getpid(), signal.SIGINT)
         return f"session {master} {dict(settings)}"
 
-    monkeypatch.setattr(signals, "spark_session", starting)
-    monkeypatch.setattr(signals, "without_query_contexts", lambda: None)
     before = signal.getsignal(signal.SIGINT)
     stop = StopSignals()
-    session: Any = start_session({"spark.master": "local"}, stop)
+    session: Any = start_session({"spark.master": "local"}, stop, start=starting)
     assert session == "session local {'spark.master': 'local'}"
     assert (threads, stop.received, signal.getsignal(signal.SIGINT)) == ([False], signal.SIGINT, before)
 
 
-def test_what_the_start_of_spark_fails_of_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_start_of_spark_fails_of_is_raised() -> None:
     """As it is; the handlers are those of before."""
 
-    def failing(**_: object) -> None:
+    def failing(**_: object) -> Any:
         message = "no Java"
         raise RuntimeError(message)
 
-    monkeypatch.setattr(signals, "spark_session", failing)
-    monkeypatch.setattr(signals, "without_query_contexts", lambda: None)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(RuntimeError, match="no Java"):
-        start_session({}, StopSignals())
+        start_session({}, StopSignals(), start=failing)
     assert signal.getsignal(signal.SIGTERM) == before
 
 

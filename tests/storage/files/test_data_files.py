@@ -169,10 +169,16 @@ def test_errors_of_an_object_store_have_a_number() -> None:
         assert caught_as_is.value is error
 
 
-def test_files_and_the_folders_made_for_them_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(name="flushed")
+def _flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the folders below the test's own that are flushed, as it goes."""
+    folders: list[str] = []
+    monkeypatch.setattr(data_files, "sync_folder", lambda folder: folders.append(folder.relative_to(tmp_path).as_posix()))
+    return folders
+
+
+def test_files_and_the_folders_made_for_them_are_flushed(tmp_path: Path, flushed: list[str]) -> None:
     """A commit that names a file promises that it is there after a power loss."""
-    flushed: list[str] = []
-    monkeypatch.setattr(data_files, "sync_folder", lambda folder: flushed.append(folder.relative_to(tmp_path).as_posix()))
     for slice_ in (0, 1):
         writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=slice_, codec="zstd")
         writer.write(complete(arrow_rows(rows(f"{slice_}:k=v"))))
@@ -183,10 +189,8 @@ def test_files_and_the_folders_made_for_them_are_flushed(tmp_path: Path, monkeyp
     ]
 
 
-def test_folders_that_a_commit_names_files_in_are_not_flushed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_a_commit_names_files_in_are_not_flushed_again(tmp_path: Path, flushed: list[str]) -> None:
     """The names that a new file adds are; all of them if somebody has removed the folders."""
-    flushed: list[str] = []
-    monkeypatch.setattr(data_files, "sync_folder", lambda folder: flushed.append(folder.relative_to(tmp_path).as_posix()))
     for slice_, known in ((0, 2), (1, 2), (2, 1)):
         flushed.clear()
         writer = SliceWriter(str(tmp_path), {}, partition=0, segment=0, slice_=slice_, codec="zstd", known_folders=known)

@@ -6,10 +6,12 @@ import errno
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -19,12 +21,13 @@ from lastword.compaction.planning.backoff import CleaningFailure
 from lastword.compaction.read_positions import Position
 from lastword.compaction.readers import Reader
 from lastword.storage.delta.history import CommitMetadata
-from lastword.storage.files import row_files
 from lastword.storage.ledger.decisions import Decision, Decisions, Kind
 from lastword.storage.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lastword.storage.files.row_files import RowFile
 
 _DAY = DAY_MS
 
@@ -326,11 +329,15 @@ def test_a_slow_process_decides_between_quick_ones(ledger: Ledger) -> None:
     assert len(asked) == 1
 
 
-def _of_a_later_version(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: Any, details: dict[str, Any]) -> None:
-    """Add a decision as another version would."""
-    monkeypatch.setattr(row_files, "installed_version", lambda: "9.9.9")
-    ledger.append([Decision(kind=kind, time_ms=1, name="x", details=details)])
-    monkeypatch.undo()
+class _LaterLedger(Ledger):
+    """A ledger of which another version of lastword writes the files."""
+
+    def _written(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
+        [file] = super()._written(numbered)
+        path = Path(self._uri, file.path)
+        rows = pq.read_table(path)
+        pq.write_table(rows.replace_schema_metadata(dict.fromkeys(rows.schema.metadata, b"9.9.9")), path)
+        return [replace(file, size_bytes=path.stat().st_size)]
 
 
 @pytest.mark.parametrize(
@@ -345,13 +352,13 @@ def _of_a_later_version(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: A
     ],
 )
 def test_a_decision_of_a_later_version_is_an_error_that_says_so_and_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, details: dict[str, Any], said: str
+    tmp_path: Path, kind: Any, details: dict[str, Any], said: str
 ) -> None:
     """It is no damage: nobody is told to move the ledger away. The files stay as they are."""
     ledger = Ledger(str(tmp_path / "ledger"), "fruit")
     ledger.create([Decision(kind=Kind.CREATE, time_ms=0, details={"topic_id": "id", "partitions": 1})])
     with pytest.raises(UnknownFormat):
-        _of_a_later_version(ledger, monkeypatch, kind, details)
+        _LaterLedger(str(tmp_path / "ledger"), "fruit").append([Decision(kind=kind, time_ms=1, name="x", details=details)])
     files = sorted(str(path) for path in Path(tmp_path).rglob("*"))
     for one in (ledger, Ledger(str(tmp_path / "ledger"), "fruit")):
         with pytest.raises(UnknownFormat, match=said) as found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from lastword import LogDir
 from lastword.compaction.errors import CorruptLog
 from lastword.status.standing import Looker
 from lastword.storage.files.data_reader import row_groups
-from lastword.storage.log import producer_states, topic_log
+from lastword.storage.log import producer_states
 from lastword.storage.log.limits import LogLimits
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from tests.clocks import at
@@ -56,16 +55,11 @@ class _Spoilt:
             self.cache.unlink(missing_ok=True)
         self.logs = LogDir(spark, logs.location)
         self.topic = self.logs.topic(topic.name)
+        self.topic.log.limits = LogLimits(retry_seconds=1e9)  # no second try, however slow the machine is
 
     def mend(self) -> None:
         """Put back the copy."""
         self.file.write_bytes(self._good)
-
-
-@pytest.fixture(autouse=True)
-def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is."""
-    monkeypatch.setattr(topic_log, "LOG_LIMITS", LogLimits(retry_seconds=1e9))
 
 
 def test_the_other_partitions_are_cleaned_and_the_spoilt_one_comes_back_when_it_can_be_read(
@@ -175,7 +169,7 @@ def test_a_failure_that_passes_makes_nothing_unknown_that_was_known(
     spoilt.mend()
 
 
-def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir) -> None:
     """Half a minute; the other partitions are read as they grow meanwhile."""
     topic = logs.create_topic("again", partitions=3, config=_EAGER)
     at(T0, topic).append(_written(spark, 0))
@@ -187,7 +181,7 @@ def test_it_is_tried_again_after_a_while(spark: SparkSession, logs: LogDir, monk
     states, unreadable = log.at().readable_states()
     assert unreadable.keys() == {1}
     assert {place[0]: one.last_sequence for place, one in states.items()} == {0: 3, 2: 3}
-    monkeypatch.setattr(time, "monotonic", lambda: 2e9)
+    log.limits = LogLimits(retry_seconds=0)  # the while is over
     assert log.at().readable_states()[1] == {}
     assert _sequences(spoilt.topic, spark) == {0: 3, 1: 3, 2: 3}
 

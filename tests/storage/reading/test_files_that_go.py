@@ -13,14 +13,14 @@ from lastword import HistoryCleaned, LogDir, UserError
 from lastword.compaction.errors import CorruptLog
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.log.producer_states import read_states
-from lastword.storage.log.topic_log import open_log
-from lastword.storage.reading import arrow_rows
+from lastword.storage.log.topic_log import TopicLog, open_log
 from lastword.storage.reading.arrow_frames import _collected
 from lastword.storage.reading.arrow_rows import file_ranges
 from lastword.storage.reading.view import newest_view
+from tests.other_processes import in_another_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lastword import ArrowTopic
 
@@ -56,23 +56,23 @@ def test_batches_whose_next_file_is_gone_say_which_version_it_was(topic: ArrowTo
         list(batches)
 
 
-def test_a_file_of_an_old_version_that_vacuum_takes_while_it_is_read_is_told_apart_from_damage(
-    topic: ArrowTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_an_old_version_that_vacuum_takes_while_it_is_read_is_told_apart_from_damage(topic: ArrowTopic) -> None:
     """Asked again, the answer is that the version is gone; the newest one needs the file no more."""
     topic.roll()
     topic.append([{"key": "a", "value": "2"}])
     before = topic.log.snapshot()
     old = {str(path) for path in before.files.path}
     topic.clean(force=True)
-    gone, read = old - {str(path) for path in topic.log.snapshot().files.path}, arrow_rows.records
+    gone = old - {str(path) for path in topic.log.snapshot().files.path}
 
-    def vacuumed(*arguments: Any, **settings: Any) -> Any:
-        for path in gone:
-            Path(topic.log.paths.log, path).unlink(missing_ok=True)
-        return read(*arguments, **settings)
+    class Vacuumed(TopicLog):
+        def missing_files(self, paths: Sequence[str], **options: Any) -> list[str]:
+            missing = super().missing_files(paths, **options)
+            for path in gone:
+                Path(self.paths.log, path).unlink(missing_ok=True)
+            return missing
 
-    monkeypatch.setattr(arrow_rows, "records", vacuumed)
+    topic = in_another_process(LogDir(Path(topic.log.paths.root).parent), "fruit", kind=Vacuumed)
     with pytest.raises(HistoryCleaned, match=r"VACUUM removed files of an old table version while they were read .*; ask again"):
         topic.records(as_of=before.version)
     with pytest.raises(HistoryCleaned, match="VACUUM took 3 of the 3 files of table version 4"):
