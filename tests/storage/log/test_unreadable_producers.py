@@ -55,7 +55,8 @@ class _Spoilt:
             self.cache.unlink(missing_ok=True)
         self.logs = LogDir(spark, logs.location)
         self.topic = self.logs.topic(topic.name)
-        self.topic.log.limits = LogLimits(retry_seconds=1e9)  # no second try, however slow the machine is
+        for one in (topic, self.topic):  # no second try, however slow the machine is
+            one.log.limits = LogLimits(retry_seconds=1e9)
 
     def mend(self) -> None:
         """Put back the copy."""
