@@ -30,14 +30,14 @@ CEILINGS: Final = {
     "class names with two meanings": 6,
     "noqa": 141,
     "type: ignore": 22,
-    "monkeypatch.setattr in tests": 110,
+    "monkeypatch.setattr in tests": 35,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8276,
+    "lastword": 8279,
     "pyspark_lastword": 443,
-    "streaming": 6707,
-    "storage": 12379,
+    "streaming": 6715,
+    "storage": 12454,
     "change_data": 5716,
     "checkpoints": 228,
     "compaction": 6108,
