@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lastword.compaction.read_positions import Position
     from lastword.handle import Handle
     from lastword.storage.append.inputs import ArrowInput
-    from lastword.storage.append.requests import AppendResult, EventSource, Rows
+    from lastword.storage.append.requests import AppendResult, EventSource, InputRows
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.auto_cdc import Names
     from lastword.streaming.append.change_rows import Expression
@@ -477,7 +477,7 @@ class SparkTopic(Topic):
         for path in (self._log.paths.log, self._log.paths.dead_letters):
             jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session, jvm.org.apache.hadoop.fs.Path(path))  # type: ignore[union-attr]
 
-    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> Rows:
+    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> InputRows:
         if not hasattr(rows, "sparkSession"):
             return super()._input(rows, envelope, decoder)
         if envelope is None:

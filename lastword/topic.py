@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.receipt import CleaningReceipt
     from lastword.compaction.producers import OpenTransaction, ProducerStamp
     from lastword.handle import Handle
-    from lastword.storage.append.requests import Rows
+    from lastword.storage.append.requests import InputRows
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
@@ -142,7 +142,7 @@ class Topic:
     ) -> AppendResult:
         """Append rows in one Delta commit, all of them or none.
 
-        Rows of a partition keep the order of the input. Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise
+        InputRows of a partition keep the order of the input. Rule: docs/semantics.md#A.15; Kafka refuses the whole record batch likewise
         (LogValidator).
 
         Args:
@@ -172,7 +172,7 @@ class Topic:
             self._log, given, now_ms=self._clock(), stats=self._stats, idempotency_key=idempotency_key, on_invalid=on_invalid
         )
 
-    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> Rows:
+    def _input(self, rows: Any, envelope: Envelope | None = None, decoder: FrameDecoder | None = None) -> InputRows:
         """Return what was given to `append` as the input of an append."""
         given: Any = envelope
         if given is not None and not isinstance(given, Envelope):

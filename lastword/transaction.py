@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lastword.storage.append.inputs import ArrowInput
-    from lastword.storage.append.requests import Rows
+    from lastword.storage.append.requests import InputRows
     from lastword.storage.log.topic_log import TopicLog
 
 
 class Transaction:
     """One transaction of one transactional.id; made by `Topic.transaction`."""
 
-    def __init__(self, log: TopicLog, stamp: ProducerStamp, as_input: Callable[[Any], Rows], clock_ms: Callable[[], int]) -> None:
+    def __init__(self, log: TopicLog, stamp: ProducerStamp, as_input: Callable[[Any], InputRows], clock_ms: Callable[[], int]) -> None:
         """Belong to a begun identity; `as_input` turns what is given to `append` into the input of an append."""
         self._log = log
         self._stamp = stamp

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _STORE_SECONDS: Final = 1.0
 
 
-class Pace:
+class PollPace:
     """Lets a source rest between two looks: without a trigger Spark asks again 10 ms after it heard that there is nothing new.
 
     Whoever asks earlier waits: that there is nothing new must be true.
@@ -92,7 +92,7 @@ def planned_stream(planner: Planner, columns: DataFrame) -> DataFrame:
     session = spark._jsparkSession  # noqa: SLF001
     schema = columns._jdf.schema()  # noqa: SLF001
     nothing = session.internalCreateDataFrame(session.sparkContext().emptyRDD(jvm.scala.reflect.ClassTag.Object()), schema, True)  # noqa: FBT003
-    source = _Source(planner, schema, DataFrame(nothing, spark))
+    source = _SparkSource(planner, schema, DataFrame(nothing, spark))
     relation = getattr(
         getattr(_internals(spark), "StreamingExecutionRelation$"), "MODULE$"
     )  # a Scala object; its two arguments stay the same
@@ -106,7 +106,7 @@ def _internals(spark: SparkSession) -> Any:
     return streaming if spark.version.startswith("4.0.") else streaming.runtime
 
 
-class _Source:
+class _SparkSource:
     """What Spark calls; the names are those of its interfaces."""
 
     def __init__(self, planner: Planner, schema: Any, nothing: DataFrame) -> None:

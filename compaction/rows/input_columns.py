@@ -66,7 +66,7 @@ class ColumnKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class InputColumn:
     """The type of an input column: what it holds, and its name in the input's engine."""
 
     kind: ColumnKind
@@ -135,7 +135,7 @@ class Shape:
         return "source_sequence" in self.columns
 
 
-def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
+def shape_of(columns: Mapping[str, InputColumn], *, topic: str) -> Shape:
     """Return the shape of an input; raise `InvalidRecords` that names each column that is missing, unknown or of a wrong type."""
     wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
     order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
@@ -161,7 +161,7 @@ def shape_of(columns: Mapping[str, Column], *, topic: str) -> Shape:
     return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order, has_events=EVENT in columns)
 
 
-def check_sequence_column(columns: Mapping[str, Column], sequence_as: object, *, topic: str) -> None:
+def check_sequence_column(columns: Mapping[str, InputColumn], sequence_as: object, *, topic: str) -> None:
     """Raise `InvalidRecords` for a source sequence that is a text, or has one in it, unless `sequence_as` is `text`."""
     if sequence_as not in {"", "text"}:
         message = f"topic {topic}: sequence_as = {sequence_as!r}: allowed is text; numbers and times say by their type what they are"
@@ -175,7 +175,7 @@ def check_sequence_column(columns: Mapping[str, Column], sequence_as: object, *,
         raise InvalidRecords(message)
 
 
-def check_event_columns(columns: Mapping[str, Column], *, topic: str) -> None:
+def check_event_columns(columns: Mapping[str, InputColumn], *, topic: str) -> None:
     """Raise `InvalidRecords` that names what an input of events in an envelope lacks: key and value, as text or binary."""
     wrong = [name for name in ("key", "value") if name not in columns or columns[name].kind not in {*_BYTES, ColumnKind.NULL}]
     lines = [f"  column {name} is missing, or neither text nor binary: events in an envelope have a key and a value" for name in wrong]
@@ -227,10 +227,10 @@ def check_names(names: Sequence[str]) -> None:
         raise InvalidRecords(message)
 
 
-def columns_of(schema: pa.Schema) -> dict[str, Column]:
+def columns_of(schema: pa.Schema) -> dict[str, InputColumn]:
     """Return the columns of an Arrow schema; raises `InvalidRecords` for one that comes more than once."""
     check_names(schema.names)
-    return {field.name: Column(_kind(field.type), str(field.type)) for field in schema}
+    return {field.name: InputColumn(_kind(field.type), str(field.type)) for field in schema}
 
 
 def _kind(data_type: pa.DataType) -> ColumnKind:

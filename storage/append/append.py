@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lastword.compaction.rows.input_columns import EventPolicy, Shape
     from lastword.compaction.rows.sequence_checks import SequenceBounds
     from lastword.storage.append.plan import Written
-    from lastword.storage.append.requests import MicroBatch, Rows
+    from lastword.storage.append.requests import InputRows, MicroBatch
     from lastword.storage.append.snapshot_gaps import SnapshotGap
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.log.topic_log import TopicLog
@@ -67,7 +67,7 @@ _CALL: Final = "lastword-append/"
 
 def append_rows(
     log: TopicLog,
-    rows: Rows,
+    rows: InputRows,
     *,
     now_ms: int,
     stats: AppendStats,
@@ -134,7 +134,7 @@ class Append:
         if micro_batch is not None and not micro_batch.fail_on_invalid:
             self.origin = micro_batch.query_name, micro_batch.query_id, micro_batch.batch_id
 
-    def run(self, rows: Rows) -> AppendResult | Replan:
+    def run(self, rows: InputRows) -> AppendResult | Replan:
         """Append, or find that there is nothing to do, or that the append is to be planned again, as the ledger knows more now."""
         shape = shape_of(rows.columns, topic=self.log.name)
         if self._is_committed():

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.order.source_epochs import NewSnapshot
     from lastword.compaction.order.source_states import SourceCounts
-    from lastword.compaction.rows.input_columns import Column, EventPolicy
+    from lastword.compaction.rows.input_columns import EventPolicy, InputColumn
     from lastword.storage.append.plan import AppendPlan, Written
     from lastword.storage.append.ranges import AppendedRange
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _SOURCE: Final = "lastword-source/"
 
 
-class Rows(Protocol):
+class InputRows(Protocol):
     """The input of an append, wherever its rows are: an Arrow table (`ArrowRows`), or a DataFrame of Spark."""
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, InputColumn]:
         """The columns."""
 
     @property

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lastword.compaction.producers import OpenTransaction
-    from lastword.storage.append.requests import MicroBatch, Rows
+    from lastword.storage.append.requests import InputRows, MicroBatch
     from lastword.storage.ledger.decisions import Decisions, Producer
     from lastword.storage.log.producer_states import States
     from lastword.storage.log.topic_log import LogState, Replan, TopicLog
@@ -84,7 +84,7 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
 
 def append(
     log: TopicLog,
-    rows: Rows,
+    rows: InputRows,
     stamp: ProducerStamp,
     *,
     now_ms: int,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.order.source_epochs import NewSnapshot
     from lastword.compaction.order.source_states import SourceCounts
-    from lastword.compaction.rows.input_columns import Column, EventPolicy
+    from lastword.compaction.rows.input_columns import EventPolicy, InputColumn
     from lastword.compaction.rows.numbering import SlicePart
     from lastword.compaction.rows.sequence_checks import Checked
     from lastword.compaction.rows.validation import Validated
@@ -354,7 +354,7 @@ class ArrowRows:
         self._table, self.policy, self._limits = table, policy, limits
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, InputColumn]:
         """The columns."""
         return columns_of(self._table.schema)
 

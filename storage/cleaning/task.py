@@ -129,10 +129,10 @@ class Cleaned:
 
 def clean_partition(task: CleanTask, progress: Progress) -> Cleaned:
     """Clean one partition; see the module."""
-    return _Cleaning(task, progress).run()
+    return _PartitionCleaning(task, progress).run()
 
 
-class _Cleaning:
+class _PartitionCleaning:
     def __init__(self, task: CleanTask, progress: Progress) -> None:
         self.task, self.progress = task, progress
         self.done = Cleaned(partition=task.partition)

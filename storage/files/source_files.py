@@ -337,9 +337,9 @@ def _csv(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator
     encoding, quote = file_format.encoding, file_format.quote
     if encoding.upper().replace("_", "-").startswith(("UTF-16", "UTF-32")):
         lines, encoding = _decoded(file, encoding)
-        source = _Source(pa.BufferReader(b"".join(lines)), quote, block_bytes)
+        source = _PutBackStream(pa.BufferReader(b"".join(lines)), quote, block_bytes)
     else:
-        source = _Source(file, quote, block_bytes)
+        source = _PutBackStream(file, quote, block_bytes)
     begin = without_mark(source.read(block_bytes), encoding)
     if not begin.strip():
         return
@@ -362,7 +362,7 @@ def _csv(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator
 
 
 def _csv_batches(
-    begin: bytes, source: _Source, file_format: FileFormat, invalid: list[pa_csv.InvalidRow], block_bytes: int
+    begin: bytes, source: _PutBackStream, file_format: FileFormat, invalid: list[pa_csv.InvalidRow], block_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a CSV file, its header as the first of them, all fields texts.
 
@@ -412,7 +412,7 @@ def _unclosed(quote: str) -> str:
     return f"it has a quote ({quote}) that nothing closes; if they are no quotes, set the option quote to an empty text"
 
 
-class _Source:
+class _PutBackStream:
     """A stream of which a part can be put back, and whose quotes are counted."""
 
     def __init__(self, stream: Any, quote: str, block_bytes: int) -> None:

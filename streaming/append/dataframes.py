@@ -36,9 +36,9 @@ from lastword.compaction.rows.input_columns import (
     REFUSAL,
     SOURCE_TIME,
     UNCHANGED,
-    Column,
     ColumnKind,
     EventPolicy,
+    InputColumn,
     check_event_columns,
     check_names,
 )
@@ -88,10 +88,10 @@ _PRODUCER_DDL: Final = {
 }
 
 
-def dataframe_columns(schema: T.StructType) -> dict[str, Column]:
+def dataframe_columns(schema: T.StructType) -> dict[str, InputColumn]:
     """Return the columns of a DataFrame; raises `InvalidRecords` for one that comes more than once."""
     check_names(schema.names)
-    return {field.name: Column(_kind(field.dataType), field.dataType.simpleString()) for field in schema.fields}
+    return {field.name: InputColumn(_kind(field.dataType), field.dataType.simpleString()) for field in schema.fields}
 
 
 def _kind(data_type: T.DataType) -> ColumnKind:
@@ -140,9 +140,9 @@ class DataFrameRows:
         return DataFrameRows(event_frame(rows, envelope, decoder, topic=topic), stats, envelope.policy)
 
     @property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, InputColumn]:
         """The columns, and the position of a row in the DataFrame as the last order column."""
-        return {**dataframe_columns(self._rows.schema), _POSITION: Column(ColumnKind.WHOLE, "bigint")}
+        return {**dataframe_columns(self._rows.schema), _POSITION: InputColumn(ColumnKind.WHOLE, "bigint")}
 
     def write(self, plan: AppendPlan) -> Written:
         """Write the rows here or in tasks; see `lastword.storage.append.append.Rows`."""

@@ -51,7 +51,7 @@ from lastword.streaming.append.source_issues import set_source_issue
 from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
 from lastword.streaming.append.upstream import Upstream, check_read_once, read_twice
 from lastword.streaming.events import logger
-from lastword.streaming.planned_source import Pace, Planner, planned_stream
+from lastword.streaming.planned_source import Planner, PollPace, planned_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -166,7 +166,7 @@ class FilePlanner(Planner):
         self._listing: FileListing | None = None
         self._until: set[str] | None = None
         self._reported_at = -_REPORT_SECONDS
-        self._pace = Pace(source.path)
+        self._pace = PollPace(source.path)
         self._changed: set[FoundFile] = set()
 
     def first(self) -> str:

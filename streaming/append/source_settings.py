@@ -87,7 +87,7 @@ def _check_options(options: dict[str, str], allowed: tuple[str, ...], what: str)
         raise ValueError(message)
 
 
-class _Source(BaseModel):
+class _SourceSettings(BaseModel):
     """What all sources have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "."))
@@ -101,7 +101,7 @@ class _Source(BaseModel):
     options: Annotated[dict[str, str], Field(description="Further options of Spark's reader")] = {}
 
 
-class _Rows(_Source):
+class _RowSettings(_SourceSettings):
     """What sources have whose rows have columns, or whose values are change events."""
 
     envelope: Annotated[
@@ -217,7 +217,7 @@ class _Rows(_Source):
         return [fields[name].alias or name for name in names if getattr(self, name) != fields[name].default]
 
     @model_validator(mode="after")
-    def _are_of_one_kind(self) -> _Rows:
+    def _are_of_one_kind(self) -> _RowSettings:
         """Refuse settings of rows beside an envelope, and those that exclude each other."""
         if not self.envelope and (given := self._changed(*_OF_ENVELOPES)):
             message = f"{', '.join(given)}: only with an envelope, whose events they are for; leave it out, or give the envelope"
@@ -258,7 +258,7 @@ class _Rows(_Source):
             raise ValueError(message)
 
 
-class FileSource(_Rows):
+class FileSource(_RowSettings):
     """Files, or a directory that they arrive in."""
 
     format: Literal["json", "csv", "parquet"]
@@ -338,7 +338,7 @@ def _check_file_options(options: dict[str, str]) -> None:
             raise ValueError(message)
 
 
-class KafkaSource(_Rows):
+class KafkaSource(_RowSettings):
     """A Kafka topic, whose partitions and offsets the topic keeps (`mirror`), or hashes anew; or the change events of several."""
 
     topic: Annotated[
@@ -406,7 +406,7 @@ class KafkaSource(_Rows):
         return self
 
 
-class RateSource(_Source):
+class RateSource(_SourceSettings):
     """Made-up changes, for trials."""
 
     format: Literal["rate"]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.read_positions import Position
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.reading.tail import Span, TailOptions
+    from lastword.streaming.reading.tail import TailOptions, TailRange
     from lastword.streaming.reading.target import Target
     from lastword.streaming.reading.target_state import TableStatus
 
@@ -108,10 +108,10 @@ class Materialization:
     def __init__(self, log: TopicLog, target: Target, standing: TableStatus, shape: TableShape) -> None:
         """Go on from where the target stands."""
         self._log, self._target, self._standing, self._shape = log, target, standing, shape
-        self._span: Span | None = None
+        self._span: TailRange | None = None
         self.failure: LastwordError | None = None
 
-    def reading(self, span: Span) -> None:
+    def reading(self, span: TailRange) -> None:
         """Remember what the next micro-batch holds."""
         self._span = span
 
@@ -155,11 +155,11 @@ class _KeptTail(Tail):
 
     run: Materialization
 
-    def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> Span:
+    def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> TailRange:
         with self.run.remembers():
             return super().plan(after, until=until)
 
-    def read(self, span: Span) -> DataFrame:
+    def read(self, span: TailRange) -> DataFrame:
         with self.run.remembers():
             return super().read(span)
 
@@ -256,7 +256,7 @@ def materialize_into(
     check_trigger(spark, trigger)
     if checkpoint_location.startswith(("/", "file:")):  # any other is one of Spark's file systems
         remove_unfinished(filesystem_of(checkpoint_location, {}))
-    spans: list[Span] = []
+    spans: list[TailRange] = []
 
     def give(rows: DataFrame, _batch_id: int) -> None:
         keyed = shape.of(rows.where(F.col("key").isNotNull()))

@@ -5,9 +5,9 @@
  span 1   [begin 5 … end 9)      planned at version 14; read at 15, cleaned meanwhile: what survives of offsets 5 to 8
 ```
 
-A micro-batch is a `Span` of offsets in every partition, and nothing else: no file, no table version. So a tail survives cleaning, VACUUM
-and restarts; what was compacted away is skipped, and nothing that survived is missed. A read_committed tail ends each span at the last
-stable offset. What a reader cannot notice by itself (`lastword.compaction.read_positions.missed`) is looked for before each span is
+A micro-batch is a `TailRange` of offsets in every partition, and nothing else: no file, no table version. So a tail survives cleaning,
+VACUUM and restarts; what was compacted away is skipped, and nothing that survived is missed. A read_committed tail ends each span at the
+last stable offset. What a reader cannot notice by itself (`lastword.compaction.read_positions.missed`) is looked for before each span is
 planned, and again before it is read.
 """
 
@@ -86,7 +86,7 @@ class TailOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class TailRange:
     """What one micro-batch reads: offsets `begin[p]` to `end.offsets[p]` (exclusive) of every partition p."""
 
     begin: tuple[int, ...]
@@ -103,10 +103,10 @@ class Span:
         return json.dumps({**json.loads(self.end.to_json()), "begin": begin}, separators=(",", ":"))
 
     @staticmethod
-    def from_json(text: str) -> Span:
+    def from_json(text: str) -> TailRange:
         """Return the span that `to_json` wrote."""
         body = json.loads(text)
-        return Span(begin=tuple(body["begin"][str(one)] for one in range(len(body["begin"]))), end=Position.from_dict(body))
+        return TailRange(begin=tuple(body["begin"][str(one)] for one in range(len(body["begin"]))), end=Position.from_dict(body))
 
 
 class Tail:
@@ -136,7 +136,7 @@ class Tail:
         reader = Reader(name=name, position=position, seen_ms=now_ms, expiration_ms=expiration_ms)
         self.log.reader_positions.write(reader, self.log.ledger)
 
-    def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> Span:
+    def plan(self, after: Position, *, until: tuple[int, ...] | None = None) -> TailRange:
         """Return the next span after a position, empty when there is nothing new; `until` bounds it.
 
         Raises `ReaderBehind` when the position was overtaken and the options ask for an error.
@@ -151,9 +151,9 @@ class Tail:
             moves = zip(begin, bounds, offsets, clean, strict=True)
             offsets = tuple(max(at, end) if first < bound else at for first, bound, at, end in moves)
         if offsets == after.offsets and not accepted:
-            return Span(begin=after.offsets, end=after)
+            return TailRange(begin=after.offsets, end=after)
         version = view.version
-        return Span(
+        return TailRange(
             begin=begin,
             end=Position(
                 offsets=offsets,
@@ -171,7 +171,7 @@ class Tail:
         """Return what `read` returns, for its schema: nothing is looked at."""
         return data_records(log_records(self.spark, self.log, self._view())).select(*TAIL_COLUMNS)
 
-    def read(self, span: Span) -> DataFrame:
+    def read(self, span: TailRange) -> DataFrame:
         """Return the records of a span that are there now: `TAIL_COLUMNS`; tombstones are rows with a null value.
 
         Rows of a partition are in no order inside of a span; every row of a span comes before those of the next. Raises as `plan`.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from lastword.compaction.errors import ReaderBehind
-from lastword.streaming.planned_source import Pace, Planner, planned_stream
-from lastword.streaming.reading.tail import TAIL_COLUMNS, Span
+from lastword.streaming.planned_source import Planner, PollPace, planned_stream
+from lastword.streaming.reading.tail import TAIL_COLUMNS, TailRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from lastword.streaming.reading.tail import Tail
 
 
-def streaming_frame(tail: Tail, begin: Position, *, on_span: Callable[[Span], None] | None = None) -> DataFrame:
+def streaming_frame(tail: Tail, begin: Position, *, on_span: Callable[[TailRange], None] | None = None) -> DataFrame:
     """Return a streaming DataFrame that tails from `begin` on; any number of queries may be started from it.
 
     `on_span` is told of each micro-batch before it is processed, on the thread of the query.
     """
-    return planned_stream(_Spans(tail, Span(begin=begin.offsets, end=begin), on_span), tail.columns())
+    return planned_stream(_Spans(tail, TailRange(begin=begin.offsets, end=begin), on_span), tail.columns())
 
 
 class _Spans(Planner):
-    """The source offset of a micro-batch is its `Span`."""
+    """The source offset of a micro-batch is its `TailRange`."""
 
-    def __init__(self, tail: Tail, first: Span, on_span: Callable[[Span], None] | None) -> None:
+    def __init__(self, tail: Tail, first: TailRange, on_span: Callable[[TailRange], None] | None) -> None:
         self._tail, self._first, self._on_span = tail, first, on_span
         self.name = f"lastword[{tail.log.paths.root}]"
         self._until: dict[str, tuple[int, ...]] = {}
         self._processed = first.end
-        self._pace = Pace(tail.log.paths.root)
+        self._pace = PollPace(tail.log.paths.root)
 
     def first(self) -> str:
         return self._first.to_json()
@@ -44,7 +44,7 @@ class _Spans(Planner):
         self._until[query] = self._tail.bounds()
 
     def latest(self, after: str, query: str) -> str:
-        position = Span.from_json(after).end
+        position = TailRange.from_json(after).end
         self._processed = position
         self._pace.begin()
         span = self._tail.plan(position, until=self._until.get(query))
@@ -60,7 +60,7 @@ class _Spans(Planner):
         A reader that was overtaken fails when the rows are read, not when they are asked for.
         """
         del after
-        span = Span.from_json(end)
+        span = TailRange.from_json(end)
         if self._on_span is not None:
             self._on_span(span)
         if span.is_empty:

@@ -21,7 +21,7 @@ from lastword import LogDir, Position, RegistryConfig, RegistryDecoder, UnknownF
 from lastword.compaction.readers import EXPIRATION_MS, Reader
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.source_files import FoundFile
-from lastword.streaming.reading.tail import Span
+from lastword.streaming.reading.tail import TailRange
 from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState
 from tests.clocks import at
 from tests.golden import files, frozen_clock
@@ -100,7 +100,7 @@ def test_a_position_and_what_is_stored_of_it(golden: Golden) -> None:
     """Users keep positions; Spark keeps them in the checkpoint of a tail, with where the micro-batch began."""
     position = Position(offsets=(7, 0), table_version=4, since_version=2, topic_id="0" * 32)
     golden.check("formats/position.json", json.loads(position.to_json()))
-    golden.check("formats/stream_offset.json", json.loads(Span(begin=(3, 0), end=position).to_json()))
+    golden.check("formats/stream_offset.json", json.loads(TailRange(begin=(3, 0), end=position).to_json()))
 
 
 def test_the_producer_states_of_a_topic(topic: ArrowTopic, golden: Golden) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastword.streaming.planned_source import Pace, Planner, planned_stream
+from lastword.streaming.planned_source import Planner, PollPace, planned_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ class _Time:
 def test_the_next_look_waits_as_long_as_the_last_one_took(location: str, took: float, waits: float) -> None:
     """In an object store a second at least; a look that was not empty lets nobody wait, and time that went by counts."""
     clock = _Time()
-    pace = Pace(location, monotonic=clock.monotonic, sleep=clock.sleep)
+    pace = PollPace(location, monotonic=clock.monotonic, sleep=clock.sleep)
     pace.begin()
     clock.now += took
     pace.begin()

@@ -21,8 +21,8 @@ from lastword.compaction.rows.input_columns import (
     SOURCE_OFFSET,
     SOURCE_PARTITION,
     UNCHANGED,
-    Column,
     ColumnKind,
+    InputColumn,
     check_sequence_column,
     columns_of,
     shape_of,
@@ -146,7 +146,7 @@ def test_a_wrong_shape_is_named_before_a_row_is_read(name: str) -> None:
 
 def test_what_spark_s_kafka_source_adds_is_ignored_and_a_source_s_own_columns_are_not_of_the_record() -> None:
     """Order columns are kept, in the order of their names."""
-    text = Column(ColumnKind.TEXT, "string")
+    text = InputColumn(ColumnKind.TEXT, "string")
     names = ("key", "value", "topic", "timestampType", "__order_2", "__order_1", MALFORMED)
     shape = shape_of(dict.fromkeys(names, text), topic="fruit")
     assert (sorted(shape.columns), list(shape.order)) == (["key", "value"], ["__order_1", "__order_2"])

@@ -23,7 +23,7 @@ from lastword.compaction.errors import UserError
 from lastword.storage.files.source_files import (
     FileFormat,
     FileReadLimits,
-    _Source,
+    _PutBackStream,
     check_apart,
     find_files,
     parquet_schema,
@@ -284,7 +284,7 @@ def test_an_end_of_line_that_is_to_be_something_else_is_said_as_it_is(tmp_path: 
 
 def test_a_stream_gives_no_more_bytes_than_it_is_asked_for() -> None:
     """Of what was put back, too: whoever asks has room for no more."""
-    source = _Source(io.BytesIO(b"k,v\n1,2\n"), '"', 4)
+    source = _PutBackStream(io.BytesIO(b"k,v\n1,2\n"), '"', 4)
     source.put_back(source.read(6))
     assert [source.read(size) for size in (2, 3, -1, 9)] == [b"k,", b"v\n1", b",2\n", b""]
 
