@@ -145,7 +145,7 @@ class DataFrameRows:
         return {**dataframe_columns(self._rows.schema), _POSITION: InputColumn(ColumnKind.WHOLE, "bigint")}
 
     def write(self, plan: AppendPlan) -> Written:
-        """Write the rows here or in tasks; see `lastword.storage.append.append.Rows`."""
+        """Write the rows here or in tasks; see `lastword.storage.append.requests.InputRows`."""
         if self._collected is None and not self._stats.is_large:
             self._collected = self._collect()
             self._stats.is_large = self._collected is None
