@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
     "names: one": 457,
-    "names: found, told, said": 252,
+    "names: found, told, said": 251,
     "functions named by a participle": 176,
     "phrases that say nothing": 69,
     "functions over 60 lines": 3,
@@ -37,10 +37,10 @@ ROOMS: Final = {
     "lastword": 8279,
     "pyspark_lastword": 443,
     "streaming": 6715,
-    "storage": 12454,
-    "change_data": 5716,
+    "storage": 12472,
+    "change_data": 5719,
     "checkpoints": 228,
-    "compaction": 6108,
+    "compaction": 6143,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -68,17 +68,20 @@ class _AvroTypes:
         #: The records that contain the type at hand.
         self._open: list[AvroType] = []
 
-    def convert(self, schema: AvroType) -> DataType:
+    def convert(self, schema: AvroType, parameters: object = None) -> DataType:
+        """Convert a type; `parameters` are those that Connect noted of the field which has it."""
         if schema.kind == "union":
-            return self._union(schema)
+            return self._union(schema, parameters)
         if schema in self._open:  # a struct within itself
             return ANY_VALUE
-        return _named_type(schema) or self._type_by_kind(schema)
+        return _named_type(schema, parameters) or self._type_by_kind(schema)
 
     def _type_by_kind(self, schema: AvroType) -> DataType:
         if schema.kind == "record":
             self._open.append(schema)
-            fields = tuple(Column(field.name, self.convert(field.type)) for field in schema.fields)
+            fields = tuple(
+                Column(field.name, self.convert(field.type, field.attributes.get("connect.parameters"))) for field in schema.fields
+            )
             self._open.pop()
             return StructType(fields)
         if schema.kind == "map":
@@ -96,16 +99,16 @@ class _AvroTypes:
         key = entry["key"].nullable or entry["key"]
         return MapType(self.convert(entry["value"])) if key.kind in _TEXTS else ANY_VALUE
 
-    def _union(self, schema: AvroType) -> DataType:
+    def _union(self, schema: AvroType, parameters: object) -> DataType:
         """Return the type of what may be null; or a struct with a field for each type, of which one has a value."""
         other = schema.nullable or (schema.inner[0] if len(schema.inner) == 1 else None)
         if other is not None:
-            return self.convert(other)
+            return self.convert(other, parameters)
         branches = [branch for branch in schema.inner if branch.kind != "null"]
         return StructType(tuple(Column(name, self.convert(one)) for name, one in zip(schema.branch_names, branches, strict=True)))
 
 
-def _named_type(schema: AvroType) -> DataType | None:
+def _named_type(schema: AvroType, of_field: object) -> DataType | None:
     """Return the type that a schema's name or logical type says; None if it says none."""
     attributes, logical = schema.attributes, str(schema.attributes.get("logicalType"))
     parameters, name = dict[str, Any](), attributes.get("connect.name")
@@ -114,8 +117,8 @@ def _named_type(schema: AvroType) -> DataType | None:
         parameters = {"scale": attributes.get("scale", 0)}
         if attributes.get("precision", _UNKNOWN_PRECISION) != _UNKNOWN_PRECISION:
             parameters[PRECISION] = attributes["precision"]
-    given = attributes.get("connect.parameters")
-    parameters |= given if isinstance(given, Mapping) else {}
+    for given in (attributes.get("connect.parameters"), of_field):
+        parameters |= given if isinstance(given, Mapping) else {}
     if name is None and schema.kind in _NAMED and not is_decimal:
         name = schema.name
     if name is not None and not name.startswith(f"{CONNECT}.ConnectDefault"):

@@ -22,7 +22,8 @@ refused since then may have changed them, so the key stays stale (docs/semantics
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -57,12 +58,20 @@ class Unchanged(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row whose key was changed to the key `to`, as JSON text; `Unchanged.is_guessed`, and `LastRecord.whole_since` of the row."""
+    """A row whose key was changed to the key `to`, as JSON text; `Unchanged.is_guessed`, and `LastRecord.whole_since` of the row.
+
+    `at` is the source sequence of the change.
+    """
 
     row: str
     to: str
     is_guessed: bool = False
     since: str = ""
+    at: str = ""
+
+    def is_of(self, new_key: bytes, position: str) -> bool:
+        """Tell whether this is the row that a change of the key at a position gave a new key."""
+        return self.to.encode() == new_key and (self.is_guessed or is_same_event(self.at, position))
 
 
 _KEPT: Final = ["key", "value", "source_sequence"]
@@ -93,14 +102,36 @@ class LastRecord:
     @staticmethod
     def of(value: bytes | None, sequence: str | None, headers: Iterable[Mapping[str, Any]] | None) -> LastRecord:
         """Return a record of the log."""
-        moved = next((header["value"] for header in headers or () if header["key"] == MOVED), None)
-        return LastRecord(value, sequence or "", None if moved is None else _MOVED.decode(moved), filled_since(headers))
+        return LastRecord(value, sequence or "", _moved_of(headers), _filled_since(headers))
 
 
-def filled_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
-    """Return the source sequence of the record that columns of a row were filled in from; None for a row of its own."""
-    found = next((header["value"] for header in headers or () if header["key"] == UNCHANGED_SINCE), None)
-    return None if found is None else bytes(found).decode()
+def columns_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
+    """Return the source sequence since which columns of a record are so that are not its own; None if all are.
+
+    They were filled in, or are of the row that a tombstone carries, as its key was changed.
+    """
+    moved = _moved_of(headers)
+    return _filled_since(headers) if moved is None else moved.since
+
+
+def _moved_of(headers: Iterable[Mapping[str, Any]] | None) -> Moved | None:
+    value = _last_header(headers, MOVED)
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):  # a header of the source's own may have this name
+        return None if value is None else _MOVED.decode(value)
+    return None
+
+
+def _filled_since(headers: Iterable[Mapping[str, Any]] | None) -> str | None:
+    value = _last_header(headers, UNCHANGED_SINCE)
+    with suppress(UnicodeDecodeError):
+        return None if value is None else value.decode()
+    return None
+
+
+def _last_header(headers: Iterable[Mapping[str, Any]] | None, name: str) -> bytes | None:
+    """Return the last header of a name: what an append adds stands behind the source's own."""
+    values = [header["value"] for header in headers or () if header["key"] == name]
+    return None if not values or values[-1] is None else bytes(values[-1])
 
 
 class Records(Protocol):
@@ -144,9 +175,10 @@ class UnchangedColumns:
         for row, key in enumerate(keys):
             record = LastRecord(values[row], sequences[row])
             if row not in notes:
+                if values[row] is None and key in last and last[key].moved is not None:  # a tombstone behind a deletion is part of it
+                    record = records[row] = replace(record, moved=last[key].moved)
                 if key in last:
-                    # A tombstone behind a deletion is part of it.
-                    last[key] = LastRecord(None, sequences[row], last[key].moved) if values[row] is None else record
+                    last[key] = record
                 continue
             record, missing = self._record(key, record, notes[row], last)
             if missing:
@@ -166,15 +198,18 @@ class UnchangedColumns:
         """Return the record of an event that says something beside its row; and the columns that no record has."""
         before = last[key]
         if note.new_key is not None:
-            if before.value is None:
-                return record, ()
-            moved = Moved(before.value.decode(), note.new_key, note.is_guessed, before.whole_since)
-            return LastRecord(None, record.sequence, moved), ()
+            if before.value is not None:
+                moved = Moved(before.value.decode(), note.new_key, note.is_guessed, before.whole_since, record.sequence)
+                return replace(record, moved=moved), ()
+            new_key, moved_before = note.new_key.encode(), before.moved
+            if moved_before is not None and moved_before.is_of(new_key, moved_before.at if note.is_guessed else record.sequence):
+                record = replace(record, moved=moved_before)  # it comes again, or is the tombstone behind the deletion
+            return record, ()
         if record.value is None or not note.columns:
             return record, ()
         row, since = before.value, before.whole_since
-        # Another row had the key before, unless it is this event again.
-        if note.old_key is not None and not is_same_event(before.sequence, record.sequence):
+        # Another row had the key before, or none, unless it is this event again.
+        if note.old_key is not None and (row is None or not is_same_event(before.sequence, record.sequence)):
             row, since = _moved_row(last[note.old_key.encode()], key, record.sequence)
         value, missing = fill_columns(record.value, note.columns, row, self._policy.placeholders)
         is_filled = len(missing) < len(note.columns)
@@ -195,7 +230,7 @@ class UnchangedColumns:
 
 def _moved_row(old: LastRecord, new_key: bytes, position: str) -> tuple[bytes | None, str]:
     """Return the row that went from an old key to a new one at a position, and `Moved.since`; None where the old key does not have it."""
-    if old.moved is None or old.moved.to.encode() != new_key or not (old.moved.is_guessed or is_same_event(old.sequence, position)):
+    if old.moved is None or not old.moved.is_of(new_key, position):
         return None, ""
     return old.moved.row.encode(), old.moved.since
 

@@ -180,11 +180,10 @@ class Append:
             self.stats.begun = (*self.stats.begun, *written.snapshots)
             begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
             return f"a snapshot of {scope_name(written.snapshots[0].scope)} has begun"
-        position = self._new_truncate(written)
-        if position is None:
-            return None
-        truncate(self.log, position, now_ms=self.now_ms)
-        return f"the source's table was truncated at {SourcePosition.of(position).commit}"
+        positions = self._new_truncates(written)
+        for position in positions:
+            truncate(self.log, position, now_ms=self.now_ms)
+        return f"the source's table was truncated at {SourcePosition.of(positions[0]).commit}" if positions else None
 
     def _identify_events(self, written: Written, plan: AppendPlan) -> None:
         """Add the offsets of the source's events to what Delta keeps of this append, where they go on from those in the log."""
@@ -249,8 +248,9 @@ class Append:
             return None
         return {number: self.log.committed_micro_batch(source.app_id(number)) for number in range(source.partitions)}
 
-    def _new_truncate(self, written: Written) -> str | None:
-        """Return the position of a TRUNCATE of a source's table that the ledger does not have: events from before it are late then."""
+    def _new_truncates(self, written: Written) -> list[str]:
+        """Return the positions of TRUNCATEs of a source's tables that the ledger does not have: events from before them are late then."""
+        positions = list[str]()
         for position in written.truncated:
             end = SourcePosition.of(position)
             if end.scope in self.decisions.sources and self.decisions.sources[end.scope].is_retired:
@@ -258,8 +258,8 @@ class Append:
             known, is_applied = self.decisions.truncations.get((end.scope, end.table), Truncation())
             before = SourcePosition.of(known).in_table
             if end.in_table > before or (end.in_table == before and not is_applied):
-                return position
-        return None
+                positions.append(position)
+        return positions
 
     def commit(self, files: Sequence[DataFile]) -> AppendResult:
         """Commit files that this attempt wrote."""

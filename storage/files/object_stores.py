@@ -15,6 +15,7 @@ Storage options are those of delta-rs, which reads the store with them; `store_s
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 from dataclasses import dataclass, field
@@ -47,6 +48,9 @@ _CLIENT: Final = frozenset(
         *("read_timeout", "timeout", "user_agent"),
     ]
 )
+#: obstore has 32 bits for it; more than a day is a mistake.
+_MAX_RETRIES: Final = 1000
+_MAX_SECONDS: Final = 24 * 60 * 60
 _BACKOFF: Final = ("init_backoff", "max_backoff", "base")
 _IGNORED: Final = frozenset(
     [
@@ -185,18 +189,28 @@ def _retry_config(own: dict[str, str]) -> dict[str, Any]:
                 backoff[name] = _number(written, own.pop(written)) if name == "base" else _duration(written, own.pop(written))
     config: dict[str, Any] = {"backoff": backoff} if backoff else {}
     if "max_retries" in own:
-        config["max_retries"] = int(_number("max_retries", own.pop("max_retries")))
+        config["max_retries"] = _count("max_retries", own.pop("max_retries"))
     if "retry_timeout" in own:
         config["retry_timeout"] = _duration("retry_timeout", own.pop("retry_timeout"))
     return config
 
 
+def _count(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit()) or int(value) > _MAX_RETRIES:
+        message = f"storage option {name} = {value}: allowed is a whole number from 0 to {_MAX_RETRIES}"
+        raise UserError(message)
+    return int(value)
+
+
 def _number(name: str, value: str) -> float:
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
-        message = f"storage option {name} = {value}: allowed is a number"
-        raise UserError(message) from None
+        number = math.nan
+    if not 0 < number < math.inf:
+        message = f"storage option {name} = {value}: allowed is a number above 0"
+        raise UserError(message)
+    return number
 
 
 def _duration(name: str, value: str) -> timedelta:
@@ -204,7 +218,11 @@ def _duration(name: str, value: str) -> timedelta:
     if not spans or "".join(one[0] for one in spans) != value:
         message = f"storage option {name} = {value}: allowed is a duration, such as 500ms, 30s, 3m"
         raise UserError(message)
-    return timedelta(seconds=sum(float(one["count"]) * _SECONDS[one["unit"]] for one in spans))
+    seconds = sum(float(one["count"]) * _SECONDS[one["unit"]] for one in spans)
+    if seconds > _MAX_SECONDS:
+        message = f"storage option {name} = {value}: allowed is a day at the most"
+        raise UserError(message)
+    return timedelta(seconds=seconds)
 
 
 def _aws_credentials(own: dict[str, str]) -> Callable[[], Any] | None:

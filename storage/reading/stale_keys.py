@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.order.source_positions import SourcePosition, is_after, is_of_truncated
-from lastword.compaction.rows.unchanged_columns import filled_since
+from lastword.compaction.rows.unchanged_columns import columns_since
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
 from lastword.storage.files.paths import filesystem_of
@@ -59,9 +59,9 @@ class StaleKey:
     def is_older_than(self, record: Mapping[str, Any]) -> bool:
         """Tell whether a record of the key (source_sequence, appended_at, headers) is newer than the row that was refused.
 
-        One that was filled in with columns that the source left out is as old as these.
+        One that was filled in with columns that the source left out is as old as these; so is a deletion of a row that has another key now.
         """
-        since = filled_since(record["headers"])
+        since = columns_since(record["headers"])
         sequence = (record["source_sequence"] or "") if since is None else since
         if is_after(sequence, self.source_sequence) or is_after(self.source_sequence, sequence):
             return is_after(sequence, self.source_sequence)

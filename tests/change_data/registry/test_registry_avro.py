@@ -210,6 +210,12 @@ def test_what_connect_noted_counts_before_the_logical_type() -> None:
     named = {"type": "bytes", "connect.name": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": "4"}}
     assert converted(named) == DecimalType(38, 4)
     assert str(converted({"type": "map", "values": "int"})) == "map<string,int>"
+    of_field = {
+        "name": "d",
+        "type": ["null", {"type": "bytes", "connect.name": named["connect.name"]}],
+        "connect.parameters": {"scale": "3"},
+    }
+    assert fields_of({"type": "record", "name": "Row", "fields": [of_field]}) == {"d": DecimalType(38, 3)}
     made_up = {"type": "long", "logicalType": "time-micros", "connect.name": "io.confluent.connect.avro.ConnectDefault2"}
     assert converted(made_up) == ScalarType("time", "micros")
     assert converted(record(namespace="io.debezium.data", name="VariableScaleDecimal")) == DecimalType()

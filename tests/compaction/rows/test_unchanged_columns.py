@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
+import pytest
 
 from lastword.compaction.rows.input_columns import HEADERS, UNCHANGED, EventPolicy
-from lastword.compaction.rows.unchanged_columns import MOVED, UNCHANGED_SINCE, LastRecord, Moved, UnchangedColumns
+from lastword.compaction.rows.unchanged_columns import MOVED, UNCHANGED_SINCE, LastRecord, Moved, UnchangedColumns, columns_since
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -61,7 +63,7 @@ def _headers(done: Resolved) -> list[list[str]]:
 
 
 def _moved(body: str = "long", to: str = "new", *, is_guessed: bool = False) -> Moved:
-    return Moved(_row(body).decode(), to, is_guessed, "1")
+    return Moved(_row(body).decode(), to, is_guessed, "1", "5")
 
 
 def test_a_column_comes_from_the_last_record_of_its_key() -> None:
@@ -85,14 +87,14 @@ def test_a_column_that_no_record_has_is_refused_or_null() -> None:
 
 
 def test_a_deletion_leaves_the_row_of_a_changed_key_in_a_header() -> None:
-    """One of a row that is not known does not, nor does one without a new key."""
+    """One of a row that is not known does not; the tombstone behind the deletion has it, too."""
     events: list[tuple[str, str | None, str, str | None]] = [
         ("old", None, "5", _note(new_key="new")),
         ("x", None, "5", _note(new_key="y")),
         ("old", None, "6", None),
     ]
     done = UnchangedColumns(_POLICY, _Log(old=LastRecord(_row("long"), "1"))).resolve(_batch(*events))
-    assert _headers(done) == [[MOVED], [], []]
+    assert _headers(done) == [[MOVED], [], [MOVED]]
     (header,) = done.rows.column("headers").to_pylist()[0]
     assert LastRecord.of(None, "5", [{"key": "other", "value": b""}, header]) == LastRecord(None, "5", _moved())
     assert LastRecord.of(b"{}", None, None) == LastRecord(b"{}")
@@ -189,3 +191,45 @@ def test_a_row_that_was_filled_in_says_since_when_its_columns_are_so() -> None:
     came = UnchangedColumns(_POLICY, _Log(k=LastRecord(None, "9", moved))).resolve(_batch(("j", _OUT, "9", _note(["body"], old_key="k"))))
     assert _since(came) == ["1"]
     assert _since(UnchangedColumns(_NULLS, _Log()).resolve(_batch(("k", _OUT, "1", _note(["body"]))))) == [None]
+
+
+@pytest.mark.parametrize("is_noted", [False, True], ids=["tombstone without a key", "tombstone with the new key"])
+def test_a_deletion_that_comes_again_keeps_the_row_that_it_took_away(*, is_noted: bool) -> None:
+    """In the log or in the append; also behind it the tombstone, whose position is not known. Of another change it does not."""
+    behind = ("old", None, "", _note(new_key="new", is_guessed=True) if is_noted else None)
+    goes, comes = ("old", None, "5", _note(new_key="new")), ("new", _OUT, "5", _note(["body"], old_key="old"))
+    for log in (_Log(old=LastRecord(None, "5", _moved())), _Log(old=LastRecord(_row("long"), "1"))):
+        cuts: list[list[list[tuple[str, str | None, str, str | None]]]] = [
+            [[goes, behind, comes]],
+            [[goes, behind], [comes]],
+            [[goes, goes, comes]],
+        ]
+        for batches in cuts:
+            columns = UnchangedColumns(_POLICY, log)
+            done = [columns.resolve(_batch(*batch)) for batch in batches]
+            assert (_bodies(done[-1])[-1], done[-1].refused) == ("long", {})
+    other = UnchangedColumns(_POLICY, _Log(old=LastRecord(None, "5", _moved())))
+    assert _headers(other.resolve(_batch(("old", None, "7", _note(new_key="new")), ("old", None, "8", _note(new_key="x"))))) == [[], []]
+
+
+def test_a_key_without_a_row_takes_the_moved_one_where_events_of_a_commit_are_not_told_apart() -> None:
+    """As of Oracle: the deletion of the new key and its row have one position. A swap through a third key, too."""
+    moves = [("5", "7"), ("6", "5"), ("7", "6")]
+    events: list[tuple[str, str | None, str, str | None]] = [
+        event for old, new in moves for event in ((old, None, "9", _note(new_key=new)), (new, _OUT, "9", _note(["body"], old_key=old)))
+    ]
+    log = _Log(**{"5": LastRecord(_row("five"), "1"), "6": LastRecord(_row("six"), "1")})
+    done = UnchangedColumns(_POLICY, log).resolve(_batch(*events))
+    assert (_bodies(done), done.refused) == ([None, "five", None, "six", None, "five"], {})
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"x", None])
+def test_headers_of_the_source_of_the_same_names_are_no_error(value: bytes | None) -> None:
+    """What an append adds stands behind them, and counts."""
+    foreign: list[dict[str, Any]] = [{"key": MOVED, "value": value}, {"key": UNCHANGED_SINCE, "value": value}]
+    assert LastRecord.of(b"{}", "1", foreign).moved is None
+    own = [*foreign, {"key": UNCHANGED_SINCE, "value": b"1"}]
+    assert (LastRecord.of(b"{}", "2", own).since, columns_since(own)) == ("1", "1")
+    tombstone = [{"key": MOVED, "value": msgspec.json.encode(_moved())}]
+    assert columns_since(tombstone) == "1"
+    assert columns_since(None) is None

@@ -181,8 +181,12 @@ def test_an_option_that_is_given_twice_is_the_last_one() -> None:
         ({"timeout": "soon"}, 'failed to parse "soon" as Duration'),
         ({"allow_http": "perhaps"}, 'failed to parse "perhaps" as boolean'),
         ({"proxy_url": "::"}, "builder error"),
-        ({"max_retries": "often"}, "max_retries = often: allowed is a number"),
+        ({"max_retries": "often"}, "max_retries = often: allowed is a whole number from 0 to 1000"),
+        ({"max_retries": "-1"}, "max_retries = -1: allowed is a whole number from 0 to 1000"),
+        ({"max_retries": "inf"}, "max_retries = inf: allowed is a whole number from 0 to 1000"),
         ({"retry_timeout": "5"}, "retry_timeout = 5: allowed is a duration"),
+        ({"retry_timeout": "99999999999999h"}, "retry_timeout = 99999999999999h: allowed is a day at the most"),
+        ({"backoff_config.base": "inf"}, "backoff_config.base = inf: allowed is a number above 0"),
         ({"backoff_config.base": "two"}, "backoff_config.base = two: allowed is a number"),
     ],
 )

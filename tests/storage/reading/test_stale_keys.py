@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -271,6 +272,21 @@ def test_a_row_that_was_filled_in_from_before_a_dead_letter_leaves_its_key_stale
     at(10_000, topic).clean(force=True)
     again = LogDir(tmp_path).topic(topic.name)
     assert (topic.records().num_rows, _stale(again)) == (1, [] if positions[0] == 10 else ['{"id":1}'])
+
+
+def test_a_stale_row_that_gets_another_key_leaves_a_stale_key(tmp_path: Path) -> None:
+    """The old one: the new key took a column from it that the refused event may have changed."""
+    topic, envelope = topic_in(tmp_path), Envelope(schema="id int, day date, body string")
+    whole, refused = ({"id": 5, "day": 0, "body": "old"}, {"id": 5, "day": _MISFIT, "body": "new"})
+    left_out = {"id": 50, "day": 1, "body": "__debezium_unavailable_value"}
+    _append(topic, change("c", 5, 10, whole), change("u", 5, 20, refused), envelope=envelope)
+    (goes, comes) = (change("d", 5, 40), change("c", 50, 40, left_out))
+    rows = [
+        {"key": event[0], "value": event[1], "headers": [{"key": f"__debezium.{name}", "value": json.dumps({"id": key}).encode()}]}
+        for event, name, key in ((goes, "newkey", 50), (comes, "oldkey", 5))
+    ]
+    assert not topic.append(rows, envelope=envelope, on_invalid="dead-letter").refused
+    assert (topic.table(schema="body string").to_pylist(), _stale(topic)) == ([{"body": "old"}], ['{"id":5}'])
 
 
 def test_a_purge_finds_the_key_of_a_dead_letter_as_the_log_has_it(tmp_path: Path) -> None:
