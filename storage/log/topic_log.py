@@ -239,7 +239,7 @@ class TopicLog:
         """Return the log at a snapshot that was taken before, with the decisions that hold there today."""
         with self._lock:  # the ledger is read in it: else another thread may write down meanwhile what `today` lacks
             today = self.decisions()
-            collected = self._unrecorded.collect(today, self._opened(), self.snapshot().version)
+            collected = self._unrecorded.collect(today, self._opened(), snapshot.version)
         unknown = [one for one in collected if (one.table_version or 0) <= snapshot.version]
         return LogState(self, snapshot, today.with_unrecorded(unknown) if unknown else today)
 

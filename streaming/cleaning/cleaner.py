@@ -317,7 +317,7 @@ class Cleaner:
             log.sync_ledger_with_history()
             state = log.at()
             logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
-            if heeds_claims and self.claims.of_another(log.decisions()) is not None:
+            if not logs or (heeds_claims and self.claims.of_another(log.decisions()) is not None):
                 return {}
             with self.locks.hold(log):
                 return remove_segments(state, logs, now_ms=now_ms)
@@ -359,6 +359,8 @@ class Cleaner:
                 logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
                 failures = state.decisions.cleaning_failures() if state.config.compacted else {}
                 logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
+                if not logs:
+                    return 0
                 with self.locks.hold(log):
                     pace = self._pace(log, pacing)
                     return merge_small_files(
