@@ -36,7 +36,7 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 8279,
     "pyspark_lastword": 443,
-    "streaming": 6715,
+    "streaming": 6717,
     "storage": 12472,
     "change_data": 5719,
     "checkpoints": 228,
