@@ -113,6 +113,19 @@ def test_a_truncate_is_of_its_own_table(tmp_path: Path) -> None:
     assert set(_values(topic)) == {2}
 
 
+@pytest.mark.parametrize("before", [None, 90, 100])
+@pytest.mark.parametrize("order", ["rows first", "TRUNCATE first", "rows again"])
+def test_a_truncate_at_the_lsn_of_a_snapshot_deletes_its_rows(tmp_path: Path, before: int | None, order: str) -> None:
+    """PostgreSQL decodes from this LSN on, so the rows of the snapshot were there before; rows of a later one at its LSN stay."""
+    topic = topic_in(tmp_path)
+    rows = [change("r", number, _postgresql(None, 100), _row(number, "old")) for number in (1, 2)]
+    truncate = change("t", None, _postgresql(before, 100))
+    for batch in {"rows first": [rows, [truncate]], "TRUNCATE first": [[truncate], rows], "rows again": [rows, [truncate], rows]}[order]:
+        append(topic, *batch)
+    append(topic, change("r", 2, _postgresql(100, 100), _row(2, "of a later snapshot")), change("c", 3, _postgresql(100, 101), _row(3)))
+    assert _values(topic) == {2: "of a later snapshot", 3: ""}
+
+
 @pytest.mark.parametrize(
     "sources",
     [

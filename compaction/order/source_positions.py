@@ -128,10 +128,11 @@ class SourcePosition:
     def in_table(self) -> str:
         """The text by which a row is compared with a TRUNCATE of its table.
 
-        PostgreSQL locks the table for it, so what was written before it has a lower LSN, and what comes after it a higher one.
+        PostgreSQL locks the table for it, so what was written before it has a lower LSN, and what comes after it a higher one; the rows of
+        a snapshot at its LSN were there before.
         """
         if self.identity and self.scope.startswith(POSTGRESQL):
-            return f"{self._epoch_of_scope}/{self.identity}"
+            return f"{self._epoch_of_scope}/{self.identity}{SNAPSHOT if self.order.endswith(SNAPSHOT) else CHANGE}"
         return self.exact
 
     def with_order_of(self, commit: str) -> SourcePosition:
@@ -349,6 +350,7 @@ class Positions:
         is_of_postgresql = pl.any_horizontal(*(pl.col("scope").str.starts_with(begin) for begin in POSTGRESQL))
         is_written = is_of_postgresql & order.str.ends_with(CHANGE) & (pl.col("identity") != "")
         written = pl.concat_str("scope", "epoch", pl.lit("/"), "identity", pl.lit(CHANGE))
+        rank = pl.when(order.str.ends_with(SNAPSHOT)).then(pl.lit(SNAPSHOT)).otherwise(pl.lit(CHANGE))
         made = parts.select(
             pl.col("scope").fill_null(""),
             pl.when(~is_scoped).then("text").when(has_order).then(commit).otherwise(pl.lit("")).alias("commit"),
@@ -363,7 +365,7 @@ class Positions:
             pl.when(~is_scoped)
             .then("text")
             .when(is_of_postgresql & has_order & (pl.col("identity") != ""))
-            .then(pl.concat_str("scope", "epoch", pl.lit("/"), "identity"))
+            .then(pl.concat_str("scope", "epoch", pl.lit("/"), "identity", rank))
             .when(has_order)
             .then(pl.concat_str(commit, pl.lit("/"), "identity"))
             .otherwise(pl.lit(""))

@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 
 from lastword.compaction.order.sequences import highest, ranks
 from lastword.compaction.order.source_positions import (
-    CHANGE,
     NO_SCOPE,
     UNNAMED_BELOW,
     Positions,
@@ -120,7 +119,7 @@ class _Bounds:
     def passed(self) -> str:
         """The order above which every row is newer than all TRUNCATEs."""
         ends = [SourcePosition.of(text) for text in self.truncated.values()]
-        return max((text for end in ends for text in (end.commit, f"{end.in_table}{CHANGE}")), default="")
+        return max((text for end in ends for text in (end.commit, end.in_table)), default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

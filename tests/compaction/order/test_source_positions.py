@@ -124,8 +124,8 @@ def test_what_a_truncate_deletes(row: str, *, expected: bool) -> None:
 def test_a_truncate_of_postgresql_has_an_lsn_that_parts_the_rows() -> None:
     """Whichever commits are known before them."""
     scope = "@postgresql.s:"
-    rows = [_at(order, lsn, scope=scope) for order, lsn in (("1.1", "8"), ("9.1", "6"))]
-    assert [is_of_truncated(row, _at("5.1", "7", scope=scope)) for row in rows] == [False, True]
+    rows = [_at(order, lsn, scope=scope) for order, lsn in (("1.1", "8"), ("9.1", "6"), ("7.0", "7"), ("7.1", "7"), ("7.0", "8"))]
+    assert [is_of_truncated(row, _at("5.1", "7", scope=scope)) for row in rows] == [False, True, True, False, False]
     assert Positions.of(pa.array(rows)).in_table.to_pylist() == [SourcePosition.of(row).in_table for row in rows]
 
 
