@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
@@ -17,6 +18,7 @@ from lastword.handle import Handle
 from lastword.storage.delta.snapshot import LogSnapshot
 from lastword.storage.delta.tables import create_table, open_table
 from lastword.storage.files import schema
+from lastword.storage.files.json_files import read_json_file, write_json_file
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.ledger.ledger import Ledger
@@ -159,7 +161,7 @@ class LogDir(Handle, Generic[TopicT_co]):
             paths,
             defaults=self._defaults,
             storage_options=self._storage_options,
-            producer_cache=ProducerSnapshots(filesystem_of(paths.root, self._storage_options), lambda: log.decisions().topic_id),
+            producer_cache=producer_snapshots(paths.root, self._storage_options, lambda: log.decisions().topic_id),
         )
         return log
 
@@ -189,3 +191,11 @@ class LogDir(Handle, Generic[TopicT_co]):
     def purge_deleted(self) -> list[str]:
         """Remove the files of deleted topics whose file.delete.delay.ms has passed; return the names of those topics."""
         return self._files.purge_retired(self.clock())
+
+
+def producer_snapshots(root: str, storage_options: Mapping[str, str], topic_id: Callable[[], str]) -> ProducerSnapshots:
+    """Return the cache of producer states in the folder of a topic."""
+    files = filesystem_of(root, storage_options)
+    return ProducerSnapshots(
+        partial(read_json_file, files), lambda path, body: write_json_file(files, path, body, unfinished=f"{path}.new"), topic_id
+    )

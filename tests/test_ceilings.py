@@ -24,7 +24,7 @@ CEILINGS: Final = {
     "names: one": 457,
     "names: found, told, said": 251,
     "functions named by a participle": 176,
-    "phrases that say nothing": 69,
+    "phrases that say nothing": 68,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
     "class names with two meanings": 0,
@@ -34,13 +34,13 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8279,
+    "lastword": 8289,
     "pyspark_lastword": 443,
     "streaming": 6717,
-    "storage": 12472,
+    "storage": 12487,
     "change_data": 5719,
-    "checkpoints": 228,
-    "compaction": 6143,
+    "checkpoints": 215,
+    "compaction": 6144,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import astuple
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import fs
 
 from lastword.compaction.errors import UnknownFormat, UserError
 from lastword.storage.files.data_files import output_file
-from lastword.storage.files.json_files import json_file, read_json_file
+from lastword.storage.files.json_files import json_file, read_json_file, replace_file
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.source_files import FoundFile
@@ -103,10 +104,9 @@ class FileListing:
         """Write an entry whole: on a local disk under another name first, and flushed; the objects of a store appear whole."""
         path = _name(number)
         unfinished = path if local_path(self._location) is None else f".{path}.{uuid.uuid4().hex}"
-        with output_file(self._location, self._options, unfinished) as stream:
-            stream.write(json_file(body))
-        if unfinished != path:
-            self._filesystem.move(unfinished, path)
+        replace_file(
+            self._filesystem, path, json_file(body), unfinished=unfinished, open_file=partial(output_file, self._location, self._options)
+        )
 
 
 def _name(number: int) -> str:

@@ -13,6 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from pyarrow import fs
 
 
@@ -29,16 +32,29 @@ def read_json_file(filesystem: fs.FileSystem, path: str) -> Any:
 
 
 def write_json_file(filesystem: fs.FileSystem, path: str, body: dict[str, Any], *, unfinished: str) -> None:
-    """Replace a file, in one step where `unfinished` is another path: it is written there, and moved.
-
-    The objects of a store appear whole, so there both are one. A file that cannot be written stays as it is, and that is no error.
-    """
+    """Replace a file as `replace_file` does; a file that cannot be written stays as it is, and that is no error."""
     with suppress(OSError, NotImplementedError):
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        with filesystem.open_output_stream(unfinished) as file:
-            file.write(json_file(body))
-        if unfinished != path:
-            filesystem.move(unfinished, path)
+        replace_file(filesystem, path, json_file(body), unfinished=unfinished)
+
+
+def replace_file(
+    filesystem: fs.FileSystem,
+    path: str,
+    content: bytes,
+    *,
+    unfinished: str,
+    open_file: Callable[[str], AbstractContextManager[Any]] | None = None,
+) -> None:
+    """Write a file whole: a reader sees the content before or this one, never a part.
+
+    It is written to `unfinished` and moved, unless that is `path` itself: the objects of a store appear whole. `open_file` opens a path for
+    writing, by default without a flush to the disk.
+    """
+    with (open_file or filesystem.open_output_stream)(unfinished) as file:
+        file.write(content)
+    if unfinished != path:
+        filesystem.move(unfinished, path)
 
 
 def json_file(body: dict[str, Any]) -> bytes:

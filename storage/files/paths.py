@@ -23,6 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from lastword.compaction.errors import InvalidTopic, LogDirUnreachable, UserError, said_by_delta
+from lastword.storage.files.json_files import replace_file
 from lastword.storage.files.locations import local_path, location_of
 
 if TYPE_CHECKING:
@@ -263,12 +264,10 @@ class LogDirFiles:
         self._identity = identity
 
     def write_settings(self, settings: Mapping[str, object]) -> None:
-        """Keep the service-wide settings for whoever opens the log.dir without any: he sees those before or these, never a part."""
+        """Store the service settings, which commands that open the log.dir without settings use."""
         unfinished = _SETTINGS if self.local is None else f"{_SETTINGS}.{uuid.uuid4().hex}"  # a store's objects appear whole
-        with self._filesystem.open_output_stream(unfinished) as stream:
-            stream.write(json.dumps(dict(settings), sort_keys=True, indent=2).encode())
-        if unfinished != _SETTINGS:
-            self._filesystem.move(unfinished, _SETTINGS)
+        content = json.dumps(dict(settings), sort_keys=True, indent=2).encode()
+        replace_file(self._filesystem, _SETTINGS, content, unfinished=unfinished)
 
     def read_settings(self) -> dict[str, object]:
         """Return what `write_settings` kept; nothing when no service has been here. Raises `UserError` when it cannot be read."""
