@@ -34,11 +34,12 @@ from benchmarks.measure import WHOLE, Scale, headline, in_turns, report, timed
 from lastword import LogDir, clock, spark_session
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.planning.planner import plan_cleaning
+from lastword.compaction.planning.rate_limiter import RateLimiter
 from lastword.storage.delta.snapshot import Files, LogSnapshot
 from lastword.storage.ledger.decisions import Decision, Kind, fold
 from lastword.storage.log.partition_logs import partition_logs
 from lastword.streaming.cleaning.cleaner import Cleaner
-from lastword.streaming.cleaning.pacing import Pacing
+from lastword.streaming.cleaning.rate_limit import SharedRate
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 
 if TYPE_CHECKING:
@@ -330,14 +331,14 @@ def planning(scale: Scale = WHOLE) -> None:
 
 
 @dataclass(slots=True)
-class _Watched(Pacing):
+class _Watched(SharedRate):
     """A limit that notes when how much was read and written. What is settled belongs to what came before."""
 
     spent: list[tuple[float, int]] = field(default_factory=list)
 
-    def spend(self, counted_bytes: int, hurried: Callable[[], bool]) -> None:
+    def spend(self, counted_bytes: int, hurries: Callable[[], bool] = lambda: False) -> None:
         """Spend, and note it."""
-        Pacing.spend(self, counted_bytes, hurried)
+        SharedRate.spend(self, counted_bytes, hurries)
         self.spent.append((time.monotonic(), counted_bytes))
 
     def rates(self) -> tuple[float, float]:
@@ -372,7 +373,7 @@ def _throttled(spark: SparkSession, *, limit: int, partitions: int, appends: int
         scheduler = MaintenanceScheduler(
             spark=spark, cleaner=Cleaner(config), config=config, topics=lambda: [topic.log], clock_ms=clock.now_ms
         )
-        scheduler.pacing = watched = _Watched(limit, scheduler.stop)
+        scheduler.rate = watched = _Watched(RateLimiter(limit), scheduler.stop)
         scheduler.tick()
         assert scheduler.counts.rounds >= 1  # noqa: S101
         average, most = watched.rates()

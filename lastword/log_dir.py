@@ -183,7 +183,7 @@ class LogDir(Handle, Generic[TopicT_co]):
         time_ms = self.clock()
         with self.cleaner.locks.reserve(topic.log):  # first: a deletion that cannot be leaves the queries running
             topic.stop_queries()
-            with topic.log.turn():
+            with topic.log.append_lock():
                 self.cleaner.forget(topic.log)
                 self._files.retire(name, time_ms + topic.config.file_delete_delay_ms)
                 topic.forget()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 CEILINGS: Final = {
     "names: one": 457,
     "names: found, told, said": 251,
-    "functions named by a participle": 176,
-    "phrases that say nothing": 68,
+    "functions named by a participle": 174,
+    "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
     "class names with two meanings": 0,
@@ -36,11 +36,11 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 8289,
     "pyspark_lastword": 443,
-    "streaming": 6717,
-    "storage": 12487,
+    "streaming": 6694,
+    "storage": 12493,
     "change_data": 5719,
     "checkpoints": 215,
-    "compaction": 6144,
+    "compaction": 6132,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -169,7 +169,7 @@ def _tidied(log: TopicLog, *, daily: bool) -> None:
         _age(Path(table, "_delta_log").glob("0*"))
         if daily:
             _age(one for one in Path(table).rglob("*.parquet") if one.parent.name != "_delta_log")
-    with log.turn():
+    with log.append_lock():
         expire_dead_letters(log.paths.dead_letters, log.storage_options, before_ms=now_ms - 30_000)
     upkeep.vacuum(log, now_ms=now_ms, orphans=daily, limits=_LIMITS)
     upkeep.compact_ledger(log, now_ms=now_ms, id_expiration_ms=kept_ms, least_files=20, limits=_LIMITS)

@@ -2,7 +2,7 @@
 
 ```
  bounds ──► planner (eligible? order? how far?) ──► offset_map (budget) ──► grouping ──► receipt
-            log_retention (segments that are deleted whole)     throttle (bytes per second)
+            log_retention (segments that are deleted whole)     rate_limiter (bytes per second)
             merging (small slices)     backoff (after a cleaning that failed)
 ```
 """

@@ -145,7 +145,7 @@ class Purge:
         self._erase_from_log()
         crash_points.reached(CrashPoint.PURGE_CLEANED)
         wanted = WantedKey(key=self._key, kept=frozenset(self._done.kept.items()), before_ms=self._before_ms)
-        with self._log.turn():
+        with self._log.append_lock():
             self._done.letters = erase_dead_letters(self._log.paths.dead_letters, self._log.storage_options, wanted)
         for name, details in sorted(self._log.decisions().targets.items()):
             self._erase_from_target(name, details, wanted)
@@ -311,9 +311,9 @@ class Purge:
             log.paths.dead_letters: KeySearch(log.paths.dead_letters, options, wanted, texts=True),
         }
         for search in searches.values():
-            search.look()  # the most of it before the turn, which keeps appends waiting
+            search.look()  # the most of it before the lock, which keeps appends waiting
         swept: dict[str, Swept] = {}
-        with self._log_dir.cleaner.locks.reserve(log), log.turn():  # nobody writes a file now that is not committed yet
+        with self._log_dir.cleaner.locks.reserve(log), log.append_lock():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
                 swept[location] = sweep(search, location, options, now_ms=self._now_ms, is_log=location == log.paths.log)
         for name in (*done.target_rows, *done.unsure):

@@ -22,8 +22,8 @@ import numpy as np
 
 from lastword.compaction.errors import CleaningAborted, CorruptLog, PartitionUncleanable, UnknownTopic
 from lastword.compaction.order.source_positions import highest_of_each_place
+from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.compaction.planning.receipt import CleaningReceipt, estimated_bytes
-from lastword.compaction.planning.throttle import Unlimited
 from lastword.compaction.producers import known
 from lastword.compaction.rows.fates import Removal
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
-    from lastword.compaction.planning.throttle import Pace
+    from lastword.compaction.planning.rate_limiter import Spend
     from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.cleaning.runner import Cluster
     from lastword.storage.log.topic_log import LogState, TopicLog
@@ -63,13 +63,16 @@ class Cleaning:
         *,
         slots: int,
         parallelism: int | None = None,
-        pace: Pace | None = None,
+        spend: Spend | None = None,
         limits: CleaningLimits = CLEANING_LIMITS,
     ) -> None:
-        """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time."""
+        """Take what was planned; nothing runs yet. `slots` are those of the offset map; `parallelism` limits the tasks at a time.
+
+        `spend` keeps them to a limit of bytes a second: one task at a time is fast enough then.
+        """
         self.state, self.log, self.snapshot, self.decisions = state, state.log, state.snapshot, state.decisions
         self.cluster, self.plan, self.slots = cluster, plan, slots
-        self.pace = pace or Unlimited()
+        self.is_limited, self._spend_rate = spend is not None, spend or spend_freely
         self.config = state.config
         self.chosen = {one.log.partition: one for one in plan.chosen}
         self.parallelism, self.limits = parallelism, limits
@@ -110,7 +113,14 @@ class Cleaning:
         self._check_order()
         places = self._places()
         tasks = [self._task(plan, places[partition], writes=writes) for partition, plan in self.chosen.items()]
-        cleaned = run_tasks(tasks, self, cluster=self.cluster, parallelism=self.parallelism, spread_bytes=self.limits.spread_bytes)
+        cleaned = run_tasks(
+            tasks,
+            self._spend,
+            is_limited=self.is_limited,
+            cluster=self.cluster,
+            parallelism=self.parallelism,
+            spread_bytes=self.limits.spread_bytes,
+        )
         if writes:
             for one in cleaned:
                 self._check_counts(one)
@@ -182,17 +192,12 @@ class Cleaning:
                 found[partition].append(offset)
         return found
 
-    def spend(self, counted_bytes: int) -> None:
-        """Let a task read or write so many bytes: wait for the pace, and stop it when the round is not wanted any more."""
-        self.pace.spend(counted_bytes)
+    def _spend(self, counted_bytes: int) -> None:
+        """Wait until a task may read or write so many bytes; raise `CleaningAborted` when the round is not wanted any more."""
+        self._spend_rate(counted_bytes)
         if self.is_limited or time.monotonic() - self._checked >= _CHECK_SECONDS:
             self._check_still_wanted()
             self._checked = time.monotonic()
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether bytes a second are limited: one task at a time is fast enough then."""
-        return self.pace.is_limited
 
     def _check_still_wanted(self) -> None:
         """Raise `CleaningAborted` when the topic is gone, is not compacted any more, or was paused since the plan."""

@@ -1,8 +1,8 @@
 """Where cleaning tasks run: in threads of this process, or in tasks of a Spark cluster; one decision, by bytes.
 
 Little work is done in this process: it needs no Spark job. Work of many bytes goes to the executors, if the session has any, a task a
-row of a DataFrame under `mapInArrow`; each returns what it wrote. Throttled work stays here, one task after the other, because it waits
-most of the time.
+row of a DataFrame under `mapInArrow`; each returns what it wrote. Work with a limit of bytes a second stays here, one task after the other,
+because it waits most of the time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lastword.compaction.planning.throttle import Pace
-    from lastword.storage.cleaning.slices import Progress
+    from lastword.compaction.planning.rate_limiter import Spend
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -27,7 +26,7 @@ class Task(Protocol[T_co]):
     def size_bytes(self) -> int:
         """How many bytes of files it looks at."""
 
-    def run(self, progress: Progress) -> T_co:
+    def run(self, spend: Spend) -> T_co:
         """Do it."""
 
 
@@ -43,17 +42,18 @@ class Cluster(Protocol):
 
 
 def run_tasks(
-    tasks: Sequence[Task[T_co]], pace: Pace, *, cluster: Cluster | None, parallelism: int | None, spread_bytes: int
+    tasks: Sequence[Task[T_co]], spend: Spend, *, is_limited: bool, cluster: Cluster | None, parallelism: int | None, spread_bytes: int
 ) -> list[T_co]:
     """Run tasks, and return what each did, in their order. What the first task to fail raises is raised when all have ended.
 
-    Tasks that look at `spread_bytes` or more together run on the executors of the cluster, if there are any.
+    Tasks that look at `spread_bytes` or more together run on the executors of the cluster, if there are any. With a limit of bytes a
+    second (`is_limited`) one task at a time is fast enough.
     """
     size = sum(task.size_bytes for task in tasks)
-    if cluster is not None and not pace.is_limited and size >= spread_bytes and len(tasks) > 1 and cluster.has_executors:
+    if cluster is not None and not is_limited and size >= spread_bytes and len(tasks) > 1 and cluster.has_executors:
         return cluster.run(tasks, parallelism)
-    workers = 1 if pace.is_limited else min(len(tasks), parallelism or os.cpu_count() or 1)
+    workers = 1 if is_limited else min(len(tasks), parallelism or os.cpu_count() or 1)
     if workers <= 1:
-        return [task.run(pace) for task in tasks]
+        return [task.run(spend) for task in tasks]
     with ThreadPoolExecutor(workers, "cleaning") as threads:
-        return list(threads.map(lambda task: task.run(pace), tasks))
+        return list(threads.map(lambda task: task.run(spend), tasks))

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lastword.storage.files.data_files import SliceWriter, delete_files
 from lastword.storage.files.schema import DATA_SCHEMA
@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lastword.compaction.planning.rate_limiter import Spend
     from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.files.data_files import DataFile
-
-
-class Progress(Protocol):
-    """What a task asks while it works: it may wait, and stop by an exception."""
-
-    def spend(self, counted_bytes: int) -> None:
-        """Return when so many bytes may be read or written."""
 
 
 class SegmentWriter:
@@ -43,12 +37,12 @@ class SegmentWriter:
         slice_: int,
         codec: str,
         limits: CleaningLimits,
-        progress: Progress,
+        spend: Spend,
     ) -> None:
-        """Write nothing yet; `progress` is asked for all bytes that are written."""
+        """Write nothing yet; `spend` is called with all bytes that are written."""
         self._location, self._options, self._codec = location, storage_options, codec
         self._partition, self._segment, self._slice = partition, segment, slice_
-        self._limits, self._progress = limits, progress
+        self._limits, self._spend = limits, spend
         self._counted = 0
         self._writer: SliceWriter | None = None
         self._done: list[DataFile] = []
@@ -93,5 +87,5 @@ class SegmentWriter:
     def _count(self, size_bytes: int) -> None:
         """Count what was written of the open slice since the last call."""
         if size_bytes > self._counted:
-            self._progress.spend(size_bytes - self._counted)
+            self._spend(size_bytes - self._counted)
             self._counted = size_bytes

@@ -22,6 +22,7 @@ from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP
 from lastword.compaction.planning.grouping import group_segments
 from lastword.compaction.planning.merging import slices_of_active, slices_of_closed, stays_closed
+from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
 from lastword.storage.cleaning.slices import SegmentWriter
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
 
     from lastword.compaction.log.segments import Segment
     from lastword.compaction.planning.bounds import PartitionLog
-    from lastword.compaction.planning.throttle import Pace
+    from lastword.compaction.planning.rate_limiter import Spend
     from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.cleaning.runner import Cluster
-    from lastword.storage.cleaning.slices import Progress
     from lastword.storage.delta.snapshot import LogSnapshot
     from lastword.storage.files.data_files import DataFile
     from lastword.storage.log.topic_log import LogState
@@ -60,7 +60,7 @@ class MergeTask:
     record_count: int
     limits: CleaningLimits
 
-    def run(self, progress: Progress) -> list[DataFile]:
+    def run(self, spend: Spend) -> list[DataFile]:
         """Write the rows of the files again, row group by row group; `CorruptLog` if they are not as many as the Delta log says."""
         writer = SegmentWriter(
             self.location,
@@ -70,12 +70,12 @@ class MergeTask:
             slice_=self.slice,
             codec=self.codec,
             limits=self.limits,
-            progress=progress,
+            spend=spend,
         )
         try:
             for path in self.paths:
                 for group in row_groups(self.location, self.storage_options, path, DATA_SCHEMA.names):
-                    progress.spend(group.size_bytes)
+                    spend(group.size_bytes)
                     writer.write(group.read())
             written = writer.close()
         except BaseException:
@@ -96,7 +96,7 @@ def merge_small_files(
     logs: Sequence[PartitionLog],
     *,
     now_ms: int,
-    pace: Pace,
+    spend: Spend | None = None,
     cluster: Cluster | None = None,
     parallelism: int | None = None,
     limits: CleaningLimits = CLEANING_LIMITS,
@@ -129,7 +129,14 @@ def merge_small_files(
         )
         for run in runs
     ]
-    written = run_tasks(tasks, pace, cluster=cluster, parallelism=parallelism, spread_bytes=limits.spread_bytes)
+    written = run_tasks(
+        tasks,
+        spend or spend_freely,
+        is_limited=spend is not None,
+        cluster=cluster,
+        parallelism=parallelism,
+        spread_bytes=limits.spread_bytes,
+    )
     removes = np.zeros(len(files.partition), dtype=np.bool_)
     removes[np.concatenate(runs)] = True
     log.commit(

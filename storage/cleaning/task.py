@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lastword.compaction.log.segments import Segment
+    from lastword.compaction.planning.rate_limiter import Spend
     from lastword.compaction.rows.fates import Fates
     from lastword.storage.cleaning.limits import CleaningLimits
-    from lastword.storage.cleaning.slices import Progress
     from lastword.storage.files.data_files import DataFile
 
 #: What the rule looks at beside the key; values are read only where they are written again.
@@ -95,9 +95,9 @@ class CleanTask:
         """The bytes of the segments that it looks at."""
         return sum(one.size_bytes for one in self.segments)
 
-    def run(self, progress: Progress) -> Cleaned:
+    def run(self, spend: Spend) -> Cleaned:
         """Clean the partition."""
-        return clean_partition(self, progress)
+        return clean_partition(self, spend)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,14 +127,14 @@ class Cleaned:
         return {reason: sum(by_label.values()) for reason, by_label in sorted(self.removed.items())}
 
 
-def clean_partition(task: CleanTask, progress: Progress) -> Cleaned:
+def clean_partition(task: CleanTask, spend: Spend) -> Cleaned:
     """Clean one partition; see the module."""
-    return _PartitionCleaning(task, progress).run()
+    return _PartitionCleaning(task, spend).run()
 
 
 class _PartitionCleaning:
-    def __init__(self, task: CleanTask, progress: Progress) -> None:
-        self.task, self.progress = task, progress
+    def __init__(self, task: CleanTask, spend: Spend) -> None:
+        self.task, self.spend = task, spend
         self.done = Cleaned(partition=task.partition)
         labels = {one.label for one in task.segments}
         self.mine = [one for one in task.files if one.segment in labels]
@@ -198,7 +198,7 @@ class _PartitionCleaning:
         """Return some columns of a file, for the first pass, which counts their bytes."""
         found = []
         for group in row_groups(self.task.location, self.task.storage_options, file.path, columns):
-            self.progress.spend(group.size_bytes)
+            self.spend(group.size_bytes)
             self.done.indexed_bytes += group.size_bytes
             found.append(group.read())
         return pa.concat_tables(found)
@@ -264,7 +264,7 @@ class _PartitionCleaning:
             slice_=group[0].slices[0],
             codec=task.codec,
             limits=task.limits,
-            progress=self.progress,
+            spend=self.spend,
         )
         try:
             for file in self._files_of(group):
@@ -272,7 +272,7 @@ class _PartitionCleaning:
                     continue
                 columns = DATA_SCHEMA.names if self.task.writes else _COUNTED_COLUMNS
                 for chunk in row_groups(self.task.location, self.task.storage_options, file.path, columns):
-                    self.progress.spend(chunk.size_bytes)
+                    self.spend(chunk.size_bytes)
                     self.done.read_bytes += chunk.size_bytes
                     rows = chunk.read()
                     found = fates(rows, cleaning)

@@ -7,6 +7,6 @@
  commit     the only way to commit to a table of ours     small_tables   commits to the ledger and the dead letters
  footers    what records take in a file
  commit_text  what a commit says                          put            a commit put only where none is, on a disk or a store
- protocol     what a table asks of its writers            turns          of the processes of one machine at a folder
+ protocol     what a table asks of its writers            folder_locks   between the processes of one machine
 ```
 """

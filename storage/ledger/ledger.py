@@ -27,10 +27,10 @@ from lastword.compaction.errors import (
     UnknownTopic,
 )
 from lastword.storage.delta.commit import flush_delta_log
+from lastword.storage.delta.folder_locks import folder_lock
 from lastword.storage.delta.history import check_commits, commit_file
 from lastword.storage.delta.small_tables import AppVersion, commit_rows, create_small_table, current_files
 from lastword.storage.delta.tables import open_table, refresh_table, txn_version
-from lastword.storage.delta.turns import turn_at
 from lastword.storage.files import schema
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of, storage_faults
@@ -48,22 +48,22 @@ T = TypeVar("T")
 _APP_ID: Final = "lastword-ledger"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 _ARROW: Final = pa.schema(schema.ledger_schema().to_arrow())
-#: A decision is tried for so long while other writers come between, and waits so long for its turn.
+#: A decision is tried for so long while other writers come between, and waits so long for the folder's lock.
 _PATIENCE_SECONDS: Final = 120
-_TURN_SECONDS: Final = 5
+_LOCK_SECONDS: Final = 5
 
 
 class Ledger:
     """The decisions of one topic. Safe to share between threads; other processes may write too."""
 
     def __init__(
-        self, uri: str, topic: str, storage_options: Mapping[str, str] | None = None, *, turn_seconds: float = _TURN_SECONDS
+        self, uri: str, topic: str, storage_options: Mapping[str, str] | None = None, *, lock_seconds: float = _LOCK_SECONDS
     ) -> None:
         """Open the ledger lazily; nothing is read yet."""
         self._uri = uri
         self._topic = topic
         self._options = dict(storage_options or {})
-        self._turn_seconds = turn_seconds
+        self._lock_seconds = lock_seconds
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._version = self._app_version = -1
@@ -137,7 +137,7 @@ class Ledger:
         """
 
         def once() -> T:
-            with self._lock, turn_at(local_path(self._uri), patience_seconds=self._turn_seconds):
+            with self._lock, folder_lock(local_path(self._uri), max_wait_seconds=self._lock_seconds):
                 today, expected = self.read(), self._app_version
                 chosen, result = choose(today)
                 self._append_once(chosen, today, expected)

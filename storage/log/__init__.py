@@ -2,7 +2,7 @@
 
 ```
  topic_log        the log, shared by all appenders of a process; `LogState`, the log at one table version
- append_locks     by which the appenders of one process take turns
+ append_locks     one append to a topic at a time in a process
  unrecorded       decisions that the log's history tells and the ledger does not have
  aborted          aborted transactions of the dirty section
  partition_logs   what planning knows of the partitions

@@ -1,4 +1,4 @@
-"""The locks by which the appenders of one process take turns.
+"""The locks that let the appenders of one process append to a topic one at a time.
 
 Two that work side by side would only conflict, and one of them work for nothing. Commits are compare-and-set, so that
 offsets are right without these locks, as between the appenders of several processes.

@@ -283,8 +283,8 @@ class TopicLog:
         there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
         return [path for path in paths if path not in there]
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Hold this process's turn at the log: one append at a time, whichever object asks."""
+    def append_lock(self) -> AbstractContextManager[None]:
+        """Hold the lock that lets one thread of this process append to the topic at a time, whichever object asks."""
         return self._append_locks.hold(self.paths.place)
 
     def sync_ledger_with_history(self, *, tell: bool = False, looked_commits: int = _LOOKED_COMMITS) -> None:
@@ -338,15 +338,15 @@ class TopicLog:
             return known_compression
 
     def attempts(self, once: Callable[[], T | Replan]) -> T:
-        """Do something that commits, in this process's turn: again while others come first, and while it says so itself."""
+        """Do something that commits, under the append lock: again while others come first, and while it says so itself."""
 
-        def in_turn() -> T | Replan:
-            with self.turn():
+        def locked_once() -> T | Replan:
+            with self.append_lock():
                 return once()
 
         reason = ""
         for _ in range(_ATTEMPTS):
-            done = retry_on_conflict(in_turn, attempts=_ATTEMPTS)
+            done = retry_on_conflict(locked_once, attempts=_ATTEMPTS)
             if not isinstance(done, Replan):
                 return done
             reason = done.reason

@@ -92,7 +92,7 @@ def compact_ledger(
         return 0
     # Receipts that go are not to be taken for missing ones, as long as the log's history tells of their swaps.
     log.sync_ledger_with_history(tell=True)
-    with log.turn():  # an append of a transaction that is not open yet is not overtaken
+    with log.append_lock():  # an append of a transaction that is not open yet is not overtaken
         open_ids = {one.transactional_id for one in log.at().open_transactions() if one.transactional_id is not None}
         return log.ledger.compact(
             before_ms=now_ms - limits.decision_retention_ms,

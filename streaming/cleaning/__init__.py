@@ -7,6 +7,6 @@
  maintenance_locks   which thread maintains a topic
  claims      which process works on a topic, in the ledger
  cluster     cleaning tasks on the executors of a session
- pacing      log.cleaner.io.max.bytes.per.second
+ rate_limit  log.cleaner.io.max.bytes.per.second and log.cleaner.threads, shared by the rounds
 ```
 """

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lastword.compaction.errors import CleaningAborted, CommitConflict, CommitStateUnknown, UnknownTopic, first_line
 from lastword.compaction.planning.bounds import CheckpointReset
 from lastword.compaction.planning.offset_map import map_entries, map_slots
 from lastword.compaction.planning.planner import Obstacle, plan_cleaning
-from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning.cleaning import Cleaning
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.retention import remove_segments
@@ -33,11 +31,11 @@ from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.cluster import SparkCluster
 from lastword.streaming.cleaning.failures import record_failure, record_success, report_uncleanable
 from lastword.streaming.cleaning.maintenance_locks import MAINTENANCE_LOCKS
-from lastword.streaming.cleaning.pacing import PacedTurn, Turns
+from lastword.streaming.cleaning.rate_limit import RoundSlots
 from lastword.streaming.events import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -45,16 +43,16 @@ if TYPE_CHECKING:
     from lastword.compaction.planning.bounds import PartitionLog
     from lastword.compaction.planning.log_retention import Deletion
     from lastword.compaction.planning.planner import CleaningPlan, PartitionPlan
+    from lastword.compaction.planning.rate_limiter import Spend
     from lastword.compaction.planning.receipt import CleaningReceipt
-    from lastword.compaction.planning.throttle import Pace
     from lastword.storage.cleaning.limits import CleaningLimits
     from lastword.storage.log.topic_log import LogState, TopicLog
     from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks
-    from lastword.streaming.cleaning.pacing import Pacing
+    from lastword.streaming.cleaning.rate_limit import SharedRate
 
 _MIB: Final = 2**20
 #: So long a round may wait at the most: VACUUM takes files of a day that no commit names.
-_LONGEST_PACED_SECONDS: Final = 12 * 3600
+_MAX_WAITING_SECONDS: Final = 12 * 3600
 #: Errors that say nothing about a partition.
 _OF_NO_PARTITION: Final = (CommitConflict, CommitStateUnknown, UnknownTopic)
 _LOG: Final = logger("cleaner")
@@ -81,7 +79,7 @@ class Cleaner:
         self._limit = parallelism
         self._reported_resets: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._unreadable: set[tuple[str, int]] = set()
-        self._turns = Turns(self._rounds)
+        self._slots = RoundSlots(self._rounds)
         #: What this cleaner says in the ledger about what it works on, for those of other processes.
         self.claims = Claims()
         #: Set it, and no further round begins; the one in hand ends.
@@ -150,7 +148,7 @@ class Cleaner:
         *,
         clock_ms: Callable[[], int],
         force: bool = False,
-        pacing: Pacing | None = None,
+        rate: SharedRate | None = None,
         partitions: Collection[int] | None = None,
     ) -> list[CleaningReceipt]:
         """Clean every eligible partition of a topic once, in as many commits as the map budget asks for; return their receipts.
@@ -158,32 +156,39 @@ class Cleaner:
         With the session `spark` much work is spread over its executors, if it has some; else all of it is done by threads of this process.
 
         Each round is of the moment at which it begins (`clock_ms`), as each cleaning of Kafka's is: tombstones that a late one finds keep
-        their whole delete.retention.ms. One that waits for its turn begins, and is planned, after that. With a limit of bytes a second,
-        `pacing`, one round of it. Only `partitions`, when they are given: the others are left alone. What is left when `stopping` is set
+        their whole delete.retention.ms. One that waits for a slot begins, and is planned, after that. With a limit of bytes a second,
+        `rate`, one round of it. Only `partitions`, when they are given: the others are left alone. What is left when `stopping` is set
         stays as it is.
         """
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         # One that failed before has a round of its own: the work on others is not thrown away if it fails again.
         failures = log.decisions().cleaning_failures()
         due = {one for one, failure in failures.items() if force or failure.obstacle(clock_ms()) is None} - done
-        receipts = self._clean_each(log, spark, due, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
+        receipts = self._clean_each(log, spark, due, clock_ms=clock_ms, force=force, rate=rate, done=done)
         done |= failures.keys()
         while not self.stopping.is_set():
-            found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=done)
+            found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, rate=rate, done=done)
             receipts += found
-            if not tried or (pacing is not None and pacing.round_bytes is not None):
+            if not tried or (rate is not None and rate.limiter.round_bytes is not None):
                 break
             done |= tried
         return receipts
 
     def _round(
-        self, log: TopicLog, spark: SparkSession | None, *, clock_ms: Callable[[], int], force: bool, pacing: Pacing | None, done: set[int]
+        self,
+        log: TopicLog,
+        spark: SparkSession | None,
+        *,
+        clock_ms: Callable[[], int],
+        force: bool,
+        rate: SharedRate | None,
+        done: set[int],
     ) -> tuple[list[CleaningReceipt], set[int]]:
         """Plan and execute one round, again from a fresh plan while others come first; return its receipts and what was tried.
 
         When it fails, its partitions are cleaned one by one, each by a plan of its own: the round may have changed the log all the same.
         """
-        most_bytes = None if pacing is None else pacing.round_bytes
+        most_bytes = None if rate is None else rate.limiter.round_bytes
 
         def planned() -> tuple[CleaningPlan, LogState]:
             log.sync_ledger_with_history()
@@ -197,7 +202,7 @@ class Cleaner:
             if not plan.chosen:
                 self._report_plan(log, plan)
                 return [], set()
-            with self._turn() as waited:
+            with self._slots.hold() as waited:
                 if self.stopping.is_set():
                     return [], set()
                 if waited:  # as long as rounds of others took: of another moment, and perhaps another log
@@ -207,7 +212,7 @@ class Cleaner:
                 try:
                     if not chosen:
                         return [], chosen
-                    return self._execute(log, spark, plan, state, pacing, clock_ms=clock_ms, force=force), chosen
+                    return self._execute(log, spark, plan, state, rate, clock_ms=clock_ms, force=force), chosen
                 except CleaningAborted as error:
                     _LOG.info("cleaning aborted", topic=log.name, why=str(error))
                     return [], chosen & error.paused
@@ -215,7 +220,7 @@ class Cleaner:
         receipts, chosen = retry_on_conflict(once)
         if receipts is not None:
             return receipts, chosen
-        return self._clean_each(log, spark, chosen, clock_ms=clock_ms, force=force, pacing=pacing, done=done), chosen
+        return self._clean_each(log, spark, chosen, clock_ms=clock_ms, force=force, rate=rate, done=done), chosen
 
     def _clean_each(
         self,
@@ -225,7 +230,7 @@ class Cleaner:
         *,
         clock_ms: Callable[[], int],
         force: bool,
-        pacing: Pacing | None,
+        rate: SharedRate | None,
         done: set[int],
     ) -> list[CleaningReceipt]:
         """Clean partitions in rounds of their own, if they are eligible."""
@@ -233,7 +238,7 @@ class Cleaner:
         for one in sorted(partitions):
             if not self.stopping.is_set():
                 others = set(range(log.decisions().partitions)) - {one}
-                receipts += self._round(log, spark, clock_ms=clock_ms, force=force, pacing=pacing, done=others | done)[0]
+                receipts += self._round(log, spark, clock_ms=clock_ms, force=force, rate=rate, done=others | done)[0]
         return receipts
 
     def _execute(
@@ -242,7 +247,7 @@ class Cleaner:
         spark: SparkSession | None,
         plan: CleaningPlan,
         state: LogState,
-        pacing: Pacing | None,
+        rate: SharedRate | None,
         *,
         clock_ms: Callable[[], int],
         force: bool,
@@ -252,7 +257,7 @@ class Cleaner:
             try:
                 size_bytes = sum(segment.size_bytes for one in plan.chosen for segment in one.segments)
                 with self.claims.held(log, size_bytes, insists=force):
-                    return self._run(spark, plan, state, pacing)
+                    return self._run(spark, plan, state, rate)
             except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
             except Exception as error:
@@ -274,10 +279,10 @@ class Cleaner:
                 _LOG.warning("round failed, retrying each partition", topic=log.name, error=first_line(error))
                 return None
 
-    def _run(self, spark: SparkSession | None, plan: CleaningPlan, state: LogState, pacing: Pacing | None) -> list[CleaningReceipt]:
+    def _run(self, spark: SparkSession | None, plan: CleaningPlan, state: LogState, rate: SharedRate | None) -> list[CleaningReceipt]:
         began, log = time.monotonic(), state.log
-        slots, pace = map_slots(self.config), self._pace(log, pacing)
-        receipts = Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, pace=pace, limits=self.limits).run()
+        slots, spend = map_slots(self.config), self._spend_of(log, rate)
+        receipts = Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, spend=spend, limits=self.limits).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
         chosen = [one.log.partition for one in plan.chosen]
         record_success(log, chosen, table_version=state.version, now_ms=plan.now_ms)
@@ -285,23 +290,20 @@ class Cleaner:
             report_cleaned(receipt)
         return receipts
 
-    @contextmanager
-    def _turn(self) -> Iterator[bool]:
-        """Hold one of the turns, and tell whether it had to be waited for."""
-        waited = not self._turns.acquire(blocking=False)
-        if waited:
-            self._turns.acquire()
-        try:
-            yield waited
-        finally:
-            self._turns.release()
+    def _spend_of(self, log: TopicLog, rate: SharedRate | None) -> Spend | None:
+        """Return what a round that holds a slot calls to keep to the rate; None without a limit.
 
-    def _pace(self, log: TopicLog, pacing: Pacing | None) -> Pace:
-        """Return the pace of a round that has its turn: it hurries once somebody waits for it, or VACUUM could take what it has written."""
-        if pacing is None or pacing.round_bytes is None:
-            return Unlimited()
-        end = pacing.seconds() + _LONGEST_PACED_SECONDS
-        return PacedTurn(pacing, self._turns, lambda: self.locks.is_awaited(log) or pacing.seconds() > end)
+        It waits no longer once another thread waits for the topic, or VACUUM could delete what the round has written.
+        """
+        if rate is None or rate.limiter.round_bytes is None:
+            return None
+        end = rate.seconds() + _MAX_WAITING_SECONDS
+
+        def spend(counted_bytes: int) -> None:
+            with self._slots.lend():
+                rate.spend(counted_bytes, lambda: self.locks.is_awaited(log) or rate.seconds() > end)
+
+        return spend
 
     # --- retention and upkeep -----------------------------------------------------------------------------------------------------------
 
@@ -344,7 +346,7 @@ class Cleaner:
                     log_start_offset=one.log_start_offset,
                 )
 
-    def merge(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, pacing: Pacing | None = None) -> int:
+    def merge(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, rate: SharedRate | None = None) -> int:
         """Merge small files: old slices of active segments and, if no cleaning writes them again, slices of closed ones.
 
         Return in how many segments there were any to merge. When that fails it is done partition by partition, and what went wrong with one
@@ -352,7 +354,7 @@ class Cleaner:
         """
 
         def once(only: int | None) -> int:
-            with self._turns:  # first: what waits for its turn keeps nobody from its partitions
+            with self._slots.hold():  # first: a merge that waits for a slot holds no lock
                 if self.stopping.is_set() or self.claims.of_another(log.decisions()) is not None:
                     return 0
                 state = log.at()
@@ -362,12 +364,11 @@ class Cleaner:
                 if not logs:
                     return 0
                 with self.locks.hold(log):
-                    pace = self._pace(log, pacing)
                     return merge_small_files(
                         state,
                         logs,
                         now_ms=now_ms,
-                        pace=pace,
+                        spend=self._spend_of(log, rate),
                         cluster=_cluster(spark),
                         parallelism=self._parallelism,
                         limits=self.limits,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from lastword.compaction.errors import LastwordError
-from lastword.compaction.planning.throttle import Unlimited
+from lastword.compaction.planning.rate_limiter import spend_freely
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class SparkCluster:
             for batch in batches:
                 for number, text in zip(batch.column("number").to_pylist(), batch.column("task").to_pylist(), strict=True):
                     try:
-                        done = pickle.loads(text).run(Unlimited())  # noqa: S301  our own, from the driver
+                        done = pickle.loads(text).run(spend_freely)  # noqa: S301  our own, from the driver
                     except LastwordError as error:  # what is wrong with a file must not become a failed job of Spark
                         done = error
                     yield pa.record_batch([pa.array([number]), pa.array([pickle.dumps(done)], pa.binary())], names=["number", "done"])

@@ -4,7 +4,7 @@
  tick ─► plan every topic: which is the most urgent?
          topic by topic in that order, `log.cleaner.threads` at a time; who has more to do stands in line again
            look at transactions that hang          end them
-           one pass over what is eligible          throttled together
+           one pass over what is eligible          one rate for all
            retention                               each tick; of topics without compact each log.retention.check.interval.ms
            small files                             each log.retention.check.interval.ms, and on until they are merged
            a checkpoint of the Delta log           after a hundred commits, so that hardly an append writes one
@@ -29,13 +29,14 @@ from typing import TYPE_CHECKING, Final
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS, SECOND_MS
 from lastword.compaction.errors import CommitConflict, CommitStateUnknown, LastwordError, UnknownTopic, first_line
 from lastword.compaction.planning.planner import LEAST_URGENT
+from lastword.compaction.planning.rate_limiter import RateLimiter
 from lastword.storage.append import transactions
 from lastword.storage.append.dead_letters import expire_dead_letters
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.limits import UPKEEP_LIMITS
 from lastword.storage.log.upkeep import checkpoint, compact_ledger, vacuum
 from lastword.streaming import metrics
-from lastword.streaming.cleaning.pacing import Pacing
+from lastword.streaming.cleaning.rate_limit import SharedRate
 from lastword.streaming.events import logger
 from lastword.streaming.ticker import CLEANER_POOL, with_pool
 
@@ -108,14 +109,14 @@ class MaintenanceScheduler:
     monotonic: Callable[[], float] = time.monotonic
     stop: threading.Event = field(default_factory=threading.Event)
     counts: MaintenanceCounts = field(default_factory=MaintenanceCounts)
-    pacing: Pacing = field(init=False)
+    rate: SharedRate = field(init=False)
     _in_hand: threading.Lock = field(default_factory=threading.Lock)
     _due: dict[str, _Due] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         """Begin with nothing spent."""
-        self.pacing = Pacing(self.config.log_cleaner_io_max_bytes_per_second, self.stop)
+        self.rate = SharedRate(RateLimiter(self.config.log_cleaner_io_max_bytes_per_second), self.stop)
 
     def tick(self) -> None:
         """Tend every topic once, and again while there is more to do, but no longer than a tick is; return soon after `stop` was set."""
@@ -223,11 +224,11 @@ class MaintenanceScheduler:
             )
 
     def _clean(self, log: TopicLog) -> bool:
-        """Clean what is eligible, or, throttled, one round of it; return whether that changed anything."""
+        """Clean what is eligible, or with a limit of bytes a second one round of it; return whether that changed anything."""
         if not log.config().compacted:
             return False
-        self.pacing.wait()  # before it is planned, so that the plan is no old one
-        receipts = self.cleaner.clean(log, self.spark, clock_ms=self.clock_ms, pacing=self.pacing)
+        self.rate.spend(0)  # before it is planned, so that the plan is no old one
+        receipts = self.cleaner.clean(log, self.spark, clock_ms=self.clock_ms, rate=self.rate)
         if not receipts:
             return False
         with self._lock:
@@ -252,7 +253,7 @@ class MaintenanceScheduler:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
         if self.stop.is_set() or not due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
             return False
-        if not self.cleaner.merge(log, self.spark, now_ms=now_ms, pacing=self.pacing):
+        if not self.cleaner.merge(log, self.spark, now_ms=now_ms, rate=self.rate):
             return False
         due.merge_ms = 0
         return True
@@ -277,7 +278,7 @@ class MaintenanceScheduler:
         self._guarded(log, lambda log: compact_ledger(log, now_ms=now_ms, id_expiration_ms=id_expiration_ms, limits=self.limits))
 
     def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
-        with log.turn():  # nothing else writes dead letters meanwhile: a purge sweeps their files in its turn
+        with log.append_lock():  # nothing else writes dead letters meanwhile: a purge sweeps their files under it
             before_ms = now_ms - self.config.dead_letter_retention_ms
             expire_dead_letters(log.paths.dead_letters, log.storage_options, before_ms=before_ms)
 

@@ -263,7 +263,7 @@ def test_crashed_at_every_named_point_a_transaction_is_wholly_there_or_wholly_no
 
 
 def test_a_commit_is_refused_when_another_process_has_ended_the_transaction(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
-    """The other one, which does not wait for our turn, aborts between our look at what is open and our markers."""
+    """The other one, which does not wait for our lock, aborts between our look at what is open and our markers."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     txn = at(5_000, topic).transaction("loader")
     at(5_000, txn).append(rows("lime=1"))
@@ -352,7 +352,7 @@ def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_pro
     class Overtaken(TopicLog):
         def __init__(self, *given: Any, **settings: Any) -> None:
             super().__init__(*given, **settings)
-            self.ledger = OvertakenLedger(self.paths.ledger, self.name, self.storage_options, turn_seconds=0.05)
+            self.ledger = OvertakenLedger(self.paths.ledger, self.name, self.storage_options, lock_seconds=0.05)
 
     topic = in_another_process(LogDir(spark, logs.location), "fruit", kind=Overtaken)
     second = [topic.transaction("loader") for _ in range(3)]
@@ -364,7 +364,7 @@ def test_two_who_begin_at_once_never_get_the_same_epoch_nor_two_ids_the_same_pro
 
 
 def test_an_id_whose_first_append_is_under_way_is_not_forgotten(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
-    """It was begun longer ago than `transactional.id.expiration.ms`, and nothing is open yet: forgetting waits for its turn."""
+    """It was begun longer ago than `transactional.id.expiration.ms`, and nothing is open yet: forgetting waits for its lock."""
     topic = logs.create_topic("fruit", config=_COMPACT)
     slow = at(5_000, topic).transaction("slow")
     at(5_000, topic).transaction("highest").abort()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
 
@@ -21,7 +21,7 @@ class _Sized:
 
     size_bytes: int
 
-    def run(self, progress: object) -> str:  # noqa: ARG002  a task's signature
+    def run(self, spend: object) -> str:  # noqa: ARG002  a task's signature
         return "here"
 
 
@@ -48,16 +48,15 @@ class _Executors:
         ((2**27, 2**27), CLEANING_LIMITS.spread_bytes, True, False, "there"),
         ((2**27, 2**27 - 1), CLEANING_LIMITS.spread_bytes, True, False, "here"),
     ],
-    ids=["as many bytes", "one byte fewer", "no executors", "throttled", "one task", "256 MiB", "a byte below 256 MiB"],
+    ids=["as many bytes", "one byte fewer", "no executors", "limited", "one task", "256 MiB", "a byte below 256 MiB"],
 )
 def test_tasks_of_many_bytes_go_to_the_executors(
     sizes: tuple[int, ...], spread_bytes: int, place: str, *, has_executors: bool, is_limited: bool
 ) -> None:
-    """One task stays here, and so does throttled work."""
+    """One task stays here, and so does work with a limit of bytes a second."""
     cluster: Any = _Executors(has_executors=has_executors)
-    pace: Any = SimpleNamespace(is_limited=is_limited)
     tasks: Any = [_Sized(size) for size in sizes]
-    done = run_tasks(tasks, pace, cluster=cluster, parallelism=2, spread_bytes=spread_bytes)
+    done = run_tasks(tasks, spend_freely, is_limited=is_limited, cluster=cluster, parallelism=2, spread_bytes=spread_bytes)
     assert done == [place] * len(sizes)
     assert cluster.given == ([len(sizes)] if place == "there" else [])
 
@@ -65,5 +64,4 @@ def test_tasks_of_many_bytes_go_to_the_executors(
 def test_without_a_cluster_tasks_run_here() -> None:
     """However many bytes they look at."""
     tasks: Any = [_Sized(2**40), _Sized(2**40)]
-    pace: Any = SimpleNamespace(is_limited=False)
-    assert run_tasks(tasks, pace, cluster=None, parallelism=2, spread_bytes=0) == ["here", "here"]
+    assert run_tasks(tasks, spend_freely, is_limited=False, cluster=None, parallelism=2, spread_bytes=0) == ["here", "here"]

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from lastword import LogDir
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import next_append
-from lastword.compaction.planning.throttle import Unlimited
 from lastword.storage.cleaning import small_files
 from lastword.storage.cleaning.limits import CLEANING_LIMITS, CleaningLimits
 from lastword.storage.delta.history import commit_actions
@@ -56,7 +55,7 @@ def _logs(log: TopicLog, snapshot: LogSnapshot, now_ms: int) -> list[PartitionLo
 
 def _merge(log: TopicLog, snapshot: LogSnapshot | None = None, *, now_ms: int = 0, limits: CleaningLimits = CLEANING_LIMITS) -> int:
     state = log.state_of(snapshot or log.snapshot())
-    return small_files.merge_small_files(state, _logs(log, state.snapshot, now_ms), now_ms=now_ms, pace=Unlimited(), limits=limits)
+    return small_files.merge_small_files(state, _logs(log, state.snapshot, now_ms), now_ms=now_ms, limits=limits)
 
 
 def _slices(log: DiskLog) -> list[tuple[int, int, int]]:

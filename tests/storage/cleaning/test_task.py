@@ -30,13 +30,13 @@ _HISTORIES, _MANY_HISTORIES = 25, 600
 
 
 class Counting:
-    """Progress that only counts."""
+    """A `Spend` that only counts."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.bytes = 0
 
-    def spend(self, counted_bytes: int) -> None:
+    def __call__(self, counted_bytes: int) -> None:
         """Count."""
         assert counted_bytes >= 0
         self.bytes += counted_bytes
@@ -143,8 +143,8 @@ class History:
             segment_bytes=chance.choice((1, 4_000, 2**30)),
         )
         preview = clean_partition(replace(task, writes=False), Counting())
-        progress = Counting()
-        done = clean_partition(task, progress)
+        spent = Counting()
+        done = clean_partition(task, spent)
         groups = {label: group[0] for group in done.groups for label in group}
         removed, emptied, left = Counter[str](), 0, []
         for one, label in self.rows:
@@ -160,7 +160,7 @@ class History:
             if remains is not None:
                 left.append((DrawnRow(row=remains, value=one.value if remains.has_value else None), groups[label]))
         assert (done.totals(), done.emptied) == (dict(sorted(removed.items())), emptied)
-        assert progress.bytes == done.indexed_bytes + done.read_bytes + sum(one.size_bytes for one in done.written)
+        assert spent.bytes == done.indexed_bytes + done.read_bytes + sum(one.size_bytes for one in done.written)
         assert (preview.groups, preview.totals(), preview.written) == (done.groups, done.totals(), [])
         if done.groups:
             _swapped(self.log, task, done)

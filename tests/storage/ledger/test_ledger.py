@@ -298,7 +298,7 @@ def test_a_decision_that_the_power_cut_short_is_an_error_and_not_nothing(
 
 
 def test_a_slow_process_decides_between_quick_ones(ledger: Ledger) -> None:
-    """Each decision of theirs makes what it chose an old choice, but in its turn they wait.
+    """Each decision of theirs makes what it chose an old choice, but under its lock they wait.
 
     ```
      quick    d d d d . . . . d d d d       each takes milliseconds

@@ -120,15 +120,15 @@ def test_the_tasks_that_the_cleaner_may_take_are_those_of_all_its_rounds(
     """`log.cleaner.threads` rounds at a time, as far as each has a task: the core that is left to appends stays theirs."""
     config, _ = parse_service_config({"log.cleaner.threads": threads})
     cleaner = Cleaner(config, parallelism=parallelism)
-    assert [cleaner._turns.acquire(blocking=False) for _ in range(rounds + 1)] == [True] * rounds + [False]  # noqa: SLF001
+    assert [cleaner._slots.acquire(blocking=False) for _ in range(rounds + 1)] == [True] * rounds + [False]  # noqa: SLF001
     assert cleaner._parallelism == tasks  # noqa: SLF001
 
 
-def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: SparkSession, logs: LogDir) -> None:
+def test_a_round_that_waited_for_a_slot_is_planned_when_it_has_it(spark: SparkSession, logs: LogDir) -> None:
     """What came meanwhile is cleaned along, tombstones keep their whole delete.retention.ms, and nobody was kept from its partitions.
 
     ```
-     T0      a=1 b=∅ | a=2          planned; another round has the only turn
+     T0      a=1 b=∅ | a=2          planned; another round has the only slot
      T0+1 d  … a=3 c=1 | e=1        it ends: planned again
     ```
     """
@@ -144,7 +144,7 @@ def test_a_round_that_waited_for_its_turn_is_planned_when_it_has_it(spark: Spark
 
     done: list[Any] = []
     waiting = threading.Thread(target=lambda: done.extend(cleaner.clean(topic.log, spark, clock_ms=clock_ms)))
-    with cleaner._turn() as waited:  # noqa: SLF001
+    with cleaner._slots.hold() as waited:  # noqa: SLF001
         assert not waited
         waiting.start()
         assert asked.wait(60)
@@ -170,7 +170,7 @@ def test_a_round_that_finds_nothing_to_clean_when_it_has_its_turn_does_nothing(l
         return T0
 
     waiting = threading.Thread(target=lambda: done.append(cleaner.clean(topic.log, None, clock_ms=clock_ms)))
-    with cleaner._turn():  # noqa: SLF001
+    with cleaner._slots.hold():  # noqa: SLF001
         waiting.start()
         assert asked.wait(60)
         time.sleep(0.3)
@@ -204,7 +204,7 @@ def test_a_round_that_waits_for_its_turn_when_the_cleaner_is_to_stop_does_not_be
         return T0
 
     waiting = threading.Thread(target=lambda: done.append(cleaner.clean(topic.log, spark, clock_ms=clock_ms)))
-    with cleaner._turn():  # noqa: SLF001
+    with cleaner._slots.hold():  # noqa: SLF001
         waiting.start()
         assert asked.wait(60)
         time.sleep(0.3)

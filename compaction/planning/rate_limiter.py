@@ -13,44 +13,31 @@ each row group that it reads and after each one that it writes, until the averag
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
 
+#: What a cleaning calls with a count of bytes before it reads and after it has written them. It may wait, and raise to end the round.
+Spend = Callable[[int], None]
 #: A round may take the bytes of this many seconds at the most, as far as whole partitions allow it.
 ROUND_SECONDS: Final = 10
 #: What is counted of a byte that is cleaned, at the most: read in both passes, and written.
 _TIMES_COUNTED: Final = 3
 
 
-class Pace(Protocol):
-    """What a cleaning asks before it reads and after it has written."""
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit."""
-
-    def spend(self, counted_bytes: int) -> None:
-        """Return when so many bytes may be read and written, and count them."""
+def spend_freely(_counted_bytes: int) -> None:
+    """Return at once: the `Spend` of a cleaning without a limit."""
 
 
-class Unlimited:
-    """The pace of a cleaning that nothing holds back."""
+@dataclass(frozen=True, slots=True)
+class RateLimiter:
+    """A limit of bytes a second, and the time at which the bytes charged so far are paid for.
 
-    is_limited = False
-
-    def spend(self, counted_bytes: int) -> None:
-        """Return at once."""
-
-
-@dataclass(slots=True)
-class Throttle:
-    """Owes time for bytes; not thread-safe, the owner holds a lock.
-
-    A debt that was slept off is gone; idle time earns nothing, or a long pause would pay for a burst.
+    Idle time earns nothing, or a long pause would pay for a burst.
     """
 
     bytes_per_second: float
-    _free_at_ms: float = -math.inf
+    paid_at_ms: float = -math.inf
 
     @property
     def round_bytes(self) -> int | None:
@@ -61,9 +48,10 @@ class Throttle:
 
     def wait_ms(self, now_ms: float) -> float:
         """Return how long the next bytes have to wait."""
-        return max(0.0, self._free_at_ms - now_ms)
+        return max(0.0, self.paid_at_ms - now_ms)
 
-    def observe(self, counted_bytes: int, started_ms: float) -> None:
-        """Count bytes of which the first are read at `started_ms`: at the limit they take so long. Fewer than none take time back."""
-        if not math.isinf(self.bytes_per_second):
-            self._free_at_ms = max(self._free_at_ms, started_ms) + 1000 * counted_bytes / self.bytes_per_second
+    def charge(self, counted_bytes: int, now_ms: float) -> RateLimiter:
+        """Return the limiter after `counted_bytes` that begin now, or when the bytes before them are paid for."""
+        if math.isinf(self.bytes_per_second):
+            return self
+        return replace(self, paid_at_ms=max(self.paid_at_ms, now_ms) + 1000 * counted_bytes / self.bytes_per_second)
