@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
     "names: one": 457,
-    "names: found, told, said": 251,
-    "functions named by a participle": 174,
+    "names: found, told, said": 249,
+    "functions named by a participle": 173,
     "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
     "class names with two meanings": 0,
-    "noqa": 141,
+    "noqa": 140,
     "type: ignore": 22,
     "monkeypatch.setattr in tests": 35,
 }
@@ -36,9 +36,9 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 8289,
     "pyspark_lastword": 443,
-    "streaming": 6694,
-    "storage": 12493,
-    "change_data": 5719,
+    "streaming": 6704,
+    "storage": 12484,
+    "change_data": 5669,
     "checkpoints": 215,
     "compaction": 6132,
 }

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     Fields = Mapping[str, msgspec.Raw]
 
 _WHOLE: Final = re.compile(rb"0|-?[1-9]\d*")
-_FLOAT: Final = re.compile(rb"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 _SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _PLAIN: Final = msgspec.json.Encoder()
@@ -210,52 +209,3 @@ def _decoded(field: str, encoding: str) -> str:
 
 def _escaped(text: str, encoding: str) -> str:
     return text.encode("ISO-8859-1").decode(encoding, "backslashreplace")
-
-
-def inferred_types(rows: Iterable[bytes], *, is_text: bool) -> dict[str, str]:
-    """Return the columns of some rows, in their order, with the SQL type that every value of it has.
-
-    With `is_text` the values are texts (CSV), which are looked into; one with a leading zero is no number.
-    """
-    kinds: dict[str, set[str]] = {}
-    for row in rows:
-        for name, raw in fields_of_row(row).items():
-            value = _value_of(raw)
-            found = kinds.setdefault(name, set())
-            if value is not None:
-                found.add(_kind_of_text(value) if is_text else _kind(value))
-    return {name: _type(found) for name, found in kinds.items()}
-
-
-def _value_of(raw: msgspec.Raw) -> Any:
-    """Return a JSON value; its text if it is a number that cannot be computed with."""
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return bytes(raw).decode()
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "bigint" if abs(value) < 2**63 else "double"
-    return "double" if isinstance(value, float) else "string"
-
-
-def _kind_of_text(value: str) -> str:
-    text = value.strip().encode()
-    if text.lower() in {b"true", b"false"}:
-        return "boolean"
-    digits = text.lstrip(b"-")
-    if len(digits) > 1 and digits.startswith(b"0") and not digits.startswith(b"0."):
-        return "string"
-    if _WHOLE.fullmatch(text):
-        return "bigint" if len(digits) < 19 else "double"  # noqa: PLR2004  the digits of a bigint
-    return "double" if _FLOAT.fullmatch(text) else "string"
-
-
-def _type(kinds: set[str]) -> str:
-    if kinds == {"bigint", "double"}:
-        return "double"
-    return next(iter(kinds)) if len(kinds) == 1 else "string"

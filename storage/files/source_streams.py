@@ -1,9 +1,9 @@
 """The bytes of a source's file: decompressed as its name says, whole or line by line.
 
 ```
- a.json                   the file
- a.json.gz, .bz2, .xz     decompressed by Python
- a.json.zst, .lz4         decompressed by Arrow
+ a.json                           the file
+ a.json.gz, .bz2, .zst, .lz4      decompressed by Arrow
+ a.json.xz                        decompressed by Python, as Arrow has no xz
 ```
 
 An error of the disk or the network is `Unreachable`; an error of the content is a `CorruptFile`.
@@ -11,10 +11,7 @@ An error of the disk or the network is `Unreachable`; an error of the content is
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import lzma
-import zlib
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
@@ -28,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 #: What reading and parsing raise of a damaged file.
-_DAMAGE: Final = (pa.ArrowInvalid, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+_DAMAGE: Final = (pa.ArrowInvalid, EOFError, lzma.LZMAError, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+#: Codecs of Arrow by the ending of a name.
+_CODECS: Final = {"gz": "gzip", "bz2": "bz2", "zst": "zstd", "lz4": "lz4"}
 
 
 class RawFile:
@@ -71,20 +70,12 @@ def open_stream(path: str, storage_options: Mapping[str, str], *, block_bytes: i
     raw = cast("IO[bytes]", RawFile(path, storage_options))
     kind = path.rpartition(".")[2].lower()
     with naming_damage():
-        if kind == "gz":
-            with gzip.GzipFile(fileobj=raw) as members:
-                yield cast("IO[bytes]", members)
-        elif kind == "bz2":
-            with bz2.BZ2File(raw) as file:
-                yield cast("IO[bytes]", file)
-        elif kind == "xz":
+        if kind == "xz":
             with lzma.LZMAFile(raw) as unpacked:
                 yield cast("IO[bytes]", unpacked)
-        elif kind in {"zst", "lz4"}:
-            stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), {"zst": "zstd", "lz4": "lz4"}[kind])
-            yield cast("IO[bytes]", _Lines(stream, block_bytes))
         else:
-            yield cast("IO[bytes]", _Lines(raw, block_bytes))
+            stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), _CODECS[kind]) if kind in _CODECS else raw
+            yield cast("IO[bytes]", _Lines(stream, block_bytes))
 
 
 class _Lines:

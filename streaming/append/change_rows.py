@@ -253,7 +253,7 @@ def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Colum
     try:
         found = rows.select(condition.alias("condition")).schema["condition"].dataType
     except (AnalysisException, ParseException) as error:
-        message = f"{subject}: {given!s} is not a SQL condition over the columns {_shown(rows)}: {said_by_spark(error)}"
+        message = f"{subject}: {given!s} is not a SQL condition{_over(rows)}: {said_by_spark(error)}"
         raise UserError(message) from error
     if not isinstance(found, T.BooleanType):
         message = f"{subject}: {given!s} is not a SQL condition: it is {found.simpleString()}, and allowed is boolean"
@@ -265,13 +265,18 @@ def _selected(rows: DataFrame, columns: Sequence[Column], subject: str) -> DataF
     try:
         return rows.select(*columns)
     except (AnalysisException, ParseException) as error:
-        message = f"{subject}: an expression cannot be read over the columns {_shown(rows)}: {said_by_spark(error)}"
+        message = f"{subject}: an expression cannot be read{_over(rows)}: {said_by_spark(error)}"
         raise UserError(message) from error
 
 
 def _shown(rows: DataFrame) -> str:
     """Return the columns of rows, without those that a source adds."""
     return ", ".join(name for name in rows.columns if not name.startswith("__"))
+
+
+def _over(rows: DataFrame) -> str:
+    """Return the part of a message that says over which columns an expression is; empty if there are none."""
+    return f" over the columns {_shown(rows)}" if _shown(rows) else ""
 
 
 def _key(rows: DataFrame, names: Sequence[str]) -> Column:

@@ -3,7 +3,7 @@
 ```
  listing (driver)     which files are new: an entry of the query's `FileListing`, and one micro-batch
  tasks                a few files each: read whole, then given row by row
- without a schema     key and value as they stand in the file; types alone for what an expression uses
+ without a schema     key and value as they stand in the file; an expression sees texts
  with a schema        columns with types, as of any other source (`lastword.streaming.append.change_rows`)
 ```
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from dataclasses import replace
 from functools import partial, reduce
@@ -28,7 +27,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from lastword.change_data.columns.column_types import quoted
-from lastword.change_data.files.file_rows import CorruptFile, FileColumns, inferred_types
+from lastword.change_data.files.file_rows import CorruptFile, FileColumns
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
 from lastword.storage.files.file_listing import FileListing
@@ -54,7 +53,7 @@ from lastword.streaming.events import logger
 from lastword.streaming.planned_source import Planner, PollPace, planned_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from lastword.streaming.append.source_settings import FileSource
 
 _UNREAD: Final = "__unread"
+_TIME: Final = "__time"
 _SAMPLED_ROWS, _SAMPLED_FILES = 1_000, 10
 #: A folder that cannot be listed is reported so often.
 _REPORT_SECONDS: Final = 60.0
@@ -92,7 +92,7 @@ def _open_format(spark: SparkSession, source: FileSource, log: TopicLog, files: 
         return _parquet(spark, source, log, files, now_ms)
     if source.schema_ddl:
         return _with_schema(spark, source, log, now_ms)
-    return _as_they_stand(spark, source, log, files, now_ms)
+    return _as_they_stand(spark, source, log, files)
 
 
 def _what_is_read(source: FileSource) -> str:
@@ -274,16 +274,16 @@ def _parts(files: Sequence[FoundFile], count: int) -> list[list[tuple[int, str]]
     return [part for part in parts if part]
 
 
-def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
-    """Open files without a schema: keys and values have the texts of the file, and expressions the types of the first files."""
+def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> OpenSource:
+    """Open files without a schema: keys and values have the texts of the file, and an expression sees its columns as texts."""
     if source.on_null == "keep":
         message = f"source {source.name}: on.null = keep needs a schema, which says which columns a row may leave out"
         raise UserError(message)
-    known, missing = _expression_types(spark, source, log, files)
-    types = T.StructType([*known.fields, *missing.fields])
+    types = _named_columns(spark, source, log, files)
     own = FileColumns(key=source.key, value=source.value, columns=source.columns, drop=source.drop)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, own)
-    rows = _stream(spark, source, log, read, {KEY: "binary", VALUE: "binary", **({TEXT: "string"} if types.names else {})})
+    names = dict.fromkeys([*types.names, *([source.timestamp] if source.timestamp else [])])
+    rows = _stream(spark, source, log, read, {KEY: "binary", VALUE: "binary", **({TEXT: "string"} if names else {})})
     changes = ChangeColumns(
         keys=(),
         own_key=KEY,
@@ -291,21 +291,27 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         sequence_by=source.sequence,
         apply_as_deletes=source.tombstone or None,
         apply_as_truncates=source.truncate or None,
-        timestamp=source.timestamp,
+        timestamp=_TIME if source.timestamp else "",
         sequence_as=source.sequence_as,
     )
-    typed = _typed(rows, types, source, [KEY, VALUE])
-    made = change_rows(typed, changes, subject=f"source {source.name}", beside=_beside())
-    if known.names:
-        _remember(source, log, known, now_ms)
-    return OpenSource(rows=made)
+    casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in types}
+    if source.timestamp:
+        casts[_TIME] = _time(F.col(quoted(source.timestamp)))
+    typed = _cast(rows, names, casts, source, [KEY, VALUE])
+    return OpenSource(rows=change_rows(typed, changes, subject=f"source {source.name}", beside=_beside()))
+
+
+def _time(text: Column) -> Column:
+    """Return a text as a time: one of 11 to 13 digits is ms since 1970, one of fewer or more digits alone is none."""
+    millis = F.when(text.rlike(r"^\d{11,13}$"), F.timestamp_millis(text.try_cast("bigint")))
+    return millis.otherwise(F.when(~text.rlike(r"^-?\d+$"), text.try_cast("timestamp")))
 
 
 def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
     """Open files whose columns have the types of a schema."""
     schema = given_schema(source)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
-    return _opened(_typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source, []), schema, source, log, now_ms)
+    return _opened(_typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
 
 
 def _opened(rows: DataFrame, schema: T.StructType, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
@@ -332,93 +338,92 @@ def _remember(source: FileSource, log: TopicLog, schema: T.StructType, now_ms: i
         log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=details)])
 
 
-def _typed(rows: DataFrame, schema: T.StructType, source: FileSource, beside: Sequence[str]) -> DataFrame:
+def _typed(rows: DataFrame, schema: T.StructType, source: FileSource) -> DataFrame:
     """Return rows with the columns of a schema, from their text; what does not fit it is malformed."""
-    if not schema.names:
-        return rows
-    subject, is_csv = f"source {source.name}", source.format == "csv"
-    parsed = T.StructType([T.StructField(name, T.StringType()) for name in schema.names]) if is_csv else schema
-    kept = [F.col(name) for name in (TEXT, *beside, REFUSAL, FILE, ROW)]
-    made = parsed_json(rows, F.col(TEXT), parsed, [*kept, F.col(MALFORMED).alias(_UNREAD)], subject=subject)
-    if is_csv:
-        cast = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
-        wrong = [F.col(quoted(name)).isNotNull() & column.isNull() for name, column in cast.items()]
-        misfit = F.when(reduce(or_, wrong), F.col(TEXT))
-        made = made.select(*[column.alias(name) for name, column in cast.items()], misfit.alias(MALFORMED), *kept, _UNREAD)
+    if source.format == "csv":
+        casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
+        return _cast(rows, schema.names, casts, source, [])
+    made = parsed_json(rows, F.col(TEXT), schema, _kept([]), subject=f"source {source.name}")
     return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, TEXT)
 
 
+def _cast(rows: DataFrame, names: Iterable[str], casts: Mapping[str, Column], source: FileSource, beside: Sequence[str]) -> DataFrame:
+    """Return rows with columns that are casts of the fields `names` of their text; a value that a cast makes null is malformed."""
+    texts = T.StructType([T.StructField(name, T.StringType()) for name in names])
+    if not texts.names:
+        return rows
+    made = parsed_json(rows, F.col(TEXT), texts, _kept(beside), subject=f"source {source.name}")
+    fields = {name: source.timestamp if name == _TIME else name for name in casts}
+    wrong = [F.col(quoted(fields[name])).isNotNull() & column.isNull() for name, column in casts.items()]
+    malformed = F.coalesce(F.col(_UNREAD), F.when(reduce(or_, wrong), F.col(TEXT))).alias(MALFORMED)
+    return made.select(*[column.alias(name) for name, column in casts.items()], malformed, *[*beside, REFUSAL, FILE, ROW])
+
+
+def _kept(beside: Sequence[str]) -> list[Column]:
+    return [*[F.col(name) for name in (TEXT, *beside, REFUSAL, FILE, ROW)], F.col(MALFORMED).alias(_UNREAD)]
+
+
 def _expressions(source: FileSource) -> list[str]:
-    return [*source.sequence, *(expression for expression in (source.tombstone, source.truncate) if expression)]
+    return [*source.sequence, *_conditions(source)]
 
 
-def _expression_types(
-    spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile]
-) -> tuple[T.StructType, T.StructType]:
-    """Return the columns that expressions of a source use, with their types: those of its first start, or of the first rows.
+def _conditions(source: FileSource) -> list[str]:
+    return [condition for condition in (source.tombstone, source.truncate) if condition]
 
-    Beside them those that are in neither, which are null until they come. Raises `UserError` for a column of the key, the value or the
-    timestamp that the first rows do not have, and where there are no rows and a type is needed.
+
+def _named_columns(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile]) -> T.StructType:
+    """Return the columns that the expressions of a source name: texts, and a boolean for one that is a whole condition.
+
+    Raises `UserError` at the first start for a column of the key, the value or the timestamp that the first rows do not have, and at
+    each start for one that differs from a column of them in case alone: JSON and CSV have both.
     """
-    expressions, first_start = _expressions(source), _remembered(source, log)
-    types = {} if first_start is None else {field.name: field.dataType.simpleString() for field in first_start.fields}
-    used = _used(expressions, source.timestamp, types)
-    missing = missing_columns(spark, expressions, used)
-    if first_start is None or missing:
-        types, wrong = _sampled(source, files, log.storage_options)
-        if first_start is None:
-            _check_columns(source, types, wrong)
-        used = {**_used(expressions, source.timestamp, types), **used}
-        missing = missing_columns(spark, expressions, used)
-        absent = [name for name in source.drop if types and name not in types]
-        report_missing([*missing, *absent], types, source=source.name, topic=log.name)
-    if used.get(source.timestamp) == "string":
-        used[source.timestamp] = "timestamp"
-    return _struct(used), _struct(missing)
+    used = missing_columns(spark, source.sequence, {}, whole="string")
+    used |= missing_columns(spark, _conditions(source), used)
+    names, wrong = _first_names(source, files, log.storage_options)
+    if source.name not in log.decisions().queries:
+        _check_columns(source, names, wrong)
+    absent = [name for name in (*used, *source.drop) if names and name not in names]
+    alike = {name: one for name in absent for one in names if one.casefold() == name.casefold()}
+    if alike:
+        message = f"source {source.name}: no column {', '.join(alike)}; there are {', '.join(alike.values())}: upper and lower case differ"
+        raise UserError(message)
+    report_missing(absent, names, source=source.name, topic=log.name)
+    return _struct(used)
 
 
 def _struct(types: Mapping[str, str]) -> T.StructType:
     return T.StructType([T.StructField(name, T.DataType.fromDDL(kind)) for name, kind in types.items()])
 
 
-def _check_columns(source: FileSource, types: Mapping[str, str], wrong: str) -> None:
-    """Raise `UserError` for a column that the first rows do not have and must have, and where there are none and a type is needed."""
-    if not types and (_expressions(source) or source.timestamp or wrong):
+def _check_columns(source: FileSource, names: Collection[str], wrong: str) -> None:
+    """Raise `UserError` for a column that the first rows do not have and must have, and where no row can be read."""
+    if not names and wrong:
         message = (
             f"source {source.name}: there is no row in {source.path} that could be read{wrong}; put files there first, or give `schema`"
         )
         raise UserError(message)
-    named = [*source.key, *source.columns, *(column for column in (source.value, source.timestamp) if column)]
-    absent = [name for name in dict.fromkeys(named) if name not in types] if types else []
+    needed = [*source.key, *source.columns, *(column for column in (source.value, source.timestamp) if column)]
+    absent = [name for name in dict.fromkeys(needed) if name not in names] if names else []
     if absent:
-        message = f"source {source.name}: no column {', '.join(absent)}; there are {', '.join(types)}"
+        message = f"source {source.name}: no column {', '.join(absent)}; there are {', '.join(names)}"
         raise UserError(message)
 
 
-def _used(expressions: Sequence[str], timestamp: str, types: Mapping[str, str]) -> dict[str, str]:
-    """Return those of some columns whose names stand in an expression."""
-
-    def stands(name: str, flags: int) -> bool:
-        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", one, flags) for one in expressions)
-
-    exact = {name for name in types if stands(name, 0)}
-    alike = exact or {name for name in types if stands(name, re.IGNORECASE)}
-    return {name: kind for name, kind in types.items() if name in alike or name == timestamp}
-
-
-def _sampled(source: FileSource, files: Sequence[FoundFile], options: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return the columns of the first rows, with the SQL type that each has; and what was wrong where there are none."""
-    rows, wrong = list[bytes](), ""
+def _first_names(source: FileSource, files: Sequence[FoundFile], options: Mapping[str, str]) -> tuple[dict[str, None], str]:
+    """Return the columns of the first rows, in their order, and what was wrong with a row or a file of them."""
+    names, wrong, count = dict[str, None](), "", 0
     for file in files[:_SAMPLED_FILES]:
         try:
             for texts in read_texts(file.path, file_format_of(source), options):
-                rows += [row.text for row in texts if row.malformed is None]
+                good = [row for row in texts if row.malformed is None]
+                names |= {name: None for row in good[:_SAMPLED_ROWS] for name in row.fields}
+                count += len(good)
                 wrong = wrong or next((f" ({file.path}: {row.detail})" for row in texts if row.malformed is not None), "")
         except CorruptFile as error:
             wrong = wrong or f" ({file.path}: {error})"
-        if len(rows) >= _SAMPLED_ROWS:
+        if count >= _SAMPLED_ROWS:
             break
-    return inferred_types(rows[:_SAMPLED_ROWS], is_text=source.format == "csv"), wrong
+    return names, wrong
 
 
 def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:

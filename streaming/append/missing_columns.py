@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LOG = logger("files")
 
 
-def missing_columns(spark: SparkSession, expressions: Sequence[str], types: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that expressions name and `types` do not have, each with a SQL type: string, or boolean for a whole condition.
+def missing_columns(spark: SparkSession, expressions: Sequence[str], types: Mapping[str, str], *, whole: str = "boolean") -> dict[str, str]:
+    """Return the columns that expressions name and `types` do not have, each with a SQL type: string, or `whole` for a whole expression.
 
     An expression that is wrong in another way is left to those who use it: their error says what is wrong with it.
     """
@@ -33,7 +33,7 @@ def missing_columns(spark: SparkSession, expressions: Sequence[str], types: Mapp
             name = _unresolved_column(spark, expression, {**types, **missing})
             if name is None or name in missing:
                 break
-            missing[name] = "boolean" if expression.strip(" `()") == name else "string"
+            missing[name] = whole if expression.strip(" `()") == name else "string"
     return missing
 
 

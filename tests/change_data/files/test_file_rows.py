@@ -21,7 +21,6 @@ from lastword.change_data.files.file_rows import (
     csv_misfit,
     csv_row,
     fields_of_row,
-    inferred_types,
     json_document,
     json_lines,
 )
@@ -176,32 +175,6 @@ def test_rows_of_csv_are_objects_of_texts() -> None:
             csv_header(header, "UTF-8")
 
 
-@pytest.mark.parametrize(
-    ("values", "is_text", "kind"),
-    [
-        (["1", "20"], True, "bigint"),
-        (["007", "1"], True, "string"),
-        (["0", "-0.5"], True, "double"),
-        (["1", "x"], True, "string"),
-        (["true", "FALSE"], True, "boolean"),
-        (["12345678901234567890"], True, "double"),
-        ([""], True, "string"),
-        ([None], True, "string"),
-        ([1, None], False, "bigint"),
-        ([1, 2.5], False, "double"),
-        ([True], False, "boolean"),
-        ([2**70], False, "double"),
-        (["1"], False, "string"),
-        ([{"a": 1}, [1]], False, "string"),
-        ([1, True], False, "string"),
-    ],
-)
-def test_a_type_is_inferred_that_every_value_has(values: list[Any], is_text: bool, kind: str) -> None:  # noqa: FBT001
-    """Leading zeros make no number."""
-    rows = [json.dumps({"a": value}).encode() for value in values]
-    assert inferred_types(rows, is_text=is_text) == {"a": kind}
-
-
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _NAMES = st.sampled_from(["k", "K", "a.b", "`", "*", "_metadata", "", " ", "__malformed", "é", '"', "\\"]) | _TEXTS
 _VALUES = st.recursive(
@@ -244,12 +217,11 @@ def test_what_a_source_says_of_an_event_stands_before_what_the_envelope_says() -
 
 @pytest.mark.parametrize("text", ['{"id":1e99999999999999999999}', f'{{"id":[{"1" * 5000}]}}'])
 def test_a_number_that_cannot_be_computed_with_is_no_key(text: str) -> None:
-    """Of one column or of several; the types of a file are looked for all the same."""
+    """Of one column or of several."""
     fields = fields_of_row(text.encode())
     for key in (["id"], ["id", "other"]):
         with pytest.raises(NoEvent, match=r"the key's column id = .*: it cannot be a key"):
             FileColumns(key=key).key_of(fields)
-    assert inferred_types([text.encode()], is_text=False) == {"id": "string"}
 
 
 def test_zero_is_one_key_with_a_sign_and_without() -> None:

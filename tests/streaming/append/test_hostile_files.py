@@ -27,7 +27,7 @@ from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.source_files import FileFormat, FoundFile
-from lastword.streaming.append.file_source import FilePlanner, _sampled, file_format_of
+from lastword.streaming.append.file_source import FilePlanner, _first_names, file_format_of
 from lastword.streaming.append.file_task import read_as_they_stand
 from lastword.streaming.append.source_settings import FileSource
 from tests.lives import Crash, crashing
@@ -338,6 +338,6 @@ def test_types_are_those_of_the_first_file_that_can_be_read(tmp_path: Path) -> N
     cut.write_bytes(whole.read_bytes()[:-9])
     source = FileSource.model_validate({"name": "files", "topic": "t", "format": "json", "path": str(tmp_path), "key": ["k"]})
     files = [FoundFile(str(path), 1, 1) for path in (cut, whole)]
-    types, wrong = _sampled(source, files, {})
-    assert (set(types), wrong.startswith(f" ({cut}: ")) == ({"k", "n"}, True)
-    assert _sampled(source, files[:1], {}) == ({}, wrong)
+    names, wrong = _first_names(source, files, {})
+    assert (set(names), wrong.startswith(f" ({cut}: ")) == ({"k", "n"}, True)
+    assert _first_names(source, files[:1], {}) == ({}, wrong)
