@@ -110,12 +110,12 @@ def parse_offsets(
         message = f"{option} = {given}: {what} {', '.join(map(str, wrong))}; allowed is {allowed}"
         raise UserError(message)
     low = _LATEST_OFFSET if allow_latest else 0
-    negative = {one: offset for one, offset in named.items() if offset < low and offset != _EARLIEST_OFFSET}
+    negative = {partition: offset for partition, offset in named.items() if offset < low and offset != _EARLIEST_OFFSET}
     if negative:
         message = f"{option} = {given}: negative offset {negative}; allowed is {allowed}, -2 for earliest, -1 for latest"
         raise UserError(message)
     ends = {_EARLIEST_OFFSET: earliest, _LATEST_OFFSET: latest}
-    return tuple(ends[named[one]][one] if named[one] < 0 else named[one] for one in range(partitions))
+    return tuple(ends[named[partition]][partition] if named[partition] < 0 else named[partition] for partition in range(partitions))
 
 
 def _offset_by_partition(given: object, *, option: str, allowed: str) -> dict[int, int]:
@@ -150,7 +150,7 @@ def offsets_within(given: object, *, option: str, topic: str, newest: Position, 
     """
     ends = log.log_end_offsets
     offsets = parse_offsets(given, option=option, partitions=len(ends), earliest=log.log_start_offsets, latest=newest.offsets)
-    past = {one: offset for one, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
+    past = {partition: offset for partition, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
     if past:
         allowed = ", ".join(f"partition {one} up to {ends[one]}" for one in past)
         message = f"topic {topic}: {option} {past}: allowed is {allowed} (log end offset)"
@@ -305,9 +305,9 @@ def missed(
     docs/semantics.md#B.12, docs/semantics.md#A.29. KIP-58 asks the same of a Kafka consumer by a prose warning alone.
     """
     highest: dict[int, int] = {}
-    for one in tombstones:
-        if one.table_version > position.since_version and one.offset >= position.offsets[one.partition]:
-            highest[one.partition] = max(one.offset, highest.get(one.partition, -1))
+    for tombstone in tombstones:
+        if tombstone.table_version > position.since_version and tombstone.offset >= position.offsets[tombstone.partition]:
+            highest[tombstone.partition] = max(tombstone.offset, highest.get(tombstone.partition, -1))
     left = _left_by_restores(position, log_end_offsets, list(restores))
     losses: list[Missed] = []
     for partition, offset in enumerate(position.offsets):
@@ -334,8 +334,8 @@ def _left_by_restores(position: Position, log_end_offsets: Sequence[int], restor
 
     The log end offset where there is none, or where a later RESTORE has brought the reader's version back.
     """
-    lineage = [Restore(version=one.table_version, restored_version=one.restored_version) for one in restores]
-    undone = [one for one in restores if one.restored_version < position.table_version < one.table_version]
+    lineage = [Restore(version=restore.table_version, restored_version=restore.restored_version) for restore in restores]
+    undone = [restore for restore in restores if restore.restored_version < position.table_version < restore.table_version]
     if is_contained(lineage, position.table_version):
         undone = []
     left: list[int | None] = list(log_end_offsets)

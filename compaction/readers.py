@@ -113,10 +113,12 @@ def check_reader(name: str, expiration_ms: int) -> str:
 
 def unread_offsets(readers: Iterable[Reader], partitions: int, now_ms: int) -> list[int | None]:
     """Return for each partition the lowest offset that a reader has not read yet, None where nobody pins anything."""
-    positions = [one.position.offsets for one in readers if not one.is_expired(now_ms) and len(one.position.offsets) == partitions]
+    positions = [
+        reader.position.offsets for reader in readers if not reader.is_expired(now_ms) and len(reader.position.offsets) == partitions
+    ]
     return [min((offsets[partition] for offsets in positions), default=None) for partition in range(partitions)]
 
 
 def oldest_seen_ms(readers: Iterable[Reader], now_ms: int) -> int | None:
     """Return when the reader was seen that was not seen for longest; None when nobody pins anything."""
-    return min((one.seen_ms for one in readers if not one.is_expired(now_ms)), default=None)
+    return min((reader.seen_ms for reader in readers if not reader.is_expired(now_ms)), default=None)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 457,
+    "names: one": 406,
     "names: found, told, said": 249,
-    "functions named by a participle": 173,
+    "functions named by a participle": 166,
     "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
@@ -40,7 +40,7 @@ ROOMS: Final = {
     "storage": 12484,
     "change_data": 5669,
     "checkpoints": 215,
-    "compaction": 6132,
+    "compaction": 6136,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -196,7 +196,7 @@ def _gather(settings: Mapping[str, object], keys: Mapping[str, Key], violations:
         if value is None:
             allowed = keys[name].allowed if name in keys else _why_not(name, keys)
             # What resembles no key may be a secret in the wrong place.
-            violations.append(Violation(key=name, value=HIDDEN if allowed.startswith(_UNKNOWN) else _shown(raw), allowed=allowed))
+            violations.append(Violation(key=name, value=HIDDEN if allowed.startswith(_UNKNOWN) else _format(raw), allowed=allowed))
         else:
             found[name] = value
     return found
@@ -294,7 +294,7 @@ def _parse_number(raw: object, units: Mapping[str, int]) -> Fraction | None:
     return None if sign or factor is None else Fraction(digits) * factor
 
 
-def _shown(raw: object) -> str:
+def _format(raw: object) -> str:
     """Return a value as a person should see it, no longer than a line."""
     if isinstance(raw, int) and raw.bit_length() > _SHOWN_CHARACTERS * 3:
         return f"an integer of {raw.bit_length()} bits"

@@ -36,7 +36,7 @@ def is_contained_after(restores: Iterable[Restore], table_version: int) -> bool:
 
 def _stands(restores: Iterable[Restore], table_version: int, *, committed: bool, as_of_version: int | None) -> bool:
     below = as_of_version
-    for one in sorted(restores, key=lambda one: one.version, reverse=True):
+    for one in sorted(restores, key=lambda restore: restore.version, reverse=True):
         if below is not None and one.version > below:
             continue  # it was taken back itself, or came later than what is asked
         if table_version >= one.version:

@@ -42,7 +42,7 @@ def is_orderable(data_type: pa.DataType) -> bool:
     """Tell whether values of an Arrow type can be a source sequence."""
     if pt.is_struct(data_type):
         fields = [data_type.field(number).type for number in range(data_type.num_fields)]
-        return bool(fields) and all(is_orderable(one) and not pt.is_struct(one) for one in fields)
+        return bool(fields) and all(is_orderable(field) and not pt.is_struct(field) for field in fields)
     kinds = (pt.is_integer, pt.is_decimal, pt.is_floating, pt.is_timestamp, pt.is_date, pt.is_string, pt.is_large_string, pt.is_boolean)
     return any(is_kind(data_type) for is_kind in (*kinds, pt.is_string_view, pt.is_binary, pt.is_large_binary, pt.is_binary_view))
 
@@ -56,7 +56,7 @@ def sequence_texts(column: pa.Array) -> pa.Array:
     if not pt.is_struct(column.type):
         return _part(column)
     parts = [_part(child) for child in column.flatten()]
-    return pc.binary_join_element_wise(*[_escaped(one) for one in parts[:-1]], parts[-1], _SEPARATOR)
+    return pc.binary_join_element_wise(*[_escape(part) for part in parts[:-1]], parts[-1], _SEPARATOR)
 
 
 def sequence_text(values: Sequence[Any]) -> str:
@@ -110,7 +110,7 @@ def _number(value: float | Decimal) -> str | None:
     if number >= 0:
         return digits
     # Each digit is taken from nine, so that -2 comes before -1; "~" lets -1.5, which has more digits, come before it too.
-    flipped = "".join(str(9 - int(one)) if one.isdigit() else one for one in digits)
+    flipped = "".join(str(9 - int(digit)) if digit.isdigit() else digit for digit in digits)
     return f"-{flipped}~"
 
 
@@ -121,7 +121,7 @@ def _times(column: pa.Array) -> pa.Array:
     return pc.strftime(times, "%Y-%m-%dT%H:%M:%SZ")
 
 
-def _escaped(texts: pa.Array) -> pa.Array:
+def _escape(texts: pa.Array) -> pa.Array:
     if not pc.any(pc.match_substring_regex(texts, "[\\x00-\\x21]")).as_py():
         return texts
     return pa.array([None if text is None else text.translate(_TABLE) for text in texts.to_pylist()], pa.string())

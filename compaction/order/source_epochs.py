@@ -114,16 +114,16 @@ class SourceEpochs:
     def of_scope(self, scope: str) -> dict[str, int]:
         """Return the epoch of each snapshot of a scope, in whichever place it was seen, by position."""
         found: dict[str, int] = {}
-        for one in (one for (name, _), known in self.snapshots.items() if name == scope for one in known):
+        for one in (snapshot for (name, _), known in self.snapshots.items() if name == scope for snapshot in known):
             found[one.position] = max(one.epoch, found.get(one.position, 0))
         return found
 
     def is_known(self, place: Place, position: str) -> bool:
         """Tell whether a snapshot says nothing new: it was seen in this place, or it is of an epoch before that of the place."""
-        if any(one.position == position for one in _since_epoch(self.of(place))):
+        if any(snapshot.position == position for snapshot in _since_epoch(self.of(place))):
             return True
-        others = (one for (scope, _), known in self.snapshots.items() if scope == place[0] for one in _since_epoch(known))
-        epoch = max((one.epoch for one in others if one.position == position), default=None)
+        others = (snapshot for (scope, _), known in self.snapshots.items() if scope == place[0] for snapshot in _since_epoch(known))
+        epoch = max((other.epoch for other in others if other.position == position), default=None)
         return epoch is not None and epoch < self.epoch(place)
 
     def epoch_of(self, new: NewSnapshot, highest: str) -> int:
@@ -154,10 +154,10 @@ class SourceEpochs:
 
     def with_rows(self, new: Iterable[NewSnapshot]) -> SourceEpochs:
         """Return these snapshots with the row numbers at which some of them begin in an append."""
-        row_of = {(one.scope, one.partition, one.position): one.row for one in new}
+        row_of = {(snapshot.scope, snapshot.partition, snapshot.position): snapshot.row for snapshot in new}
         return SourceEpochs(
             {
-                (scope, partition): tuple(replace(one, row=row_of.get((scope, partition, one.position))) for one in known)
+                (scope, partition): tuple(replace(snapshot, row=row_of.get((scope, partition, snapshot.position))) for snapshot in known)
                 for (scope, partition), known in self.snapshots.items()
             }
         )
@@ -196,7 +196,7 @@ class SourceEpochs:
         position = SourcePosition.of(text)
         if position.order or not position.floor:
             return text
-        snapshots = ((scope, one) for (scope, _), known in self.snapshots.items() for one in known)
+        snapshots = ((scope, snapshot) for (scope, _), known in self.snapshots.items() for snapshot in known)
         behind = (f"{one.position}{CHANGE}" for scope, one in snapshots if (scope, one.epoch) == (position.scope, position.epoch))
         return replace(position, order=max(position.floor, *behind, ""), floor="").text
 
@@ -216,7 +216,7 @@ class SourceEpochs:
 
 def _since_epoch(known: Sequence[Snapshot]) -> Sequence[Snapshot]:
     """Return the snapshots of a place from the last epoch on that somebody has said to begin, or all of them."""
-    return known[max((number for number, one in enumerate(known) if not one.position), default=0) :]
+    return known[max((number for number, snapshot in enumerate(known) if not snapshot.position), default=0) :]
 
 
 def _stretches(
@@ -228,11 +228,11 @@ def _stretches(
     known = _since_epoch(known)
     if offsets is not None:
         places = offsets.take(pa.array(at)).to_numpy(zero_copy_only=False)
-        begins = np.searchsorted(places, [one.offset or 0 for one in known]).tolist()
-    elif any(one.row is not None for one in known):
-        begins = np.searchsorted(at + first_row, [one.row or 0 for one in known]).tolist()
+        begins = np.searchsorted(places, [snapshot.offset or 0 for snapshot in known]).tolist()
+    elif any(snapshot.row is not None for snapshot in known):
+        begins = np.searchsorted(at + first_row, [snapshot.row or 0 for snapshot in known]).tolist()
     else:
-        here = [np.flatnonzero(order[at] == f"{one.position}{SNAPSHOT}") for one in known]
+        here = [np.flatnonzero(order[at] == f"{snapshot.position}{SNAPSHOT}") for snapshot in known]
         first = next((number for number, rows in enumerate(here) if len(rows)), len(known))
         begins = [0 if number < first else int(rows[0]) if len(rows) else len(at) for number, rows in enumerate(here)]
     for number, (begin, end) in enumerate(pairwise([*begins, len(at)])):

@@ -228,7 +228,7 @@ def last_truncates(texts: Iterable[str]) -> tuple[str, ...]:
         place = position.scope, position.table
         if place not in found or position.in_table > found[place].in_table:
             found[place] = position
-    return tuple(sorted(one.text for one in found.values()))
+    return tuple(sorted(position.text for position in found.values()))
 
 
 def highest_of_scopes(texts: pa.Array) -> dict[str, str]:

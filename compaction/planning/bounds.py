@@ -134,7 +134,9 @@ def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
         bounds.append((log.last_stable_offset, Bound.LAST_STABLE_OFFSET, None))
     lag = log.config.min_compaction_lag_ms
     if lag > 0 and first_dirty <= active:
-        young = next((one for one in segments_between(closed, first_dirty, active) if one.largest_timestamp_ms > now_ms - lag), None)
+        young = next(
+            (segment for segment in segments_between(closed, first_dirty, active) if segment.largest_timestamp_ms > now_ms - lag), None
+        )
         if young is not None:
             bounds.append((young.base_offset, Bound.MIN_COMPACTION_LAG, young.largest_timestamp_ms + lag))
     bounds.append((active, Bound.ACTIVE_SEGMENT, None))
@@ -144,7 +146,7 @@ def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
     end = active
     if first_uncleanable < active:
         end = segments_between(closed, first_uncleanable, active)[0].base_offset
-    dirty = [one for one in segments_between(closed, min(first_dirty, end), end) if one.last_offset >= first_dirty]
+    dirty = [segment for segment in segments_between(closed, min(first_dirty, end), end) if segment.last_offset >= first_dirty]
     return CleanableRange(
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=first_uncleanable,
@@ -152,8 +154,8 @@ def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
         bound=bound,
         held_until_ms=until_ms,
         reset=reset,
-        clean_bytes=sum(one.size_bytes for one in log.segments if one.base_offset < first_dirty),
-        cleanable_bytes=sum(one.size_bytes for one in dirty),
+        clean_bytes=sum(segment.size_bytes for segment in log.segments if segment.base_offset < first_dirty),
+        cleanable_bytes=sum(segment.size_bytes for segment in dirty),
     )
 
 
@@ -179,7 +181,7 @@ def overdue_since_ms(log: PartitionLog, first_dirty_offset: int) -> int | None:
     It is overdue strictly after that moment (LogCleanerManager.maxCompactionDelay). Times at or below 0 do not count, as in Kafka.
     """
     dirty = segments_between(log.closed_segments, first_dirty_offset, max(first_dirty_offset, log.closed_end_offset))
-    times = [one.min_timestamp_ms for one in dirty if one.min_timestamp_ms > 0 and one.last_offset >= first_dirty_offset]
+    times = [segment.min_timestamp_ms for segment in dirty if segment.min_timestamp_ms > 0 and segment.last_offset >= first_dirty_offset]
     return min(times) + log.config.max_compaction_lag_ms if times else None
 
 
@@ -208,8 +210,8 @@ def earliest_horizon_ms(log: PartitionLog, first_dirty_offset: int) -> int | Non
     Segments that a registered reader has not read to their end wait for the reader.
     """
     before = first_dirty_offset if log.unread_offset is None else min(first_dirty_offset, log.unread_offset)
-    clean = (one for one in log.closed_segments if one.last_offset < before)
-    return min((one.delete_horizon_ms for one in clean if one.delete_horizon_ms is not None), default=None)
+    clean = (closed_segment for closed_segment in log.closed_segments if closed_segment.last_offset < before)
+    return min((segment.delete_horizon_ms for segment in clean if segment.delete_horizon_ms is not None), default=None)
 
 
 def seen_at(log: PartitionLog, moment_ms: int) -> PartitionLog:
@@ -222,9 +224,9 @@ def seen_at(log: PartitionLog, moment_ms: int) -> PartitionLog:
 def moments_of_change(log: PartitionLog) -> set[int]:
     """Return the moments at which time alone may change what is closed, cleanable, overdue or past its horizon; at no other it does."""
     config = log.config
-    moments = {one.largest_timestamp_ms + config.min_compaction_lag_ms for one in log.segments}
-    moments |= {one.min_timestamp_ms + config.max_compaction_lag_ms + 1 for one in log.segments}
-    moments |= {one.delete_horizon_ms for one in log.segments if one.delete_horizon_ms is not None}
+    moments = {segment.largest_timestamp_ms + config.min_compaction_lag_ms for segment in log.segments}
+    moments |= {segment.min_timestamp_ms + config.max_compaction_lag_ms + 1 for segment in log.segments}
+    moments |= {segment.delete_horizon_ms for segment in log.segments if segment.delete_horizon_ms is not None}
     if _takes_appends(log):
         moments.add(closes_at_ms(log.segments[-1], config))
     return moments

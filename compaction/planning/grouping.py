@@ -44,7 +44,7 @@ def worth_writing(groups: Sequence[Sequence[Segment]], changed: Collection[int])
     kept = []
     for group in groups:
         start = 0
-        left = sum(one.size_bytes for one in group)
+        left = sum(segment.size_bytes for segment in group)
         while start < len(group) and group[start].label not in changed and 2 * group[start].size_bytes > left:
             left -= group[start].size_bytes
             start += 1

@@ -56,9 +56,9 @@ def fit_dirty_range(segments: Sequence[Segment], first_dirty_offset: int, end_of
     offset stands twice, so `n` offsets hold at most `n` records. Where a log has gaps, as the mirror of a compacted topic does, its slices
     tell how many records there are.
     """
-    spans = [span for one in segments for span in _spans(one)]
+    spans = [span for segment in segments for span in _spans(segment)]
     counts = [_records_from(one, first_dirty_offset) for one in spans]
-    bases = {_spans(one)[0]: one.base_offset for one in segments}  # a cut there is one that cuts no segment
+    bases = {_spans(segment)[0]: segment.base_offset for segment in segments}  # a cut there is one that cuts no segment
     taken = 0
     for number, span in enumerate(spans):
         if taken + counts[number] > entries:

@@ -120,7 +120,7 @@ class CleaningPlan:
     @property
     def partitions(self) -> tuple[PartitionPlan, ...]:
         """Every partition's plan, by topic and partition."""
-        return tuple(sorted((*self.chosen, *self.held_back), key=lambda one: (one.log.topic, one.log.partition)))
+        return tuple(sorted((*self.chosen, *self.held_back), key=lambda plan: (plan.log.topic, plan.log.partition)))
 
     @property
     def urgency(self) -> Urgency:
@@ -131,8 +131,8 @@ class CleaningPlan:
 
     def unread_offsets(self, partitions: int) -> list[int]:
         """Return by partition of the topic the lowest offset that a registered reader has not read: tombstones from there on stay."""
-        unread = {one.log.partition: one.log.unread_offset for one in self.chosen}
-        return [LONG_MAX if unread.get(one) is None else unread[one] or 0 for one in range(partitions)]
+        unread = {plan.log.partition: plan.log.unread_offset for plan in self.chosen}
+        return [LONG_MAX if unread.get(partition) is None else unread[partition] or 0 for partition in range(partitions)]
 
 
 def plan_cleaning(
@@ -152,9 +152,9 @@ def plan_cleaning(
     taken. After the first that does not fit, only those are taken that map nothing. One whose producers cannot be read is never taken.
     """
     plans = [_plan_partition(log, now_ms=now_ms, barred=barred(log), force=force) for log in logs]
-    eligible = sorted((one for one in plans if one.trigger is not None), key=_order)
+    eligible = sorted((partition_plan for partition_plan in plans if partition_plan.trigger is not None), key=_order)
     chosen: list[PartitionPlan] = []
-    waiting = [one for one in plans if one.trigger is None]
+    waiting = [partition_plan for partition_plan in plans if partition_plan.trigger is None]
     entries_left, bytes_left, full = entries, most_bytes, False
     for number, plan in enumerate(eligible):
         dirty = _dirty_range(plan, max(1, entries_left))
@@ -181,8 +181,8 @@ def _dirty_range(plan: PartitionPlan, entries: int) -> DirtyRange:
 def _segments_below(segments: Sequence[Segment], dirty: DirtyRange) -> tuple[Segment, ...]:
     """Return the segments that a round looks at: up to the end of the mapped range, or those that are clean to their end."""
     if dirty.end_offset > dirty.first_offset:
-        return tuple(one for one in segments if one.base_offset < dirty.end_offset)
-    return tuple(one for one in segments if one.last_offset < dirty.first_offset)
+        return tuple(segment for segment in segments if segment.base_offset < dirty.end_offset)
+    return tuple(segment for segment in segments if segment.last_offset < dirty.first_offset)
 
 
 def _order(plan: PartitionPlan) -> Urgency:

@@ -62,7 +62,7 @@ class CleaningReceipt:
     def to_details(self) -> dict[str, Any]:
         """Return it as JSON's types alone, for the ledger and the commit."""
         mappings = {"removed": self.removed, "removed_bytes": self.removed_bytes, "removed_positions": self.removed_positions}
-        return asdict(self) | {name: dict(one) for name, one in mappings.items()}
+        return asdict(self) | {name: dict(mapping) for name, mapping in mappings.items()}
 
     @staticmethod
     def from_details(details: Mapping[str, Any]) -> CleaningReceipt:
@@ -72,7 +72,7 @@ class CleaningReceipt:
             "removed_bytes": details.get("removed_bytes", {}),
             "removed_positions": removed_positions_of(details),
         }
-        return CleaningReceipt(**{one.name: {**details, **added}[one.name] for one in fields(CleaningReceipt)})
+        return CleaningReceipt(**{attribute.name: {**details, **added}[attribute.name] for attribute in fields(CleaningReceipt)})
 
 
 def removed_positions_of(details: Mapping[str, Any]) -> dict[str, str]:
@@ -88,5 +88,5 @@ def estimated_bytes(removed: Mapping[str, Mapping[int, int]], segments: Iterable
     `removed` counts rows by reason and label. Files are compressed, so what is really freed may differ: it is `bytes_before` −
     `bytes_after`, all reasons together.
     """
-    mean = {one.label: one.size_bytes / one.record_count for one in segments}
+    mean = {segment.label: segment.size_bytes / segment.record_count for segment in segments}
     return {reason: round(sum(rows * mean[label] for label, rows in by_label.items())) for reason, by_label in sorted(removed.items())}

@@ -169,7 +169,7 @@ def survivors(rows: pa.Table, found: Fates, cleaning: CleaningPass) -> pa.Table:
         horizon = pa.scalar(cleaning.horizon_ms * 1000, pa.int64()).cast(field.type)
         kept = kept.set_column(at, field, pc.if_else(pa.array(found.stamped[written]), horizon, kept.column(at)))
     if found.keeps_place.any():
-        kept = _emptied(kept, pa.array(found.keeps_place[written]))
+        kept = _empty_rows(kept, pa.array(found.keeps_place[written]))
     return kept
 
 
@@ -182,7 +182,7 @@ def among(offset: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np
     return mask
 
 
-def _emptied(rows: pa.Table, mask: pa.Array) -> pa.Table:
+def _empty_rows(rows: pa.Table, mask: pa.Array) -> pa.Table:
     columns: dict[str, pa.ChunkedArray] = {}
     for one in rows.schema:
         column = rows.column(one.name)

@@ -61,15 +61,15 @@ def xxhash64(column: pa.Array) -> NDArray[np.uint64]:
         ends = starts + lengths
         for _ in range((_STRIPE - 1) // _WORD):
             some = np.flatnonzero(ends - at >= _WORD)
-            hashes[some] = _rotated(hashes[some] ^ _round(np.uint64(0), words[at[some]]), 27) * _P1 + _P4
+            hashes[some] = _rotate(hashes[some] ^ _round(np.uint64(0), words[at[some]]), 27) * _P1 + _P4
             at[some] += _WORD
         some = np.flatnonzero(ends - at >= _WORD // 2)
         half = words[at[some]] & np.uint64(0xFFFFFFFF)
-        hashes[some] = _rotated(hashes[some] ^ half * _P1, 23) * _P2 + _P3
+        hashes[some] = _rotate(hashes[some] ^ half * _P1, 23) * _P2 + _P3
         at[some] += _WORD // 2
         for _ in range(_WORD // 2 - 1):
             some = np.flatnonzero(ends > at)
-            hashes[some] = _rotated(hashes[some] ^ data[at[some]].astype(np.uint64) * _P5, 11) * _P1
+            hashes[some] = _rotate(hashes[some] ^ data[at[some]].astype(np.uint64) * _P5, 11) * _P1
             at[some] += 1
         hashes = (hashes ^ hashes >> np.uint64(33)) * _P2
         hashes = (hashes ^ hashes >> np.uint64(29)) * _P3
@@ -88,17 +88,17 @@ def _stripes(words: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDAr
         at = starts[alive] + stripe * _STRIPE
         for number, lane in enumerate(lanes):
             lane[alive] = _round(lane[alive], words[at + number * _WORD])
-    hashes: NDArray[np.uint64] = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
+    hashes: NDArray[np.uint64] = _rotate(lanes[0], 1) + _rotate(lanes[1], 7) + _rotate(lanes[2], 12) + _rotate(lanes[3], 18)
     for lane in lanes:
         hashes = (hashes ^ _round(np.uint64(0), lane)) * _P1 + _P4
     return hashes
 
 
 def _round(accumulated: NDArray[np.uint64] | np.uint64, word: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return _rotated(accumulated + word * _P2, 31) * _P1
+    return _rotate(accumulated + word * _P2, 31) * _P1
 
 
-def _rotated(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+def _rotate(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     turned: NDArray[np.uint64] = values << np.uint64(bits) | values >> np.uint64(64 - bits)
     return turned
 

@@ -307,7 +307,7 @@ class _ScopeChecks:
             rows=rows,
             late=nothing,
             unknown=nothing.copy(),
-            asked=_asked(events.clear(), ""),
+            asked=_events_to_ask(events.clear(), ""),
             lower=nothing.copy(),
         )
         if self.bounds.is_retired:
@@ -321,7 +321,7 @@ class _ScopeChecks:
         if len(asked):
             lowest = str(asked["reach"].min())
             # Below a removed deletion any record of the key counts: while one is there, no deletion after it was removed.
-            part.asked = _asked(asked, self.scope if lowest < removed else lowest)
+            part.asked = _events_to_ask(asked, self.scope if lowest < removed else lowest)
         return part
 
     def compare(self, part: _Part, found: pl.DataFrame) -> None:
@@ -394,7 +394,7 @@ def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
     return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")
 
 
-def _asked(events: pl.DataFrame, at_least: str) -> pl.DataFrame:
+def _events_to_ask(events: pl.DataFrame, at_least: str) -> pl.DataFrame:
     return events.select("key", pl.lit(at_least).alias("at_least"))
 
 

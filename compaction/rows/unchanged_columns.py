@@ -270,8 +270,8 @@ def _with(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
 
 def _with_headers(headers: pa.Array, records: Mapping[int, LastRecord]) -> pa.Array:
     """Return headers with those of tombstones whose row has another key now, and of rows that were filled in."""
-    moved = {row: {"key": MOVED, "value": msgspec.json.encode(one.moved)} for row, one in records.items() if one.moved is not None}
-    filled = {row: {"key": UNCHANGED_SINCE, "value": one.since.encode()} for row, one in records.items() if one.since is not None}
+    moved = {row: {"key": MOVED, "value": msgspec.json.encode(record.moved)} for row, record in records.items() if record.moved is not None}
+    filled = {row: {"key": UNCHANGED_SINCE, "value": record.since.encode()} for row, record in records.items() if record.since is not None}
     if not moved and not filled:
         return headers
     listed = headers.to_pylist()

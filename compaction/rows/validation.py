@@ -239,7 +239,7 @@ class _Validation:
         column = cast_column(column, pa.int64())
         return column.fill_null(-1).to_numpy(zero_copy_only=False), _valid(column)
 
-    def _shown(self, name: str, row: int) -> str:
+    def _format(self, name: str, row: int) -> str:
         found = self.batch.column(name)[row].as_py()
         return "null" if found is None else str(found)[:_SHOWN_CHARACTERS]
 
@@ -250,7 +250,7 @@ class _Validation:
         """
         count = len(self.rules.log_end_offsets)
         if "partition" not in self.shape.columns:
-            chosen = self._partitioned(np.arange(len(self.batch)))
+            chosen = self._partition_rows(np.arange(len(self.batch)))
             return pa.array(chosen, pa.int32()), chosen
         given, is_given = self._numbers("partition")
         free = np.zeros(len(self.batch), dtype=np.bool_) if self.shape.has_offsets else _null(self.batch.column("partition"))
@@ -258,14 +258,14 @@ class _Validation:
         self._refuse(
             Reason.UNKNOWN_PARTITION,
             ~known & ~free,
-            lambda row: f"partition {self._shown('partition', row)}: allowed is 0 to {count - 1}",
+            lambda row: f"partition {self._format('partition', row)}: allowed is 0 to {count - 1}",
         )
         chosen = np.where(known, given, 0).astype(np.int32)
-        chosen[free] = self._partitioned(np.flatnonzero(free))
+        chosen[free] = self._partition_rows(np.flatnonzero(free))
         fits = is_given & (np.abs(given) <= _MAX_INT)
         return pa.array(np.where(free, chosen, given), pa.int64(), mask=~fits & ~free).cast(pa.int32()), chosen
 
-    def _partitioned(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+    def _partition_rows(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
         at = pa.array(rows)
         keys, values = (self.key, self.value) if len(rows) == len(self.batch) else (self.key.take(at), self.value.take(at))
         return partitions_of(keys, values, partitions=len(self.rules.log_end_offsets), partitioner=self.rules.partitioner)
@@ -277,7 +277,7 @@ class _Validation:
         self._refuse(
             Reason.NO_OFFSET,
             ~is_given | (offset < 0) | (offset > LAST_OFFSET),
-            lambda row: f"offset {self._shown('offset', row)}: all rows or none carry an offset of 0 to {LAST_OFFSET}",
+            lambda row: f"offset {self._format('offset', row)}: all rows or none carry an offset of 0 to {LAST_OFFSET}",
         )
         log_end = np.asarray(self.rules.log_end_offsets, dtype=np.int64)[partition]
         self._refuse(
@@ -340,7 +340,7 @@ class _Validation:
         self._refuse(
             Reason.NO_SEQUENCE,
             _null(texts),
-            lambda row: f"source_sequence {self._shown('source_sequence', row)}: allowed is a value that has an order, in each part of it",
+            lambda row: f"source_sequence {self._format('source_sequence', row)}: allowed is a value that has an order, in each part of it",
         )
         return texts
 
