@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 406,
+    "names: one": 401,
     "names: found, told, said": 249,
-    "functions named by a participle": 166,
+    "functions named by a participle": 149,
     "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,

@@ -55,7 +55,7 @@ _TIME: Final = re.compile(rf"{_CLOCK}({_ZONE})?")
 _TIMESTAMP: Final = re.compile(rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[T ]{_CLOCK}({_ZONE})?")
 
 
-def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     found = pattern.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -87,7 +87,7 @@ def _decimal_text(is_negative: bool, digits: str, scale: int, data_type: Decimal
 def _decimal_of_text(data_type: DecimalType, text: str) -> str:
     if data_type.scale is None and text in _SPECIAL_NUMBERS:
         return _SPECIAL_NUMBERS[text]
-    found = _matched(_DECIMAL, text)
+    found = _match(_DECIMAL, text)
     sign, whole, fraction, exponent = found[1], found[2], found[3] or "", int(found[4] or 0)
     if abs(exponent) > _MAX_DIGITS:
         raise ValueError(text)
@@ -201,7 +201,7 @@ def _day_text(days: int) -> str:
 
 def date_text(value: int | str) -> str:
     """Return a date; a number counts days since 1970-01-01."""
-    return _day_text(value) if isinstance(value, int) else date.fromisoformat(_matched(_DATE, value)[1]).isoformat()
+    return _day_text(value) if isinstance(value, int) else date.fromisoformat(_match(_DATE, value)[1]).isoformat()
 
 
 def _clock_text(seconds: int, fraction: str) -> str:
@@ -217,7 +217,7 @@ def _split(value: int, encoding: str) -> tuple[int, str]:
     return seconds, str(part).zfill(digits).ljust(6, "0")
 
 
-def _padded(fraction: str | None, encoding: str) -> str:
+def _pad(fraction: str | None, encoding: str) -> str:
     """Return the digits behind the point of a text: six, or nine where there are more or the column has nanoseconds."""
     digits = fraction or ""
     return digits.ljust(9 if len(digits) > 6 or encoding == "nanos" else 6, "0")  # noqa: PLR2004
@@ -236,9 +236,9 @@ def time_text(encoding: str, value: int | str) -> str:
     if isinstance(value, int):
         seconds, fraction = _split(value, encoding)
     else:
-        found = _matched(_TIME, value)
+        found = _match(_TIME, value)
         hour, minute, second = (int(digits) for digits in (found[1] + (found[2] or ":00")).split(":"))
-        offset, fraction = _offset_seconds(found[5], found[6], found[7]), _padded(found[3], encoding)
+        offset, fraction = _offset_seconds(found[5], found[6], found[7]), _pad(found[3], encoding)
         seconds = hour * 3_600 + minute * 60 + second
         if max(minute, second) > 59 or (offset and encoding != "zoned_text"):  # noqa: PLR2004
             raise ValueError(value)
@@ -261,7 +261,7 @@ def timestamp_text(encoding: str, zone: str, value: int | str) -> str:
         seconds, fraction = _split(value, encoding)
         days, second = divmod(seconds, _DAY_SECONDS)
         return f"{_day_text(days)}T{_clock_text(second, fraction)}{zone}"
-    found = _matched(_TIMESTAMP, value)
+    found = _match(_TIMESTAMP, value)
     text = f"{found[1]}T{found[2]}{found[3] or ':00'}"
     local = datetime.fromisoformat(text)
     offset = _offset_seconds(found[6], found[7], found[8])
@@ -269,4 +269,4 @@ def timestamp_text(encoding: str, zone: str, value: int | str) -> str:
         raise ValueError(value)
     if offset:
         text = (local - timedelta(seconds=offset)).isoformat()
-    return f"{text}.{_padded(found[4], encoding)}{zone}"
+    return f"{text}.{_pad(found[4], encoding)}{zone}"

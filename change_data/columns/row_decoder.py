@@ -89,13 +89,13 @@ class RowDecoder:
         """
         texts = values.to_pylist()
         try:
-            return self._struct_array(self.row_type, self._parsed(self.row_type, texts))
+            return self._struct_array(self.row_type, self._parse(self.row_type, texts))
         except _UNFIT as error:
             given = (text.encode() if isinstance(text, str) else text for text in texts if text is not None)
             misfits = (self._find_misfit(self.row_type, text, "") for text in given)
             raise Misfit(next(filter(None, misfits), str(error))) from None
 
-    def _parsed(self, data_type: DataType, texts: Sequence[str | bytes | None]) -> list[Any]:
+    def _parse(self, data_type: DataType, texts: Sequence[str | bytes | None]) -> list[Any]:
         """Return JSON texts as values of the types of `_annotation`; the empty text is None."""
         if data_type not in self._decoders:
             annotations = (self._annotation(data_type, is_lenient=is_lenient) for is_lenient in (False, True))
@@ -152,7 +152,7 @@ class RowDecoder:
     def _field_values(self, rows: Sequence[Any], number: int, field: Column) -> list[Any]:
         """Return one field of rows: of classes with fields, or of dicts of JSON texts."""
         if any(isinstance(row, dict) for row in rows):
-            return self._parsed(field.data_type, [None if row is None else bytes(row.get(field.name, b"")) for row in rows])
+            return self._parse(field.data_type, [None if row is None else bytes(row.get(field.name, b"")) for row in rows])
         name = f"field_{number}"
         return [None if row is None else getattr(row, name) for row in rows]
 
@@ -209,9 +209,9 @@ class RowDecoder:
             elif isinstance(data_type, MapType):
                 parts = {f'{path}["{name}"]': (data_type.value, value) for name, value in (_FIELDS(text) or {}).items()}
             else:
-                self._arrow_array(data_type, self._parsed(data_type, [text]))
+                self._arrow_array(data_type, self._parse(data_type, [text]))
         except _UNFIT:
-            return f"{f'column {path}' if path else 'row'} = {shown(text)}: allowed is {_allowed(data_type)}"
+            return f"{f'column {path}' if path else 'row'} = {shown(text)}: allowed is {_check_allowed(data_type)}"
         return next(filter(None, (self._find_misfit(part_type, bytes(part), place) for place, (part_type, part) in parts.items())), None)
 
 
@@ -255,7 +255,7 @@ def _in_nanoseconds(text: str) -> str:
     return text
 
 
-def _allowed(data_type: DataType) -> str:
+def _check_allowed(data_type: DataType) -> str:
     if isinstance(data_type, DecimalType):
         return f"{data_type} as a number, or as text"
     if isinstance(data_type, ScalarType):

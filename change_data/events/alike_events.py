@@ -139,7 +139,7 @@ def alike_events(
     texts = values if len(left) == len(values) else values.take(pa.array(left))
     taken, misses, typed = list[_Taken](), 0, typed_rows(envelope)
     while len(left) >= limits.min_events and misses < limits.max_misses:
-        template = _learnt(texts[len(left) * (misses + 1) // (limits.max_misses + 1)].as_py(), envelope)
+        template = _learn(texts[len(left) * (misses + 1) // (limits.max_misses + 1)].as_py(), envelope)
         if template is None or not _is_worth(template, texts, limits):
             misses += 1
             continue
@@ -181,8 +181,8 @@ class _Taken:
 
 def _in_order(taken: Sequence[_Taken], keys: pa.Array, key_format: KeyFormat) -> AlikeEvents:
     """Return the events of several templates in the order of the batch, with their keys; one whose key cannot be read is left out."""
-    rows = np.concatenate([one.row for one in taken])
-    columns = [_joined(column) for column in zip(*((one.value, one.sequence, one.time) for one in taken), strict=True)]
+    rows = np.concatenate([part.row for part in taken])
+    columns = [_join(column) for column in zip(*((part.value, part.sequence, part.time) for part in taken), strict=True)]
     if (np.diff(rows) < 0).any():
         order = np.argsort(rows)
         rows, columns = rows[order], [column.take(pa.array(order)) for column in columns]
@@ -190,7 +190,7 @@ def _in_order(taken: Sequence[_Taken], keys: pa.Array, key_format: KeyFormat) ->
     return AlikeEvents(rows[is_known], *(_those(column, is_known) for column in (key, *columns)))
 
 
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+def _join(parts: Sequence[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
 
 
@@ -288,7 +288,7 @@ class _Template:
         else:
             value = _those(rows if each == 1 else rows.take(pa.array(np.arange(self.row, len(rows), each))), is_row)
             if envelope.schema or self.schema:
-                value = _typed(value, self.schema, typed)
+                value = _cast(value, self.schema, typed)
             is_whole: Mask = value.is_valid().to_numpy(zero_copy_only=False) & ~_have_sign(value, signs_of(envelope))
             good[good], value = is_whole, _those(value, is_whole)
         if not good.any():
@@ -312,7 +312,7 @@ class _Template:
         return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(found))
 
 
-def _learnt(value: bytes, envelope: Envelope) -> _Template | None:
+def _learn(value: bytes, envelope: Envelope) -> _Template | None:
     """Return the template of an event; None for one that is no row of the log by itself, or whose position is not known."""
     events = read_events([None], [value], envelope)
     if len(events.row) != 1:
@@ -415,7 +415,7 @@ def _are_objects(texts: pa.Array) -> Mask:
     return np.concatenate([_are_objects(texts[:half]), _are_objects(texts[half:])])
 
 
-def _typed(rows: pa.Array, schema: bytes, typed: Typed) -> pa.Array:
+def _cast(rows: pa.Array, schema: bytes, typed: Typed) -> pa.Array:
     """Return rows by the columns that are given or that a schema names; null in the place of those that do not fit."""
     found = list[bytes | None]()
     for row in rows.to_pylist():

@@ -209,15 +209,15 @@ def _unused_settings(envelope: Envelope) -> list[Violation]:
 
 def added_names(envelope: Envelope) -> dict[str, str]:
     """Return the names in a flat event of the fields that `add_fields` lists, each with the field: {"__source_lsn": "source_lsn"}."""
-    return _named(envelope.add_fields, envelope.prefix)
+    return _find_by_name(envelope.add_fields, envelope.prefix)
 
 
 def names_of_headers(envelope: Envelope) -> dict[str, str]:
     """Return the names of the headers that `add_headers` lists, each with the field: {"__source_lsn": "source_lsn"}."""
-    return _named(envelope.add_headers, envelope.headers_prefix)
+    return _find_by_name(envelope.add_headers, envelope.headers_prefix)
 
 
-def _named(entries: Sequence[str], prefix: str) -> dict[str, str]:
+def _find_by_name(entries: Sequence[str], prefix: str) -> dict[str, str]:
     pairs = (entry.strip().partition(":") for entry in entries)
     return {f"{prefix}{(new_name or field).replace('.', '_')}": field.replace(".", "_") for field, _, new_name in pairs}
 

@@ -71,7 +71,7 @@ def header_fields(headers: Sequence[tuple[str, bytes | None]], names: Mapping[st
     texts: dict[str, bytes | None] = {}
     for name, text in headers:
         if name in texts and texts[name] != text and names[name] not in known:
-            message = f"header {name} comes twice, as {_shown(texts[name])} and as {_shown(text)}: which of them counts cannot be told"
+            message = f"header {name} comes twice, as {_format(texts[name])} and as {_format(text)}: which of them counts cannot be told"
             raise NoEvent(message)
         texts[name] = text
     return {names[name]: _value(name, text) for name, text in texts.items() if names[name] not in known}
@@ -88,11 +88,11 @@ def _value(name: str, text: bytes | None) -> Any:
         if value[:1] not in {b"{", b"\0"}:
             return _ANY.decode(value) if value[:1] == b'"' or _WHOLE(value) else value.decode()
     message = (
-        f"header {name} = {_shown(text)}: allowed is a text or JSON, as the connector's header.converter SimpleHeaderConverter or "
+        f"header {name} = {_format(text)}: allowed is a text or JSON, as the connector's header.converter SimpleHeaderConverter or "
         "JsonConverter writes it; frames of a schema registry are not read"
     )
     raise NoEvent(message)
 
 
-def _shown(text: bytes | None) -> str:
+def _format(text: bytes | None) -> str:
     return "null" if text is None else repr(text[:SHOWN_CHARACTERS])[1:]

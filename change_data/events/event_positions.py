@@ -199,15 +199,15 @@ def named_sequence(text: bytes, envelope: Envelope) -> str:
     event, parts = _ANY.decode(text), []
     for path in envelope.sequence:
         names = path.split(".")
-        found = _found(event, names)
+        found = _find(event, names)
         if found is None and names[0] == "after" and isinstance(event, Mapping) and event.get("after") is None:
-            found = _found(event, ["before", *names[1:]])
+            found = _find(event, ["before", *names[1:]])
             if found is None:
                 return ""
         if found is None:
             message = f"sequence {path}: the event has none"
             raise NoEvent(message)
-        parts.append(_ordered(path, found, envelope.sequence_as))
+        parts.append(_order(path, found, envelope.sequence_as))
     try:
         return sequence_text(parts)
     except ValueError:
@@ -215,13 +215,13 @@ def named_sequence(text: bytes, envelope: Envelope) -> str:
         raise NoEvent(message) from None
 
 
-def _found(event: Any, names: Sequence[str]) -> Any:
+def _find(event: Any, names: Sequence[str]) -> Any:
     for name in names:
         event = event.get(name) if isinstance(event, Mapping) else None
     return event
 
 
-def _ordered(path: str, value: Any, kind: str) -> Any:
+def _order(path: str, value: Any, kind: str) -> Any:
     """Return a value of a sequence as what it is compared as; raise `NoEvent` for one that cannot be compared so."""
     if isinstance(value, (dict, list)):
         message = f"sequence {path} = {value!r}: allowed is a number, or with sequence.as a text, a number or a time"

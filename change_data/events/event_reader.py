@@ -236,7 +236,7 @@ def _columns(schema: Schema, part: str) -> tuple[Column, ...]:
             return columns
         found = _ANY.decode(schema)
         fields = found.get("fields", ()) if isinstance(found, dict) else ()
-        row = next((one for one in fields if one.get("field") == part), found)
+        row = next((field for field in fields if field.get("field") == part), found)
         columns = () if row.get("type") == "string" else columns_of_connect_schema(row)
         RowConverter(columns)  # each name is allowed once
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError) as error:

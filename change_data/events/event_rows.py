@@ -159,7 +159,7 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
         REFUSAL: (pa.array([*nothing, *(events.refused.get(row) for row in others)], pa.string()),),
         RECORD_KEY: (pa.array([*nothing, *(events.refused_keys.get(row) for row in others)], pa.binary()),),
         UNCHANGED: (pa.array([*_notes(events, rows.tolist(), moves), *[None] * len(others)], pa.string()),),
-        COLUMNS: (_learnt(events, len(rows) + len(others)),),
+        COLUMNS: (_learn(events, len(rows) + len(others)),),
         SOURCE_TIME: (pa.array([*map(events.times.get, events.row), *map(events.times.get, others)], pa.int64()),),
     }
     return {name: pa.concat_arrays(list(parts)) for name, parts in columns.items()}
@@ -194,7 +194,7 @@ def _frame_types(frames: Frames, decoder: FrameDecoder, reasons: dict[int, str])
     return {row: frame for row, writer in frames.schemas.items() if isinstance(frame := known[writer], FrameType)}
 
 
-def _learnt(events: Events, count: int) -> pa.Array:
+def _learn(events: Events, count: int) -> pa.Array:
     """Return the columns that the newest schema of the events names, on the row of that event; null on all others."""
     if events.learnt is None:
         return pa.nulls(count, pa.string())
@@ -284,4 +284,4 @@ def _line_headers(field: msgspec.Raw | None) -> list[dict[str, Any]] | None:
 
 
 def _no_events(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([pa.nulls(0, one.type) for one in schema], schema=schema)
+    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)

@@ -46,7 +46,7 @@ class FlatReader(EventReader):
 
     def take(self, row: int, key: bytes | None, value: bytes | None) -> None:
         """Add a row, or what the event is instead."""
-        text, schema = (NULL, b"") if value is None else self._unwrapped(value)
+        text, schema = (NULL, b"") if value is None else self._unwrap(value)
         if text == NULL:
             self._tombstone(row, key)
             return
@@ -92,7 +92,7 @@ class FlatReader(EventReader):
 
     def identify(self, row: int, key: bytes | None, value: bytes) -> tuple[bytes | None, str]:
         """Return key and sequence of an event by its key's columns and its metadata alone."""
-        text, schema = self._unwrapped(value)
+        text, schema = self._unwrap(value)
         metadata = self._metadata(row, fields_of(text, "the value"))
         if self.envelope.key:
             text = self.identifying_columns(text, self.schemas.get(row) or schema)
@@ -102,7 +102,7 @@ class FlatReader(EventReader):
         """Return the columns of the row, without the fields that the connector adds."""
         return tuple(column for column in super().columns_of(schema) if not self._is_metadata(column.name))
 
-    def _unwrapped(self, value: bytes) -> tuple[bytes, bytes]:
+    def _unwrap(self, value: bytes) -> tuple[bytes, bytes]:
         """Return a value and Connect's schema of it; a row whose columns, as the source gives them, are called so has none."""
         if {"schema", "payload"} <= self._given_names:
             return value.strip(), b""

@@ -137,7 +137,7 @@ def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
         if not whole.startswith(b"["):
             fields_of(whole, "the file")
     except UnicodeDecodeError as error:
-        raise CorruptFile(_undecoded(error, encoding)) from None
+        raise CorruptFile(_decoding_error(error, encoding)) from None
     except (msgspec.DecodeError, NoEvent, RecursionError) as error:
         message = f"it is neither one JSON object nor an array of them (multiLine): {error}"
         raise CorruptFile(message) from None
@@ -148,7 +148,7 @@ def _row(text: bytes, encoding: str) -> RowText:
     try:
         decoded = text.decode(encoding)
     except UnicodeDecodeError as error:
-        return RowText(malformed=text.decode(encoding, "backslashreplace"), detail=_undecoded(error, encoding))
+        return RowText(malformed=text.decode(encoding, "backslashreplace"), detail=_decoding_error(error, encoding))
     row = text if encoding == "UTF-8" else decoded.encode()
     try:
         return RowText(text=row, fields=fields_of_row(row))
@@ -166,7 +166,7 @@ def without_mark(text: bytes, encoding: str) -> bytes:
     return text.removeprefix(_BYTE_ORDER_MARK)
 
 
-def _undecoded(error: UnicodeDecodeError, encoding: str) -> str:
+def _decoding_error(error: UnicodeDecodeError, encoding: str) -> str:
     wrong = error.object[error.start : error.start + 1]
     return f"byte {wrong!r} at {error.start} is not {encoding}; the option encoding says how the files are encoded (e.g. ISO-8859-1)"
 
@@ -174,9 +174,9 @@ def _undecoded(error: UnicodeDecodeError, encoding: str) -> str:
 def csv_header(names: Sequence[str | None], encoding: str) -> list[str]:
     """Return the columns that the first row of a CSV file names; raise `CorruptFile` for one that names none, or one twice."""
     try:
-        found = [_decoded(name or "", encoding) for name in names]
+        found = [_decode(name or "", encoding) for name in names]
     except UnicodeDecodeError as error:
-        message = f"its header: {_undecoded(error, encoding)}"
+        message = f"its header: {_decoding_error(error, encoding)}"
         raise CorruptFile(message) from None
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
@@ -191,21 +191,21 @@ def csv_row(header: Sequence[str], fields: Sequence[str | None], encoding: str) 
     The characters of `fields` are the bytes of the file, in ISO-8859-1.
     """
     try:
-        texts = [None if field is None else _decoded(field, encoding) for field in fields]
+        texts = [None if field is None else _decode(field, encoding) for field in fields]
     except UnicodeDecodeError as error:
-        return RowText(malformed=_escaped(",".join(field or "" for field in fields), encoding), detail=_undecoded(error, encoding))
+        return RowText(malformed=_escape(",".join(field or "" for field in fields), encoding), detail=_decoding_error(error, encoding))
     columns = {name: msgspec.Raw(_PLAIN.encode(text)) for name, text in zip(header, texts, strict=True)}
     return RowText(text=_PLAIN.encode(columns), fields=columns)
 
 
 def csv_misfit(text: str, count: int, header: Sequence[str], encoding: str) -> RowText:
     """Return a row with another number of fields than the header names columns."""
-    return RowText(malformed=_escaped(text, encoding), detail=f"the row has {count} fields, and the header names {len(header)} columns")
+    return RowText(malformed=_escape(text, encoding), detail=f"the row has {count} fields, and the header names {len(header)} columns")
 
 
-def _decoded(field: str, encoding: str) -> str:
+def _decode(field: str, encoding: str) -> str:
     return field if field.isascii() else field.encode("ISO-8859-1").decode(encoding)
 
 
-def _escaped(text: str, encoding: str) -> str:
+def _escape(text: str, encoding: str) -> str:
     return text.encode("ISO-8859-1").decode(encoding, "backslashreplace")

@@ -58,7 +58,7 @@ class _AvroReaders:
         if kind == "enum":
             return _enum(schema.attributes["symbols"])
         if kind == "fixed":
-            return _fixed(schema.attributes["size"])
+            return _read_fixed_bytes(schema.attributes["size"])
         if kind == "union":
             return self._union(schema)
         inner = self.reader(schema.inner[0])
@@ -91,7 +91,7 @@ class _AvroReaders:
         nothing = dict.fromkeys(schema.branch_names)
         names = iter(nothing)
         return _branches(
-            [_read_null if branch.kind == "null" else _named(next(names), nothing, self.reader(branch)) for branch in schema.inner]
+            [_read_null if branch.kind == "null" else _named_reader(next(names), nothing, self.reader(branch)) for branch in schema.inner]
         )
 
     def _map_of_entries(self, entry: AvroType) -> Reader:
@@ -209,7 +209,7 @@ def _enum(symbols: list[str]) -> Reader:
     return read_enum
 
 
-def _fixed(size: int) -> Reader:
+def _read_fixed_bytes(size: int) -> Reader:
     def read_fixed(data: bytes, at: int) -> tuple[Any, int]:
         end = at + size
         if end > len(data):
@@ -246,7 +246,7 @@ def _branches(readers: list[Reader]) -> Reader:
     return read_union
 
 
-def _named(name: str, nothing: dict[str, None], read: Reader) -> Reader:
+def _named_reader(name: str, nothing: dict[str, None], read: Reader) -> Reader:
     """Read a branch of a union of several types: Connect makes it a struct with one field for each type, of which one is set."""
 
     def read_branch(data: bytes, at: int) -> tuple[Any, int]:

@@ -105,7 +105,7 @@ class _AvroTypes:
         if other is not None:
             return self.convert(other, parameters)
         branches = [branch for branch in schema.inner if branch.kind != "null"]
-        return StructType(tuple(Column(name, self.convert(one)) for name, one in zip(schema.branch_names, branches, strict=True)))
+        return StructType(tuple(Column(name, self.convert(branch)) for name, branch in zip(schema.branch_names, branches, strict=True)))
 
 
 def _named_type(schema: AvroType, of_field: object) -> DataType | None:
