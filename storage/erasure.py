@@ -68,7 +68,7 @@ def rows_of_key(log: TopicLog, snapshot: LogSnapshot, key: bytes) -> list[KeyRow
     """
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-rows") as threads:
         found = threads.map(lambda partition: _in_partition(log, snapshot, partition, key), snapshot.partitions())
-        return [one for one in found if one is not None]
+        return [file for file in found if file is not None]
 
 
 def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: bytes) -> KeyRows | None:
@@ -149,21 +149,21 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
             named = set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
         left = []
         going = []
-        for one in found:
-            if one.path in current:
-                left.append((one, f"cannot be decoded: {one.why}" if one.rows is None else "is in the newest table version"))
-            elif one.rows is None and one.path in named:
-                left.append((one, f"cannot be decoded: {one.why}; older table versions name it"))
+        for file in found:
+            if file.path in current:
+                left.append((file, f"cannot be decoded: {file.why}" if file.rows is None else "is in the newest table version"))
+            elif file.rows is None and file.path in named:
+                left.append((file, f"cannot be decoded: {file.why}; older table versions name it"))
             elif (
-                one.path in named
-                or one.written_ms < now_ms - DAY_MS
-                or (snapshot is not None and _is_behind(one, snapshot, location, storage_options))
+                file.path in named
+                or file.written_ms < now_ms - DAY_MS
+                or (snapshot is not None and _is_behind(file, snapshot, location, storage_options))
             ):
-                going.append(one.path)
+                going.append(file.path)
             else:
-                left.append((one, "no commit names it, and a commit in flight may be about to: purge again a day after it was written"))
+                left.append((file, "no commit names it, and a commit in flight may be about to: purge again a day after it was written"))
         if not going or removed.issuperset(going):
-            left += [(one, "could not be deleted") for one in found if one.path in removed]
+            left += [(file, "could not be deleted") for file in found if file.path in removed]
             return Swept(removed=len(removed), left=tuple(left))
         _delete(location, storage_options, going)
         removed.update(going)

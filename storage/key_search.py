@@ -70,7 +70,7 @@ class WantedKey:
             forms += [json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)]
         except UnicodeDecodeError:
             pass
-        found = sorted({"".join(f"\\x{byte:02x}" for byte in one) for one in forms if one})
+        found = sorted({"".join(f"\\x{byte:02x}" for byte in form) for form in forms if form})
         return f"(?<!{_WORD})(?:{'|'.join(found)})(?!{_WORD})" if found else None
 
 
@@ -112,16 +112,16 @@ class KeySearch:
     def look(self) -> list[FoundIn]:
         """Decode the files that lie there now and were not decoded before; return those that hold the key, by path."""
         there = [
-            one
-            for one in self._files.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
-            if one.type == fs.FileType.File and one.path.endswith(".parquet") and not one.path.startswith("_delta_log/")
+            file
+            for file in self._files.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
+            if file.type == fs.FileType.File and file.path.endswith(".parquet") and not file.path.startswith("_delta_log/")
         ]
-        self._clean &= {one.path for one in there}
-        waiting = sorted((one for one in there if one.path not in self._clean), key=lambda one: one.path)
+        self._clean &= {file.path for file in there}
+        waiting = sorted((file for file in there if file.path not in self._clean), key=lambda one: one.path)
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-search") as threads:
             found = [one for one in threads.map(self._decode, waiting) if one is not None]
-        self._clean |= {one.path for one in waiting} - {one.path for one in found}
-        return [one for one in found if one.rows is None or one.rows]
+        self._clean |= {file.path for file in waiting} - {file.path for file in found}
+        return [file for file in found if file.rows is None or file.rows]
 
     def _decode(self, info: fs.FileInfo) -> FoundIn | None:
         """Return what a file holds of the key; None when it holds nothing."""
@@ -155,9 +155,9 @@ class KeySearch:
                 if self._texts:
                     total += int(self.letters_naming(batch).sum())
                     continue
-                mask = _is(_encoded(batch.column(key)), self._wanted.key)
+                mask = _is(_encode(batch.column(key)), self._wanted.key)
                 if self._wanted.kept and mask.any():
-                    mask = mask & ~self._kept(batch, place, int(given.group(1)) if given else None)
+                    mask = mask & ~self._keep_rows(batch, place, int(given.group(1)) if given else None)
                 total += int(mask.sum())
         return total
 
@@ -167,27 +167,27 @@ class KeySearch:
         at = 0
         for batch in [letters] if isinstance(letters, pa.RecordBatch) else letters.to_batches():
             texts = [name for name in TEXT_COLUMNS if name in batch.schema.names]
-            mask = self._mentioned(batch, texts)
+            mask = self._find_mentions(batch, texts)
             for name in LETTER_KEYS:
                 if name in batch.schema.names:
-                    mask = mask | _is(_encoded(batch.column(name)), self._wanted.key)
-            found[at : at + batch.num_rows] = self._spared(batch, mask)
+                    mask = mask | _is(_encode(batch.column(name)), self._wanted.key)
+            found[at : at + batch.num_rows] = self._without_spared_rows(batch, mask)
             at += batch.num_rows
         return found
 
-    def _kept(self, batch: pa.RecordBatch, place: Sequence[str], partition: int | None) -> NDArray[np.bool_]:
+    def _keep_rows(self, batch: pa.RecordBatch, place: Sequence[str], partition: int | None) -> NDArray[np.bool_]:
         """Tell which rows are records that are to stay; the partition of a row of the log stands in its path."""
         offsets = batch.column(place[1]).to_pylist()
         partitions = [partition] * len(offsets) if partition is not None else batch.column(place[0]).to_pylist()
         return np.array([one in self._wanted.kept for one in zip(partitions, offsets, strict=True)], dtype=np.bool_)
 
-    def _mentioned(self, batch: pa.RecordBatch, texts: Sequence[str]) -> NDArray[np.bool_]:
+    def _find_mentions(self, batch: pa.RecordBatch, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Tell which dead letters name the key in a text, or in a header."""
         found = np.zeros(batch.num_rows, dtype=np.bool_)
         if self._pattern is None:
             return found
         for name in texts:
-            column = _encoded(batch.column(name))
+            column = _encode(batch.column(name))
             named = [self._does_name(value) for value in column.dictionary.cast(pa.binary()).to_pylist()]
             indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             found |= np.array([*named, False], dtype=np.bool_)[indices]
@@ -201,7 +201,7 @@ class KeySearch:
             return False
         return self._pattern.search(value.encode() if isinstance(value, str) else value) is not None
 
-    def _spared(self, batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _without_spared_rows(self, batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Leave out what was refused too late to go."""
         if self._wanted.before_ms is None or "refused_at" not in batch.schema.names:
             return mask
@@ -217,7 +217,7 @@ def _stored_names(location: str, storage_options: Mapping[str, str]) -> dict[str
         fields = json.loads(open_table(location, storage_options).schema().to_json())["fields"]
     except TableNotFoundError:
         return {}
-    return {one["name"]: one["metadata"][_PHYSICAL] for one in fields if _PHYSICAL in one.get("metadata", {})}
+    return {field["name"]: field["metadata"][_PHYSICAL] for field in fields if _PHYSICAL in field.get("metadata", {})}
 
 
 def statistics_naming(location: str, storage_options: Mapping[str, str], wanted: WantedKey) -> list[tuple[str, int]]:
@@ -293,7 +293,7 @@ def _batches(file: pq.ParquetFile, columns: Sequence[str], batch_bytes: int, bat
     yield from file.iter_batches(batch_size=max(1, min(batch_rows, most)), columns=list(columns))
 
 
-def _encoded(column: pa.Array) -> pa.DictionaryArray:
+def _encode(column: pa.Array) -> pa.DictionaryArray:
     """Return a column by dictionary, as it should have been read: a null type and old writers' types are not."""
     return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 

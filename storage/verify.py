@@ -290,17 +290,17 @@ def _check_history(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
         still = oldest == _oldest_version(filesystem)
         return [f"{unsigned} table versions from {oldest} on do not say what wrote them"] if still else []
     strange = []
-    for one in commits:
-        if one.metadata is None and one.operation not in _HARMLESS:
-            strange.append(f"table version {one.version} was written by somebody else: {one.operation}")
-        elif one.metadata is not None and one.metadata.kind not in _KINDS:
-            strange.append(f"table version {one.version} is of an unknown kind: {one.metadata.kind}")
+    for commit in commits:
+        if commit.metadata is None and commit.operation not in _HARMLESS:
+            strange.append(f"table version {commit.version} was written by somebody else: {commit.operation}")
+        elif commit.metadata is not None and commit.metadata.kind not in _KINDS:
+            strange.append(f"table version {commit.version} is of an unknown kind: {commit.metadata.kind}")
     return [*strange[:_SHOWN], *_check_given_once(log, snapshot, filesystem, _not_taken_back(commits))]
 
 
 def _oldest_version(filesystem: fs.FileSystem) -> int:
     """Return the oldest table version whose commit the Delta log still has."""
-    names = [one.base_name.removesuffix(".json") for one in filesystem.get_file_info(fs.FileSelector(_DELTA_LOG))]
+    names = [file.base_name.removesuffix(".json") for file in filesystem.get_file_info(fs.FileSelector(_DELTA_LOG))]
     return min(int(name) for name in names if len(name) == _VERSION_DIGITS and name.isdigit())
 
 
@@ -308,10 +308,10 @@ def _not_taken_back(newest_first: Sequence[Commit]) -> list[Commit]:
     """Return the commits that the newest version stands on, oldest first: a RESTORE goes on from the version that it went back to."""
     found: list[Commit] = []
     below = newest_first[0].version + 1
-    for one in newest_first:
-        if one.version < below:
-            found.append(one)
-            below = one.version if one.restored_version is None else one.restored_version + 1
+    for commit in newest_first:
+        if commit.version < below:
+            found.append(commit)
+            below = commit.version if commit.restored_version is None else commit.restored_version + 1
     return found[::-1]
 
 
@@ -321,13 +321,13 @@ def _check_given_once(log: TopicLog, snapshot: LogSnapshot, filesystem: fs.FileS
     What the oldest commit left is taken from its table version, if that can still be read.
     """
     base = commits[0].version
-    appends = [one.version for one in commits[1:] if one.metadata is not None and one.metadata.kind == "append"]
+    appends = [commit.version for commit in commits[1:] if commit.metadata is not None and commit.metadata.kind == "append"]
     try:
         ends = _log_ends(Files.of(open_table(log.paths.log, log.storage_options, version=base))) if base else {}
     except (DeltaError, FileNotFoundError):
         ends = {}
     with ThreadPoolExecutor(_COMMITS_AT_A_TIME) as threads:
-        added = list(threads.map(lambda version: _appended(filesystem, version), appends))
+        added = list(threads.map(lambda version: _appended_ranges(filesystem, version), appends))
     problems = []
     for version, ranges in zip(appends, added, strict=True):
         for partition, (first, last) in sorted(ranges.items()):
@@ -347,14 +347,14 @@ def _check_given_once(log: TopicLog, snapshot: LogSnapshot, filesystem: fs.FileS
     return problems[:_SHOWN]
 
 
-def _appended(filesystem: fs.FileSystem, version: int) -> dict[int, tuple[int, int]]:
+def _appended_ranges(filesystem: fs.FileSystem, version: int) -> dict[int, tuple[int, int]]:
     """Return the first and the last offset that a commit added to each partition; nothing when the Delta log has it no more."""
     try:
         actions = commit_actions(filesystem, version)
     except FileNotFoundError:
         return {}
     ranges: dict[int, tuple[int, int]] = {}
-    for add in (one["add"] for one in actions if "add" in one):
+    for add in (action["add"] for action in actions if "add" in action):
         partition, stats = int(add["partitionValues"]["partition"]), json.loads(add.get("stats") or "{}")
         first, last = (stats.get(least_or_most, {}).get("offset") for least_or_most in ("minValues", "maxValues"))
         if first is None or last is None:

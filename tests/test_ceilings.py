@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 401,
+    "names: one": 290,
     "names: found, told, said": 249,
-    "functions named by a participle": 149,
+    "functions named by a participle": 123,
     "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
@@ -37,7 +37,7 @@ ROOMS: Final = {
     "lastword": 8289,
     "pyspark_lastword": 443,
     "streaming": 6704,
-    "storage": 12484,
+    "storage": 12501,
     "change_data": 5669,
     "checkpoints": 215,
     "compaction": 6136,

@@ -215,7 +215,7 @@ class Append:
             compression=self.log.compression(self.snapshot),
             row_groups=self.log.limits.row_groups,
             states=tuple(states.values()),
-            stamped=self._stamped(),
+            stamped=self._stamp(),
             is_mirror=self.decisions.mirror is not None,
             letters=self._letters(),
             sequences=self._sequence_bounds(shape),
@@ -341,7 +341,7 @@ class Append:
         """Return the states of the stamp's producer by partition."""
         return {} if self.stamp is None else states_of(self.stamp.producer_id, self.state.producer_states())
 
-    def _stamped(self) -> Stamped | None:
+    def _stamp(self) -> Stamped | None:
         """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there."""
         if self.stamp is None:
             return None

@@ -82,9 +82,9 @@ def replace_dead_letters(
 
     def once() -> None:
         table = open_dead_letters(location, storage_options)
-        there = {one.path: one for one in current_files(table) if one.path.startswith(prefix)}
-        written = [one for one in files if one.path not in there]  # an attempt that was overtaken may have committed the same files
-        removed = [there[path] for path in there.keys() - {one.path for one in files}]
+        there = {current_file.path: current_file for current_file in current_files(table) if current_file.path.startswith(prefix)}
+        written = [file for file in files if file.path not in there]  # an attempt that was overtaken may have committed the same files
+        removed = [there[path] for path in there.keys() - {file.path for file in files}]
         if written or removed:
             version = table.version()
             commit_rows(

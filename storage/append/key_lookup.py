@@ -52,15 +52,15 @@ _SCHEMA: Final = pl.Schema(
 def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions, *, are_events: bool = False) -> list[SequenceBounds]:
     """Return what is known of the source sequences of each partition; what is retired is left out of events alone."""
     highest = snapshot.highest_sequences(decisions.partitions)
-    truncated = {table: one.position for table, one in decisions.truncations.items()}
+    truncated = {table: truncation.position for table, truncation in decisions.truncations.items()}
     retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired and are_events)
     return [
-        SequenceBounds(highest=highest[partition], removed=_removed(decisions, partition), truncated=truncated, retired=retired)
+        SequenceBounds(highest=highest[partition], removed=_removed_rows(decisions, partition), truncated=truncated, retired=retired)
         for partition in range(len(highest))
     ]
 
 
-def _removed(decisions: Decisions, partition: int) -> dict[tuple[str, str], str]:
+def _removed_rows(decisions: Decisions, partition: int) -> dict[tuple[str, str], str]:
     return {parse_place(place): commit for place, commit in decisions.removed_positions(partition).items()}
 
 
@@ -102,7 +102,7 @@ class KeyLookup:
         folder = local_path(self.location)
         if folder is not None and paths:
             with suppress(pl.exceptions.PolarsError, OSError):
-                return _scanned([folder / path for path in paths], keys, at_least)
+                return _scan([folder / path for path in paths], keys, at_least)
 
         def read(path: str) -> list[pl.DataFrame]:
             return self._read(path, keys, at_least)
@@ -193,7 +193,7 @@ def last_of_keys(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=_KEYS), *batches]).unique("key", keep="last", maintain_order=True)
 
 
-def _scanned(files: list[Path], keys: pa.Array, at_least: str) -> pl.DataFrame:
+def _scan(files: list[Path], keys: pa.Array, at_least: str) -> pl.DataFrame:
     """Return the newest records of some keys, from one sequence on, in local files: Polars decodes those of these keys alone.
 
     It may raise for a file that is damaged, or that another writer left in other types; read by row groups, either is told apart.

@@ -25,8 +25,8 @@ class AppendedRange:
 def ranges_of(files: Sequence[DataFile]) -> dict[int, AppendedRange]:
     """Return what some new files hold by partition."""
     found: dict[int, list[DataFile]] = {}
-    for one in files:
-        found.setdefault(one.partition, []).append(one)
+    for file in files:
+        found.setdefault(file.partition, []).append(file)
     return {
         partition: AppendedRange(
             partition=partition,

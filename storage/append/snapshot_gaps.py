@@ -80,11 +80,11 @@ def read_gaps(state: LogState) -> list[SnapshotGap]:
     for partition in range(decisions.partitions):
         last = list[pl.DataFrame]()
         for batch in KeyLookup.of(log.paths.log, log.storage_options, state.files, partition).key_batches():
-            records = _placed(batch, begins)
+            records = _add_places(batch, begins)
             tables |= {*records.filter(pl.col("commit") == pl.col("begin")).select("scope", "begin", "table").unique().iter_rows()}
             complete |= {*records.filter(pl.col("commit") > pl.col("begin")).select(*_PLACE, "begin").unique().iter_rows()}
             last.append(batch)
-        live = _placed(last_of_keys(last).filter("is_live"), begins)
+        live = _add_places(last_of_keys(last).filter("is_live"), begins)
         live = live.filter((pl.col("commit") < pl.col("begin")) & (pl.col("appended_ms") < pl.col("begun_ms")))
         older.append(live.with_columns(pl.lit(partition).alias("log_partition")))
     named = pl.DataFrame(sorted(tables), schema={"scope": pl.String, "begin": pl.String, "table": pl.String}, orient="row")
@@ -104,7 +104,7 @@ def read_gaps(state: LogState) -> list[SnapshotGap]:
     ]
 
 
-def _placed(batch: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
+def _add_places(batch: pl.DataFrame, begins: pl.DataFrame) -> pl.DataFrame:
     """Return those records that are in the place of a snapshot and have an order, with where that begins and their positions."""
     parts = parts_of(batch["source_sequence"].to_arrow().cast(pa.string()))
     placed = parts.with_columns(batch["key"], batch["appended_ms"], pl.concat_str("epoch", pl.lit("/"), "order").alias("commit"))

@@ -64,7 +64,7 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
                 raise UserError(message)
             if known is not None and query is not None and known.query == query:
                 return [], (ProducerStamp(transactional_id=transactional_id, producer_id=known.producer_id, epoch=known.epoch), None)
-            highest = max([in_log, *(one.producer_id for one in today.producers.values())])
+            highest = max([in_log, *(producer.producer_id for producer in today.producers.values())])
             producer_id, epoch = next_identity((known.producer_id, known.epoch) if known else None, highest_id=highest)
             stamp = ProducerStamp(transactional_id=transactional_id, producer_id=producer_id, epoch=epoch)
             return [_registration(stamp, now_ms=now_ms, timeout_ms=timeout_ms, query=query)], (stamp, known)
@@ -154,7 +154,7 @@ def end_for_others(log: TopicLog, transaction: OpenTransaction, *, now_ms: int) 
 
     def once() -> AppendResult:
         state = log.at()
-        if not any(_is_same(one, transaction) for one in state.readable_transactions()):
+        if not any(_is_same(readable_transaction, transaction) for readable_transaction in state.readable_transactions()):
             with suppress(CorruptLog):  # a storage that does not answer raises, and is no answer
                 state.producer_states()
             return AppendResult(table_version=None)

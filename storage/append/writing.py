@@ -366,7 +366,7 @@ class ArrowRows:
         held: dict[int, list[pa.RecordBatch]] = {}
         batches = self._batches(plan)
         first_rows = np.cumsum([0, *map(len, batches[:-1])]).tolist()
-        for validated, divided in in_threads(lambda one: _divided(*one, plan), list(zip(batches, first_rows, strict=False))):
+        for validated, divided in in_threads(lambda one: _divide(*one, plan), list(zip(batches, first_rows, strict=False))):
             refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
             if len(refused):
@@ -407,7 +407,7 @@ def validated_events(batch: pa.RecordBatch, plan: AppendPlan, first_row: int = 0
     return replace(validated, rows=rows.set_column(rows.schema.get_field_index("source_sequence"), "source_sequence", texts))
 
 
-def _divided(batch: pa.RecordBatch, first_row: int, plan: AppendPlan) -> tuple[Validated, list[tuple[int, pa.RecordBatch]]]:
+def _divide(batch: pa.RecordBatch, first_row: int, plan: AppendPlan) -> tuple[Validated, list[tuple[int, pa.RecordBatch]]]:
     """Return a batch as validated rows, and those that are not refused by partition."""
     validated = validated_events(batch, plan, first_row)
     return validated, by_partition(validated.rows, validated.code == 0)

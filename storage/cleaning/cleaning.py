@@ -74,7 +74,7 @@ class Cleaning:
         self.cluster, self.plan, self.slots = cluster, plan, slots
         self.is_limited, self._spend_rate = spend is not None, spend or spend_freely
         self.config = state.config
-        self.chosen = {one.log.partition: one for one in plan.chosen}
+        self.chosen = {partition_plan.log.partition: partition_plan for partition_plan in plan.chosen}
         self.parallelism, self.limits = parallelism, limits
         self._checked = time.monotonic()
 
@@ -82,29 +82,29 @@ class Cleaning:
         """Clean, and return a receipt for each partition that was; raise `CommitConflict` when another swap came first."""
         started = time.monotonic()
         cleaned = self._clean(writes=True)
-        receipts = [self._receipt(one) for one in cleaned]
-        receipts = [one for one in receipts if one.groups or one.end_offset > one.first_dirty_offset]
-        if not any(one.groups for one in cleaned):
+        receipts = [self._receipt(result) for result in cleaned]
+        receipts = [receipt for receipt in receipts if receipt.groups or receipt.end_offset > receipt.first_dirty_offset]
+        if not any(result.groups for result in cleaned):
             return []
         self._check_still_wanted()
-        removes = self._replaced(cleaned)
+        removes = self._replaced_files(cleaned)
         version = self.log.commit(
             self.snapshot,
             family=MAINTENANCE_APP_ID,
-            metadata=CommitMetadata(token=new_token(), kind="clean", receipts=tuple(one.to_details() for one in receipts)),
-            adds=[file for one in cleaned for file in one.written],
+            metadata=CommitMetadata(token=new_token(), kind="clean", receipts=tuple(receipt.to_details() for receipt in receipts)),
+            adds=[file for result in cleaned for file in result.written],
             removes=removes,
         )
         crash_points.reached(CrashPoint.SWAP_COMMITTED)
-        done = [replace(one, total_ms=_elapsed_ms(started), table_version=version) for one in receipts]
+        done = [replace(receipt, total_ms=_elapsed_ms(started), table_version=version) for receipt in receipts]
         write_receipts(self.log, done)
         crash_points.reached(CrashPoint.RECEIPT_WRITTEN)
         return done
 
     def preview(self) -> list[CleaningReceipt]:
         """Return the receipts that `run` would write, without writing anything; sizes and times after the cleaning are unknown."""
-        receipts = [self._receipt(one) for one in self._clean(writes=False)]
-        return [replace(one, bytes_after=None) for one in receipts if one.groups]
+        receipts = [self._receipt(result) for result in self._clean(writes=False)]
+        return [replace(receipt, bytes_after=None) for receipt in receipts if receipt.groups]
 
     # --- tasks --------------------------------------------------------------------------------------------------------------------------
 
@@ -122,8 +122,8 @@ class Cleaning:
             spread_bytes=self.limits.spread_bytes,
         )
         if writes:
-            for one in cleaned:
-                self._check_counts(one)
+            for result in cleaned:
+                self._check_counts(result)
         return cleaned
 
     def _task(self, plan: PartitionPlan, places: Sequence[int], *, writes: bool) -> CleanTask:
@@ -185,7 +185,7 @@ class Cleaning:
         held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
         states = self.state.producer_states(of=self.chosen).values()
         active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
-        held |= {(one.partition, one.place_offset) for one in active if one.partition in self.chosen}
+        held |= {(state.partition, state.place_offset) for state in active if state.partition in self.chosen}
         found: dict[int, list[int]] = {partition: [] for partition in self.chosen}
         for partition, offset in sorted(held):
             if offset <= self.chosen[partition].segments[-1].last_offset:
@@ -232,13 +232,13 @@ class Cleaning:
             )
             raise CorruptLog(message)
 
-    def _replaced(self, cleaned: Sequence[Cleaned]) -> NDArray[np.bool_]:
+    def _replaced_files(self, cleaned: Sequence[Cleaned]) -> NDArray[np.bool_]:
         """Tell for each file of the snapshot whether it is of a segment that was written again."""
         files = self.snapshot.files
         replaced = np.zeros(len(files.partition), dtype=np.bool_)
-        for one in cleaned:
-            labels = [segment.label for segment in self._members(one)]
-            replaced |= (files.partition == one.partition) & np.isin(files.segment, labels)
+        for result in cleaned:
+            labels = [segment.label for segment in self._members(result)]
+            replaced |= (files.partition == result.partition) & np.isin(files.segment, labels)
         return replaced
 
     # --- receipts -----------------------------------------------------------------------------------------------------------------------
@@ -284,13 +284,13 @@ def write_receipts(log: TopicLog, receipts: Sequence[CleaningReceipt]) -> None:
         [
             Decision(
                 kind=Kind.CLEAN,
-                time_ms=one.now_ms,
-                partition=one.partition,
-                offset=one.end_offset,
-                table_version=one.table_version,
-                details=one.to_details(),
+                time_ms=receipt.now_ms,
+                partition=receipt.partition,
+                offset=receipt.end_offset,
+                table_version=receipt.table_version,
+                details=receipt.to_details(),
             )
-            for one in receipts
+            for receipt in receipts
         ]
     )
 

@@ -44,21 +44,23 @@ def remove_segments(state: LogState, logs: Sequence[PartitionLog], *, now_ms: in
 
     Raises `CommitConflict` when another swap came first: the log starts hold already, the segments go next time.
     """
-    found = {one.partition: deletable(one, now_ms) for one in logs}
-    going = {partition: one for partition, one in found.items() if one.segments}
+    found = {partition_log.partition: deletable(partition_log, now_ms) for partition_log in logs}
+    going = {partition: deletion for partition, deletion in found.items() if deletion.segments}
     if not going:
         return found
     log, snapshot, ends = state.log, state.snapshot, state.log_end_offsets
     spans = []
     last_rows = {}
-    for partition, one in going.items():
-        first, last = one.segments[0][0].slices[0], one.segments[-1][0].slices[-1]
-        if one.segments[-1][0].last_offset == ends[partition] - 1:
+    for partition, deletion in going.items():
+        first, last = deletion.segments[0][0].slices[0], deletion.segments[-1][0].slices[-1]
+        if deletion.segments[-1][0].last_offset == ends[partition] - 1:
             last_rows[partition] = (last, ends[partition] - 1)
             last = ends[partition] - 1
         spans.append((partition, first, last))
     adds = _empty_rows(state, last_rows)  # a file that cannot be read stops it before a log start is decided
-    raised = {partition: one for partition, one in going.items() if one.log_start_offset > state.log_start_offsets[partition]}
+    raised = {
+        partition: deletion for partition, deletion in going.items() if deletion.log_start_offset > state.log_start_offsets[partition]
+    }
     if raised:
         log.ledger.append(
             [
@@ -66,16 +68,16 @@ def remove_segments(state: LogState, logs: Sequence[PartitionLog], *, now_ms: in
                     kind=Kind.START,
                     time_ms=now_ms,
                     partition=partition,
-                    offset=one.log_start_offset,
+                    offset=deletion.log_start_offset,
                     table_version=snapshot.version,
                     details={
                         "why": "retention",
-                        "segments": len(one.segments),
-                        "bytes": sum(gone.size_bytes for gone, _ in one.segments),
-                        "removed_positions": removed_positions(state, partition, one.log_start_offset),
+                        "segments": len(deletion.segments),
+                        "bytes": sum(gone.size_bytes for gone, _ in deletion.segments),
+                        "removed_positions": removed_positions(state, partition, deletion.log_start_offset),
                     },
                 )
-                for partition, one in raised.items()
+                for partition, deletion in raised.items()
             ]
         )
     crash_points.reached(CrashPoint.LOG_START_DECIDED)

@@ -81,7 +81,7 @@ class MergeTask:
         except BaseException:
             writer.abandon()
             raise
-        after = sum(one.record_count for one in written)
+        after = sum(file.record_count for file in written)
         if after != self.record_count:
             message = (
                 f"{self.location} partition {self.partition} segment {self.segment}: slices to be merged hold {self.record_count} records "
@@ -107,10 +107,10 @@ def merge_small_files(
     those a call takes no more than fill one segment of each partition.
     """
     log, snapshot, decisions, runs = state.log, state.snapshot, state.decisions, list[NDArray[np.int64]]()
-    for one in logs:
-        rolled = decisions.closed_offset(one.partition, one.log_end_offset)
-        runs += _runs_of_closed(one, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
-        runs += _runs_of_active(one, snapshot, max_slice_bytes=limits.max_slice_bytes)
+    for partition_log in logs:
+        rolled = decisions.closed_offset(partition_log.partition, partition_log.log_end_offset)
+        runs += _runs_of_closed(partition_log, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
+        runs += _runs_of_active(partition_log, snapshot, max_slice_bytes=limits.max_slice_bytes)
     if not runs:
         return 0
     files, codec = state.files, state.config.compression_type
@@ -157,20 +157,20 @@ def _runs_of_closed(
         return []
     waiting: list[Segment] = []
     runs: dict[int, list[NDArray[np.int64]]] = {}
-    for one in log.closed_segments:
-        if len(one.slices) == 1:
+    for closed_segment in log.closed_segments:
+        if len(closed_segment.slices) == 1:
             continue
-        if one is log.segments[-1] and not stays_closed(
-            one, log.config, log_end_offset=log.log_end_offset, rolled_offset=rolled_offset, now_ms=now_ms
+        if closed_segment is log.segments[-1] and not stays_closed(
+            closed_segment, log.config, log_end_offset=log.log_end_offset, rolled_offset=rolled_offset, now_ms=now_ms
         ):
             continue
-        begins, files = _slices(one, snapshot)
+        begins, files = _slices(closed_segment, snapshot)
         found = slices_of_closed(_sizes(begins, files, snapshot), max_slice_bytes=max_slice_bytes)
         if found:
-            waiting.append(one)
-            runs[one.label] = [_numbers(begins, files, run) for run in found]
+            waiting.append(closed_segment)
+            runs[closed_segment.label] = [_numbers(begins, files, run) for run in found]
     groups = group_segments(waiting, log.config.segment_bytes)
-    return [run for one in groups[0] for run in runs[one.label]] if groups else []
+    return [run for segment in groups[0] for run in runs[segment.label]] if groups else []
 
 
 def _runs_of_active(log: PartitionLog, snapshot: LogSnapshot, *, max_slice_bytes: int) -> list[NDArray[np.int64]]:

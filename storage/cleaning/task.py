@@ -93,7 +93,7 @@ class CleanTask:
     @property
     def size_bytes(self) -> int:
         """The bytes of the segments that it looks at."""
-        return sum(one.size_bytes for one in self.segments)
+        return sum(segment.size_bytes for segment in self.segments)
 
     def run(self, spend: Spend) -> Cleaned:
         """Clean the partition."""
@@ -136,8 +136,8 @@ class _PartitionCleaning:
     def __init__(self, task: CleanTask, spend: Spend) -> None:
         self.task, self.spend = task, spend
         self.done = Cleaned(partition=task.partition)
-        labels = {one.label for one in task.segments}
-        self.mine = [one for one in task.files if one.segment in labels]
+        labels = {segment.label for segment in task.segments}
+        self.mine = [file for file in task.files if file.segment in labels]
         self.keyless: Mapping[str, int] = {}
 
     def run(self) -> Cleaned:
@@ -145,9 +145,9 @@ class _PartitionCleaning:
         cleaning = self._index()
         self.done.index_ms = round((time.monotonic() - started) * 1000)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
-        changed = {one.label for one in self._dirty()} | self._changed(cleaning)
+        changed = {segment.label for segment in self._dirty()} | self._changed(cleaning)
         groups = worth_writing(group_segments(self.task.segments, self.task.segment_bytes), changed)
-        self.done.groups = [[one.label for one in group] for group in groups]
+        self.done.groups = [[segment.label for segment in group] for group in groups]
         crash_points.reached(CrashPoint.CLEANING_PLANNED)
         for group in groups:
             self._rewrite(group, cleaning)
@@ -159,12 +159,12 @@ class _PartitionCleaning:
         """Return the segments that hold a part of the mapped range."""
         if self.task.end_offset <= self.task.first_dirty_offset:
             return []
-        return [one for one in self.task.segments if one.last_offset >= self.task.first_dirty_offset]
+        return [segment for segment in self.task.segments if segment.last_offset >= self.task.first_dirty_offset]
 
     def _index(self) -> CleaningPass:
         """Build the offset map, ask the clean section, and look at transactions."""
         task, dirty = self.task, self._dirty()
-        aborted = self._aborted(dirty)
+        aborted = self._find_aborted_offsets(dirty)
         offset_map = OffsetMap(task.first_dirty_offset, task.end_offset, aborted, task.limits.min_batch_keys)
         for file in self._files_of(dirty):
             if file.last_offset >= task.first_dirty_offset and file.first_offset < task.end_offset:
@@ -191,8 +191,8 @@ class _PartitionCleaning:
         return self._with_pinned(cleaning)
 
     def _files_of(self, segments: Iterable[Segment]) -> list[SourceFile]:
-        labels = {one.label for one in segments}
-        return [one for one in self.mine if one.segment in labels]
+        labels = {segment.label for segment in segments}
+        return [file for file in self.mine if file.segment in labels]
 
     def _narrow(self, file: SourceFile, columns: Sequence[str]) -> pa.Table:
         """Return some columns of a file, for the first pass, which counts their bytes."""
@@ -203,7 +203,7 @@ class _PartitionCleaning:
             found.append(group.read())
         return pa.concat_tables(found)
 
-    def _aborted(self, dirty: Sequence[Segment]) -> frozenset[tuple[int, int]]:
+    def _find_aborted_offsets(self, dirty: Sequence[Segment]) -> frozenset[tuple[int, int]]:
         """Return the transactions that were aborted: their markers may stand past the dirty range, but not before it."""
         found: set[tuple[int, int]] = set()
         if dirty:  # aborted data never outlives the cleaning of its range
@@ -233,7 +233,7 @@ class _PartitionCleaning:
 
     def _changed(self, cleaning: CleaningPass) -> set[int]:
         """Return the labels of the segments without a mapped range in which a row is removed, emptied or stamped."""
-        changed, dirty = set[int](), {one.label for one in self._dirty()}
+        changed, dirty = set[int](), {segment.label for segment in self._dirty()}
         for file in self.mine:
             if file.segment in changed or file.segment in dirty:
                 continue

@@ -184,12 +184,12 @@ def _actions(files: fs.FileSystem, number: int) -> list[dict[str, Any]] | None:
 
 def _is_compatible(actions: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether a commit is ours, or says nothing about files and metadata."""
-    info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-    return CommitMetadata.from_json(info.get("userMetadata")) is not None or all(set(one) <= _HARMLESS for one in actions)
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return CommitMetadata.from_json(info.get("userMetadata")) is not None or all(set(action) <= _HARMLESS for action in actions)
 
 
 def _operation(actions: Sequence[Mapping[str, Any]]) -> str:
-    return str(next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), None) or "unknown operation")
+    return str(next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None) or "unknown operation")
 
 
 def flush_delta_log(location: str, *, since_version: int) -> None:
@@ -198,8 +198,8 @@ def flush_delta_log(location: str, *, since_version: int) -> None:
     if folder is None:
         return
     log = folder / "_delta_log"
-    for one in log.iterdir():
-        if one.name == "_last_checkpoint" or (one.name[:20].isdigit() and int(one.name[:20]) >= since_version):
-            with suppress(FileNotFoundError), one.open("rb") as stream:  # another process may clean up
+    for path in log.iterdir():
+        if path.name == "_last_checkpoint" or (path.name[:20].isdigit() and int(path.name[:20]) >= since_version):
+            with suppress(FileNotFoundError), path.open("rb") as stream:  # another process may clean up
                 os.fsync(stream.fileno())
     sync_folder(log)

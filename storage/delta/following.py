@@ -39,7 +39,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 #: Fields of an add and of a remove that are read, or change nothing here. Any other one that is not null may change what a file holds.
 _ADD_FIELDS: Final = frozenset({"path", "partitionValues", "size", "modificationTime", "dataChange", "stats", "tags"})
 _REMOVE_FIELDS: Final = _ADD_FIELDS | {"deletionTimestamp", "extendedFileMetadata"}
-_NUMBERS: Final = tuple(one.name for one in fields(Files) if one.name not in {"path", "max_sequence"})
+_NUMBERS: Final = tuple(attribute.name for attribute in fields(Files) if attribute.name not in {"path", "max_sequence"})
 #: What orders the files of a snapshot.
 _ORDER: Final = ("partition", "segment", "slice", "first_offset")
 
@@ -63,7 +63,7 @@ def follow(log: fs.FileSystem, snapshot: LogSnapshot, *, max_commits: int = _MAX
     """
     try:
         commits = _commits_after(log, snapshot.version, max_commits)
-        return _applied(snapshot, commits) if commits else Followed(snapshot=snapshot, transactions={})
+        return _apply(snapshot, commits) if commits else Followed(snapshot=snapshot, transactions={})
     except (_NotApplicable, OSError, ValueError, KeyError, TypeError, AttributeError):  # the full read names what is wrong
         return None
 
@@ -166,7 +166,7 @@ def _millis(text: str | None) -> int:
     return (datetime.fromisoformat(text.replace("Z", "+00:00")) - _EPOCH) // _MILLISECOND
 
 
-def _applied(snapshot: LogSnapshot, commits: Sequence[Sequence[Mapping[str, Any]]]) -> Followed:
+def _apply(snapshot: LogSnapshot, commits: Sequence[Sequence[Mapping[str, Any]]]) -> Followed:
     changes = _Changes()
     for actions in commits:
         changes.take(actions)

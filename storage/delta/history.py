@@ -98,7 +98,9 @@ def commits_since(table: DeltaTable, since_version: int, until_version: int | No
 def telling(newest_first: Sequence[Commit]) -> list[Commit]:
     """Return the commits that say something which is not in the rows of the log, RESTOREs and cleanings, oldest first."""
     return [
-        one for one in reversed(newest_first) if one.restored_version is not None or (one.metadata is not None and one.metadata.receipts)
+        commit
+        for commit in reversed(newest_first)
+        if commit.restored_version is not None or (commit.metadata is not None and commit.metadata.receipts)
     ]
 
 
@@ -179,9 +181,9 @@ def check_commits(table: DeltaTable, since_version: int | None = None) -> None:
         found = filesystem.get_file_info(fs.FileSelector("_delta_log"))
     else:
         found = filesystem.get_file_info([commit_file(version) for version in range(since_version + 1, table.version() + 1)])
-    for one in found:
-        if one.type == fs.FileType.File and one.size == 0 and _COMMIT.fullmatch(one.base_name):
-            path = f"{table.table_uri}/_delta_log/{one.base_name}"
+    for file in found:
+        if file.type == fs.FileType.File and file.size == 0 and _COMMIT.fullmatch(file.base_name):
+            path = f"{table.table_uri}/_delta_log/{file.base_name}"
             raise _empty(path)
 
 

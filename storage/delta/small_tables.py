@@ -48,7 +48,7 @@ def create_small_table(
         storage_options,
         schema,
         properties,
-        files=[_added(file, None) for file in adds],
+        files=[_add(file, None) for file in adds],
         metadata=CommitMetadata(token=new_token(), kind=kind),
         transactions={version.app_id: version.next},
     )
@@ -94,7 +94,7 @@ def commit_rows(
         location,
         storage_options,
         checked_version,
-        [*removed, *(_added(file, time_column) for file in adds)],
+        [*removed, *(_add(file, time_column) for file in adds)],
         metadata=CommitMetadata(token=new_token(), kind=kind),
         transactions={} if version is None else {version.app_id: version.next},
     )
@@ -111,7 +111,7 @@ def current_files(table: DeltaTable, time_column: str | None = None) -> list[Row
     times = [None] * len(actions)
     if time_column is not None and f"max.{time_column}" in names:
         micros = actions.column(f"max.{time_column}").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-        times = [None if one is None else one // 1000 for one in micros.to_pylist()]
+        times = [None if micro is None else micro // 1000 for micro in micros.to_pylist()]
     counts = actions.column("num_records").to_pylist() if "num_records" in names else [None] * len(actions)
     return [
         RowFile(path=path, size_bytes=size, record_count=count or 0, time_ms=time_ms)
@@ -121,5 +121,5 @@ def current_files(table: DeltaTable, time_column: str | None = None) -> list[Row
     ]
 
 
-def _added(file: RowFile, time_column: str | None) -> Add:
+def _add(file: RowFile, time_column: str | None) -> Add:
     return Add(path=file.path, size_bytes=file.size_bytes, stats=file.stats(time_column), data_change=True, partition_values={})

@@ -105,7 +105,7 @@ class Files:
 
     def taken(self, indexes: NDArray[np.int64]) -> Files:
         """Return some of the files, in the order of their indexes."""
-        return Files(**{one.name: getattr(self, one.name)[indexes] for one in fields(self)})
+        return Files(**{field.name: getattr(self, field.name)[indexes] for field in fields(self)})
 
 
 def _check_statistics(table: DeltaTable, column: Mapping[str, pa.Array]) -> None:
@@ -221,7 +221,7 @@ class LogSnapshot:
         begins = (np.diff(files.partition) != 0) | (np.diff(files.segment) != 0)
         starts = np.append(0, np.flatnonzero(begins) + 1)
         segments = _segments(files, starts, len(files.partition))
-        return segments if partition is None else [one for one in segments if one.partition == partition]
+        return segments if partition is None else [segment for segment in segments if segment.partition == partition]
 
 
 def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment]:

@@ -109,7 +109,7 @@ class SliceWriter:
         """Add rows with the columns of `DATA_SCHEMA`, which continue in offset order."""
         self._statistics.add(rows)
         self._held.append(rows)
-        count, size = sum(len(one) for one in self._held), sum(one.nbytes for one in self._held)
+        count, size = sum(len(table) for table in self._held), sum(table.nbytes for table in self._held)
         if count >= self._limits.max_rows or size >= self._limits.max_bytes:
             self._flush(count, size)
 
@@ -121,7 +121,7 @@ class SliceWriter:
     def close(self) -> DataFile:
         """Finish the file and return it."""
         if self._held:
-            self._flush(sum(len(one) for one in self._held), sum(one.nbytes for one in self._held))
+            self._flush(sum(len(table) for table in self._held), sum(table.nbytes for table in self._held))
         self._writer.close()
         size = int(self._stream.tell())
         self._open.close()
@@ -155,7 +155,7 @@ class SliceWriter:
 
 def complete(rows: pa.Table, schema: pa.Schema = DATA_SCHEMA) -> pa.Table:
     """Return rows in the columns of a schema; one that they lack is null."""
-    nulls = {one.name: pa.nulls(len(rows), one.type) for one in schema if one.name not in rows.schema.names}
+    nulls = {field.name: pa.nulls(len(rows), field.type) for field in schema if field.name not in rows.schema.names}
     return pa.table({name: nulls[name] if name in nulls else rows.column(name) for name in schema.names}).cast(schema)
 
 

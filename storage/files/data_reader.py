@@ -71,7 +71,7 @@ class _OpenFile:
             if lacking:
                 message = f"{self.place} has no column {', '.join(lacking)}; no writer of lastword leaves such a file"
                 raise CorruptLog(message)
-            return pa.table({name: _typed(rows.column(name), DATA_SCHEMA.field(name).type) for name in self.columns})
+            return pa.table({name: _cast(rows.column(name), DATA_SCHEMA.field(name).type) for name in self.columns})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ def row_groups(
     """
     place, wanted = f"{location}/{path}", set(columns)
     with ExitStack() as opened:
-        reading = _OpenFile(place, lambda: opened.enter_context(_opened(location, storage_options, path)), columns, checks_order)
+        reading = _OpenFile(place, lambda: opened.enter_context(_open(location, storage_options, path)), columns, checks_order)
         metadata = reading.file.metadata
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             parts = (group.column(at) for at in range(group.num_columns))
-            size = sum(one.total_compressed_size for one in parts if one.path_in_schema.split(".")[0] in wanted)
+            size = sum(part.total_compressed_size for part in parts if part.path_in_schema.split(".")[0] in wanted)
             yield RowGroup(group.num_rows, size, reading, number)
 
 
@@ -134,7 +134,7 @@ def check_order(offsets: NDArray[np.int64], last: int, place: str) -> int:
     return int(offsets[-1])
 
 
-def _typed(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == wanted else column.cast(wanted, safe=False)
 
 
@@ -181,7 +181,7 @@ def _is_damage(error: Exception) -> bool:
 
 
 @contextmanager
-def _opened(location: str, storage_options: Mapping[str, str], path: str) -> Iterator[Any]:
+def _open(location: str, storage_options: Mapping[str, str], path: str) -> Iterator[Any]:
     folder = local_path(location)
     if folder is not None:
         with pq.ParquetFile(str(folder / path)) as file:

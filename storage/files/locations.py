@@ -37,22 +37,22 @@ def location_of(given: str, *, is_pattern: bool = False) -> str:
     `is_pattern`: it names files to be read, and may have the characters of a glob. Raises `UserError` for what is neither.
     """
     if not given.strip() or "\0" in given:
-        raise _refused(given, "it is empty" if not given.strip() else "it has a null character")
+        raise _refusal(given, "it is empty" if not given.strip() else "it has a null character")
     if not _SCHEME.match(given):
         return _local(given, is_pattern=is_pattern)
     scheme, _, rest = given.partition(":")
     if given.startswith(_LOCAL):
         return _of_file_uri(given, rest, is_pattern=is_pattern)
     if scheme not in _STORES:
-        raise _refused(given, f"there is no way to commit to {scheme}:; for a local folder of this name write ./{given}")
+        raise _refusal(given, f"there is no way to commit to {scheme}:; for a local folder of this name write ./{given}")
     bucket, _, path = rest.removeprefix("//").partition("/")
     if not rest.startswith("//") or not bucket:
-        raise _refused(given, "it names no bucket")
+        raise _refusal(given, "it names no bucket")
     if "@" in bucket and scheme not in {"abfs", "abfss"}:
-        raise _refused(given, "credentials are options of the store, and no part of its URI")
+        raise _refusal(given, "credentials are options of the store, and no part of its URI")
     ambiguous = None if is_pattern else _AMBIGUOUS.search(path)
     if ambiguous is not None:
-        raise _refused(given, f"Spark and delta-rs do not agree what {ambiguous[0]} means in a URI")
+        raise _refusal(given, f"Spark and delta-rs do not agree what {ambiguous[0]} means in a URI")
     return given.rstrip("/")
 
 
@@ -71,7 +71,7 @@ def spark_location(location: str) -> str:
 def _of_file_uri(given: str, rest: str, *, is_pattern: bool) -> str:
     host, _, path = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest[1:] if rest.startswith("/") else None)
     if path is None or host not in {"", "localhost"}:
-        raise _refused(given, "a file: URI names an absolute path of this machine, as in file:///var/lib/lastword")
+        raise _refusal(given, "a file: URI names an absolute path of this machine, as in file:///var/lib/lastword")
     return _local(f"/{unquote(path)}", is_pattern=is_pattern)
 
 
@@ -79,13 +79,13 @@ def _local(given: str, *, is_pattern: bool) -> str:
     try:
         found = str((Path(given).expanduser() if given.startswith("~") else Path(given)).absolute())
     except RuntimeError as error:
-        raise _refused(given, f"{error}".rstrip(".")) from error
+        raise _refusal(given, f"{error}".rstrip(".")) from error
     misread = None if is_pattern else _MISREAD.search(found)
     if misread is not None:
-        raise _refused(given, f"delta-rs reads {misread[0]} in a path as another character")
+        raise _refusal(given, f"delta-rs reads {misread[0]} in a path as another character")
     return found
 
 
-def _refused(given: str, why: str) -> UserError:
-    message = f"location {given!r}: {why}. Allowed are a path, a file: URI, and URIs of {', '.join(f'{one}:' for one in _STORES)}"
+def _refusal(given: str, why: str) -> UserError:
+    message = f"location {given!r}: {why}. Allowed are a path, a file: URI, and URIs of {', '.join(f'{store}:' for store in _STORES)}"
     return UserError(message)

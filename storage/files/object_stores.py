@@ -215,10 +215,10 @@ def _number(name: str, value: str) -> float:
 
 def _duration(name: str, value: str) -> timedelta:
     spans = list(_SPAN.finditer(value))
-    if not spans or "".join(one[0] for one in spans) != value:
+    if not spans or "".join(span[0] for span in spans) != value:
         message = f"storage option {name} = {value}: allowed is a duration, such as 500ms, 30s, 3m"
         raise UserError(message)
-    seconds = sum(float(one["count"]) * _SECONDS[one["unit"]] for one in spans)
+    seconds = sum(float(span["count"]) * _SECONDS[span["unit"]] for span in spans)
     if seconds > _MAX_SECONDS:
         message = f"storage option {name} = {value}: allowed is a day at the most"
         raise UserError(message)
@@ -257,7 +257,7 @@ def _option(own: Mapping[str, str], *names: str) -> str | None:
 def _has_profiles() -> bool:
     home = Path("~/.aws").expanduser()
     files = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", home / "credentials"), os.environ.get("AWS_CONFIG_FILE", home / "config")
-    return any(Path(one).is_file() for one in files)
+    return any(Path(file).is_file() for file in files)
 
 
 class _BotoCredentials:

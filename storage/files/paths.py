@@ -225,7 +225,7 @@ class LogDirFiles:
         if self._exists(f"{log}/{0:020}.json"):
             return True
         there = self._filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
-        return any(one.base_name.endswith((".json", ".parquet")) for one in there)
+        return any(file.base_name.endswith((".json", ".parquet")) for file in there)
 
     def make(self) -> None:
         """Make the folder of a local log.dir if it is not there."""

@@ -56,7 +56,7 @@ def write_row_file(
     time_ms: int | None = None,
 ) -> RowFile | None:
     """Write rows as one file of the table at `location`, called after `name`, and return it; None, and no file, when there are none."""
-    there = (one for one in rows if len(one))
+    there = (row for row in rows if len(row))
     first = next(there, None)
     if first is None:
         return None

@@ -93,7 +93,7 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
     if name and not folder.endswith("/"):  # a bucket is no file
         lone = filesystem_of(folder or "/", storage_options).get_file_info(name)
         if lone.type is fs.FileType.File:
-            return [_found(folder, lone)]
+            return [_to_found_file(folder, lone)]
     root, pattern = uri, ""
     if not _is_folder(uri, storage_options):
         root, pattern = _split(uri)
@@ -106,7 +106,7 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
     matches = _matching(pattern)
     listed = filesystem_of(root, storage_options).get_file_info(fs.FileSelector("", recursive=True))
     found = [
-        _found(root, info)
+        _to_found_file(root, info)
         for info in listed
         if info.type is fs.FileType.File
         and not any(part.startswith(("_", ".")) for part in info.path.split("/"))
@@ -171,7 +171,7 @@ def _is_folder(uri: str, storage_options: Mapping[str, str]) -> bool:
     return bool(filesystem_of(uri, storage_options).get_file_info(fs.FileSelector("", allow_not_found=True)))
 
 
-def _found(root: str, info: fs.FileInfo) -> FoundFile:
+def _to_found_file(root: str, info: fs.FileInfo) -> FoundFile:
     return FoundFile(f"{root.rstrip('/')}/{info.path}", info.size, info.mtime_ns)
 
 
@@ -256,7 +256,7 @@ def read_columns_of(
                 )
                 raise CorruptFile(message)
             for batch in file.iter_batches(columns=[name for name in names.values() if name is not None], use_threads=False):
-                yield pa.record_batch([_typed(batch, names[field.name], field) for field in schema], schema=schema)
+                yield pa.record_batch([_cast(batch, names[field.name], field) for field in schema], schema=schema)
 
     return _whole(batches, lambda batch: batch.nbytes, limits.held_bytes)
 
@@ -271,11 +271,11 @@ def _same_name(name: str, names: list[str]) -> str | None:
     """Return the column of a name: the very same, or the only one that differs in case alone."""
     if name in names:
         return name
-    alike = [one for one in names if one.casefold() == name.casefold()]
+    alike = [column for column in names if column.casefold() == name.casefold()]
     return alike[0] if len(alike) == 1 else None
 
 
-def _typed(batch: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array:
+def _cast(batch: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array:
     if name is None:
         return pa.nulls(len(batch), field.type)
     try:
@@ -306,11 +306,11 @@ def _texts(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterat
     elif file_format.multi_line:
         yield from _some(json_document(file.read(), file_format.encoding))
     else:
-        lines, encoding = _decoded(file, file_format.encoding)
+        lines, encoding = _decode(file, file_format.encoding)
         yield from _some(json_lines(lines, encoding))
 
 
-def _decoded(file: IO[bytes], encoding: str) -> tuple[Iterable[bytes], str]:
+def _decode(file: IO[bytes], encoding: str) -> tuple[Iterable[bytes], str]:
     """Return the lines of a file; one in two or four bytes a character is decoded whole, as its lines cannot be told before."""
     if not encoding.upper().replace("_", "-").startswith(("UTF-16", "UTF-32")):
         return file, encoding
@@ -336,7 +336,7 @@ def _csv(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator
     """Yield the rows of a CSV file by its own header."""
     encoding, quote = file_format.encoding, file_format.quote
     if encoding.upper().replace("_", "-").startswith(("UTF-16", "UTF-32")):
-        lines, encoding = _decoded(file, encoding)
+        lines, encoding = _decode(file, encoding)
         source = _PutBackStream(pa.BufferReader(b"".join(lines)), quote, block_bytes)
     else:
         source = _PutBackStream(file, quote, block_bytes)
@@ -358,7 +358,7 @@ def _csv(file: IO[bytes], file_format: FileFormat, block_bytes: int) -> Iterator
         yield texts
     yield [csv_misfit(row.text, row.actual_columns, header, encoding) for row in invalid]
     if source.quotes % 2 and not file_format.escape:
-        raise CorruptFile(_unclosed(quote))
+        raise CorruptFile(_unclosed_quote(quote))
 
 
 def _csv_batches(
@@ -386,7 +386,7 @@ def _csv_batches(
     too_long = f"it has a row of more than {block_bytes} bytes, which is too long for CSV; often a quote that nothing closes is the cause"
     quote = file_format.quote
     has_open_quote = bool(quote) and begin.count(quote.encode()) % 2 == 1
-    of_whole_file = _unclosed(quote) if has_open_quote else "its first row does not end: an escape is its last character"
+    of_whole_file = _unclosed_quote(quote) if has_open_quote else "its first row does not end: an escape is its last character"
     with _explaining(of_whole_file if len(begin) < block_bytes else too_long):
         names = pa_csv.read_csv(pa.BufferReader(begin), guess, parse(lambda _: "skip")).schema.names
     convert = pa_csv.ConvertOptions(
@@ -408,7 +408,7 @@ def _explaining(message: str) -> Iterator[None]:
         raise
 
 
-def _unclosed(quote: str) -> str:
+def _unclosed_quote(quote: str) -> str:
     return f"it has a quote ({quote}) that nothing closes; if they are no quotes, set the option quote to an empty text"
 
 

@@ -166,16 +166,16 @@ class Decisions:
     def newest_cleaning(self, partition: int, *, as_of_version: int | None = None) -> Decision | None:
         """Return the newest receipt of a partition whose swap the log still contains, at a table version (default: the newest)."""
         found = (
-            one
-            for one in reversed(self.cleanings.get(partition, ()))
-            if is_contained(self.restores, one.table_version or 0, as_of_version=as_of_version)
+            cleaning
+            for cleaning in reversed(self.cleanings.get(partition, ()))
+            if is_contained(self.restores, cleaning.table_version or 0, as_of_version=as_of_version)
         )
         return next(found, None)
 
     def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
         """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
         restores = (_restore(row) for row in rows if row.kind is Kind.RESTORE)
-        cleanings = _receipts([*(one for mine in self.cleanings.values() for one in mine), *rows])
+        cleanings = _receipts([*(receipt for mine in self.cleanings.values() for receipt in mine), *rows])
         return replace(self, restores=(*self.restores, *restores), cleanings=cleanings)
 
     def holds(self, row: Decision) -> bool:
@@ -200,7 +200,7 @@ class Decisions:
 
     def log_start_offset(self, partition: int) -> int:
         """Return the offset below which records are gone for readers, 0 when none is."""
-        held = [one.offset or 0 for one in self.starts.get(partition, ()) if self.holds(one)]
+        held = [start.offset or 0 for start in self.starts.get(partition, ()) if self.holds(start)]
         return max(held, default=0)
 
     def log_start_offsets(self) -> list[int]:
@@ -219,7 +219,7 @@ class Decisions:
         Those are tombstones that cleaning removed, and whatever retention removed.
         """
         cleaning = self.newest_cleaning(partition)
-        told = [one.details for one in self.starts.get(partition, ()) if self.holds(one)]
+        told = [start.details for start in self.starts.get(partition, ()) if self.holds(start)]
         return highest_of_each_place(*map(removed_positions_of, [*told, {} if cleaning is None else cleaning.details]))
 
     def released_offsets(self, partition: int) -> list[int]:
@@ -229,17 +229,21 @@ class Decisions:
         """
         cleaning = self.newest_cleaning(partition)
         after, passed = (0, 0) if cleaning is None else (cleaning.sequence, cleaning.offset or 0)
-        held = (one for one in self.purges.get(partition, ()) if self.holds(one) and one.offset is not None)
-        return sorted({one.offset for one in held if one.offset is not None and (one.sequence > after or one.offset >= passed)})
+        held = (purge for purge in self.purges.get(partition, ()) if self.holds(purge) and purge.offset is not None)
+        return sorted({purge.offset for purge in held if purge.offset is not None and (purge.sequence > after or purge.offset >= passed)})
 
     def silent_producers(self, before_ms: int, open_ids: Container[str]) -> frozenset[str]:
         """Return each transactional.id whose last transaction began before a moment, is over, and whose producer may be forgotten.
 
         That of a streaming query is not: its micro-batches go on under it. Nor the highest producer id: no other producer may be given it.
         """
-        highest = max((one.producer_id for one in self.producers.values()), default=-1)
-        kept = {name for name, one in self.producers.items() if one.query is not None or one.producer_id == highest or name in open_ids}
-        return frozenset(name for name, one in self.producers.items() if one.since_ms < before_ms and name not in kept)
+        highest = max((producer.producer_id for producer in self.producers.values()), default=-1)
+        kept = {
+            name
+            for name, producer in self.producers.items()
+            if producer.query is not None or producer.producer_id == highest or name in open_ids
+        }
+        return frozenset(name for name, producer in self.producers.items() if producer.since_ms < before_ms and name not in kept)
 
     def cleaning_failure(self, partition: int) -> CleaningFailure | None:
         """Return the failures in a row of a partition's cleaning; None after a success.
@@ -260,10 +264,10 @@ class Decisions:
         Rolled by command; or cleaned, as only closed segments are; or emptied by retention up to the log end. What lies past the log end
         says nothing of the segments that are there.
         """
-        rolled = [one.offset for one in self.rolls.get(partition, ()) if self.holds(one)]
+        rolled = [roll.offset for roll in self.rolls.get(partition, ()) if self.holds(roll)]
         emptied = self.log_start_offset(partition)
         closed = [*rolled, self.cleaner_checkpoint(partition), emptied if emptied == log_end_offset else None]
-        return max((one for one in closed if one is not None and one <= log_end_offset), default=-1)
+        return max((offset for offset in closed if offset is not None and offset <= log_end_offset), default=-1)
 
 
 def fold(rows: Iterable[Decision]) -> Decisions:
@@ -367,7 +371,7 @@ def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decisi
 
 def _receipts(rows: Iterable[Decision]) -> dict[int, list[Decision]]:
     """Return the receipts by partition, in the order of their swaps."""
-    return {partition: sorted(mine, key=_swapped) for partition, mine in _by_partition(rows, Kind.CLEAN).items()}
+    return {partition: sorted(mine, key=_swap_key) for partition, mine in _by_partition(rows, Kind.CLEAN).items()}
 
 
 def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
@@ -407,10 +411,10 @@ def _highest(holding: Sequence[Decision]) -> list[Decision]:
 
 
 def _rank(row: Decision) -> tuple[int, int]:
-    return _swapped(row) if row.kind is Kind.CLEAN else (row.offset or 0, row.sequence)
+    return _swap_key(row) if row.kind is Kind.CLEAN else (row.offset or 0, row.sequence)
 
 
-def _swapped(receipt: Decision) -> tuple[int, int]:
+def _swap_key(receipt: Decision) -> tuple[int, int]:
     """Order receipts by their swaps, and several of one swap as they were written."""
     return receipt.table_version or 0, receipt.sequence
 
@@ -434,7 +438,7 @@ def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
     """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
     found = []
     highest: dict[tuple[str, int | None], int] = {}
-    for row in [one for mine in _receipts(holding).values() for one in reversed(mine)]:
+    for row in [receipt for mine in _receipts(holding).values() for receipt in reversed(mine)]:
         for told in _TOLD:
             removed = highest_tombstone(row.details, told)
             if removed is not None and removed > highest.get((told, row.partition), -1):

@@ -97,7 +97,7 @@ class Ledger:
         with self._lock:
             self._refresh()
             if self._decisions is None:
-                self._decisions = self._folded()
+                self._decisions = self._fold()
             if self._topic_id is None:
                 self._topic_id = self._decisions.topic_id
             elif self._decisions.topic_id != self._topic_id:
@@ -105,7 +105,7 @@ class Ledger:
                 raise UnknownTopic(message)
             return self._decisions
 
-    def _folded(self) -> Decisions:
+    def _fold(self) -> Decisions:
         try:
             return fold(row for rows in self._rows.values() for row in rows)
         except StopIteration as error:
@@ -231,7 +231,7 @@ class Ledger:
         if self._table.version() == self._version:  # a write of ours has moved the handle too: compare with what was read
             return
         check_commits(self._table, None if self._version < 0 else self._version)
-        paths = [one.path for one in current_files(self._table)]
+        paths = [current_file.path for current_file in current_files(self._table)]
         self._rows = {path: self._rows[path] if path in self._rows else self._read(path) for path in paths}
         self._app_version = txn_version(self._table, _APP_ID)
         self._version, self._opened, self._decisions = self._table.version(), identity, None
@@ -284,8 +284,8 @@ class Ledger:
     def _stored_identity(self) -> tuple[int, int] | None:
         """Return when the first commit that is left was written: that of a topic which took the name is another object."""
         files = self._files.get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
-        commits = sorted((one.base_name, one.mtime_ns or 0, one.size) for one in files if one.base_name.endswith(".json"))
-        commits = [one for one in commits if one[0][:20].isdigit()]
+        commits = sorted((file.base_name, file.mtime_ns or 0, file.size) for file in files if file.base_name.endswith(".json"))
+        commits = [commit for commit in commits if commit[0][:20].isdigit()]
         return (commits[0][1], commits[0][2]) if commits else None
 
 

@@ -58,7 +58,10 @@ class AbortedTransactions:
         missing = [path for path in paths if path not in known]
         if missing:
             with ThreadPoolExecutor(THREADS) as pool:
-                known = {**known, **dict(zip(missing, pool.map(lambda path: _aborted(filesystem, path), missing), strict=True))}
+                known = {
+                    **known,
+                    **dict(zip(missing, pool.map(lambda path: _find_aborted_offsets(filesystem, path), missing), strict=True)),
+                }
         self._known = mine = {path: known[path] for path in paths}
         found: list[list[Longs]] = [[] for _ in first_dirty]
         for path, partition in zip(paths, files.partition[chosen].tolist(), strict=True):
@@ -66,7 +69,7 @@ class AbortedTransactions:
         return tuple(np.unique(np.concatenate(offsets)) if offsets else NOTHING for offsets in found)
 
 
-def _aborted(filesystem: fs.FileSystem, path: str) -> Longs:
+def _find_aborted_offsets(filesystem: fs.FileSystem, path: str) -> Longs:
     """Return the first offsets of the transactions that a file has an ABORT marker of."""
     with named_errors(path, may_be_gone=True), pq.ParquetFile(path, filesystem=filesystem) as file:
         table = file.read(columns=["control", "txn_first_offset"], use_threads=False)

@@ -113,7 +113,7 @@ class ProducerLog:
         useless = {state for place, state in self._held.states.items() if place not in kept}
         forgotten, self._useless = useless & self._useless, useless
         if forgotten:
-            self._keep(replace(self._held, states={place: one for place, one in self._held.states.items() if one not in forgotten}))
+            self._keep(replace(self._held, states={place: state for place, state in self._held.states.items() if state not in forgotten}))
         return len(forgotten)
 
     def _read(self, at: LogSnapshot, *, again: Collection[int] | None) -> tuple[States, Mapping[int, Exception]]:
@@ -126,11 +126,11 @@ class ProducerLog:
         partitions = self._partitions()
         if not has_producers(at, (0,) * partitions):
             return {}, {}
-        self._held = self._followed(self._held)
+        self._held = self._follow(self._held)
         is_past = self._held is not None and self._held.table_version > at.version
-        left_out = {one: error for one, error in self._unreadable.items() if one not in retried}
-        since = None if is_past else self._followed(self._whole) if retried else self._held
-        only = [one for one in range(partitions) if one not in left_out]
+        left_out = {partition: error for partition, error in self._unreadable.items() if partition not in retried}
+        since = None if is_past else self._follow(self._whole) if retried else self._held
+        only = [partition for partition in range(partitions) if partition not in left_out]
         found, failed = read_states(self._location, self._options, at, partitions, since, only=only)
         if not is_past:
             self._unreadable = left_out | failed
@@ -145,7 +145,7 @@ class ProducerLog:
             self._whole = snapshot
             self._cache.save(snapshot)
 
-    def _followed(self, known: ProducerSnapshot | None) -> ProducerSnapshot | None:
+    def _follow(self, known: ProducerSnapshot | None) -> ProducerSnapshot | None:
         """Return some states if what came after them is all in the rows past them, otherwise None.
 
         Not after a RESTORE. Nor where two cleanings may have removed a marker: the first gives it a horizon, a later one takes it away.
@@ -154,10 +154,10 @@ class ProducerLog:
             return None
         table = self._table()
         commits = commits_since(table, known.table_version)
-        if len(commits) < table.version() - known.table_version or any(one.restored_version is not None for one in commits):
+        if len(commits) < table.version() - known.table_version or any(commit.restored_version is not None for commit in commits):
             return None
-        has_open = any(one.open_first_offset is not None for one in known.states.values())
-        cleanings = sum(one.metadata is not None and bool(one.metadata.receipts) for one in commits)
+        has_open = any(state.open_first_offset is not None for state in known.states.values())
+        cleanings = sum(commit.metadata is not None and bool(commit.metadata.receipts) for commit in commits)
         return known if not has_open or cleanings < _LEAST_CLEANINGS else None
 
 

@@ -64,9 +64,9 @@ class HistoryWatch:
         if version > self._looked_at:
             self._commits += telling(commits_since(table, self._looked_at, version))
             self._looked_at = version
-        for one in _restores(decisions, since_version, version, self._commits):
-            if one.version not in self._taken_back:
-                self._taken_back[one.version] = _taken_back(one, table, decisions.partitions, self._options)
+        for restore in _restores(decisions, since_version, version, self._commits):
+            if restore.version not in self._taken_back:
+                self._taken_back[restore.version] = _taken_back(restore, table, decisions.partitions, self._options)
         return ReaderHistory(
             since_version=since_version,
             version=version,
@@ -77,7 +77,7 @@ class HistoryWatch:
 
 def _restores(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit]) -> list[Restore]:
     """Return the RESTOREs of ledger and commits after `since_version`, oldest first."""
-    found = {one.version: one for one in decisions.restores}
+    found = {restore.version: restore for restore in decisions.restores}
     for commit in commits:
         if commit.restored_version is not None:
             found[commit.version] = Restore(version=commit.version, restored_version=commit.restored_version)

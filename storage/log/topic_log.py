@@ -240,7 +240,7 @@ class TopicLog:
         with self._lock:  # the ledger is read in it: else another thread may write down meanwhile what `today` lacks
             today = self.decisions()
             collected = self._unrecorded.collect(today, self._opened(), snapshot.version)
-        unknown = [one for one in collected if (one.table_version or 0) <= snapshot.version]
+        unknown = [decision for decision in collected if (decision.table_version or 0) <= snapshot.version]
         return LogState(self, snapshot, today.with_unrecorded(unknown) if unknown else today)
 
     def producers_at(self, snapshot: LogSnapshot, of: Collection[int] | None = None) -> States:
@@ -268,7 +268,7 @@ class TopicLog:
     def commit_times(self) -> list[tuple[int, int]]:
         """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""
         with self._lock:
-            return [(one.version, one.time_ms) for one in commits_since(self._opened(), -1, self.snapshot().version)]
+            return [(commit.version, commit.time_ms) for commit in commits_since(self._opened(), -1, self.snapshot().version)]
 
     def history(self, watch: HistoryWatch, since_version: int) -> ReaderHistory:
         """Return what `watch` finds in the history of the log after a version: removed tombstones, RESTOREs."""
@@ -279,8 +279,8 @@ class TopicLog:
     def missing_files(self, paths: Sequence[str], *, max_named: int = _MAX_NAMED_FILES) -> list[str]:
         """Return those of the log's files that do not exist any more; more than `max_named` are looked up in one listing of the folder."""
         if len(paths) <= max_named:
-            return [one.path for one in self._files().get_file_info(list(paths)) if one.type == fs.FileType.NotFound] if paths else []
-        there = {one.path for one in self._files().get_file_info(fs.FileSelector("", recursive=True))}
+            return [file.path for file in self._files().get_file_info(list(paths)) if file.type == fs.FileType.NotFound] if paths else []
+        there = {file.path for file in self._files().get_file_info(fs.FileSelector("", recursive=True))}
         return [path for path in paths if path not in there]
 
     def append_lock(self) -> AbstractContextManager[None]:
@@ -399,7 +399,9 @@ class LogState:
     @cached_property
     def first_dirty_offsets(self) -> tuple[int, ...]:
         """Where the dirty section of each partition begins: below, a key has at most one data record."""
-        checkpoints = (self.decisions.cleaner_checkpoint(one, as_of_version=self.version) or 0 for one in range(self.partitions))
+        checkpoints = (
+            self.decisions.cleaner_checkpoint(partition, as_of_version=self.version) or 0 for partition in range(self.partitions)
+        )
         return tuple(map(max, self.log_start_offsets, checkpoints))
 
     def producer_states(self, *, of: Collection[int] | None = None) -> States:
@@ -419,7 +421,7 @@ class LogState:
         return self._from_log_start(states), unreadable
 
     def _from_log_start(self, states: States) -> States:
-        if all(one.open_first_offset is None for one in states.values()):
+        if all(state.open_first_offset is None for state in states.values()):
             return states
         return in_sight(states, self.log_start_offsets)
 
@@ -438,7 +440,7 @@ class LogState:
 
     def _open(self, states: States) -> list[OpenTransaction]:
         """Return the transactions that are open by some states, oldest first."""
-        named = {one.producer_id: (name, one.timeout_ms) for name, one in self.decisions.producers.items()}
+        named = {producer.producer_id: (name, producer.timeout_ms) for name, producer in self.decisions.producers.items()}
         return open_transactions(states.values(), self.log_start_offsets, named, timeout_ms=self.config.transaction_timeout_ms)
 
     def last_stable_offsets(self) -> tuple[int, ...]:
@@ -454,7 +456,7 @@ class LogState:
 
     def _stable(self, states: States, unreadable: Collection[int]) -> tuple[int, ...]:
         stable = last_stable_offsets(self.log_start_offsets, self.log_end_offsets, states.values())
-        return tuple(self.log_start_offsets[one] if one in unreadable else offset for one, offset in enumerate(stable))
+        return tuple(self.log_start_offsets[partition] if partition in unreadable else offset for partition, offset in enumerate(stable))
 
     @cached_property
     def aborted_transactions(self) -> tuple[Longs, ...]:

@@ -42,19 +42,19 @@ class UnrecordedDecisions:
             self._commits += telling(commits_since(table, read_to, version))
         self._read_to = max(read_to, version)
         self._commits = [one for one in self._commits if one.version > since]
-        known_receipts = {one.table_version for rows in today.cleanings.values() for one in rows} if self._commits else set()
-        known_restores = {one.version for one in today.restores}
+        known_receipts = {row.table_version for rows in today.cleanings.values() for row in rows} if self._commits else set()
+        known_restores = {restore.version for restore in today.restores}
         rows, reached = list[Decision](), dict[int, int]()
         for commit in self._commits:
             if commit.restored_version is not None and commit.version not in known_restores:
                 details = {"restored_version": commit.restored_version}
                 rows.append(Decision(kind=Kind.RESTORE, time_ms=commit.time_ms, table_version=commit.version, details=details))
             elif commit.metadata is not None and commit.version not in known_receipts:
-                rows += [_recovered(receipt, commit.version, today, reached) for receipt in commit.metadata.receipts]
+                rows += [_recover(receipt, commit.version, today, reached) for receipt in commit.metadata.receipts]
         return rows
 
 
-def _recovered(receipt: Mapping[str, Any], version: int, today: Decisions, reached: dict[int, int]) -> Decision:
+def _recover(receipt: Mapping[str, Any], version: int, today: Decisions, reached: dict[int, int]) -> Decision:
     """Return the ledger's row for a receipt that a swap carries; `reached` are the cleaner checkpoints that earlier ones give."""
     partition = receipt["partition"]
     newest, checkpoint = today.newest_cleaning(partition), receipt["end_offset"]

@@ -93,7 +93,11 @@ def compact_ledger(
     # Receipts that go are not to be taken for missing ones, as long as the log's history tells of their swaps.
     log.sync_ledger_with_history(tell=True)
     with log.append_lock():  # an append of a transaction that is not open yet is not overtaken
-        open_ids = {one.transactional_id for one in log.at().open_transactions() if one.transactional_id is not None}
+        open_ids = {
+            open_transaction.transactional_id
+            for open_transaction in log.at().open_transactions()
+            if open_transaction.transactional_id is not None
+        }
         return log.ledger.compact(
             before_ms=now_ms - limits.decision_retention_ms,
             least_files=least_files,

@@ -17,7 +17,7 @@ from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import LOG_COLUMNS, PLACE_COLUMNS
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.log.topic_log import TopicLog
-from lastword.storage.verify import _appended
+from lastword.storage.verify import _appended_ranges
 from tests.clocks import at
 from tests.commits import commit_append, commit_swap
 from tests.other_processes import in_another_process
@@ -253,14 +253,14 @@ def test_a_commit_that_is_gone_or_says_nothing_of_offsets_tells_none(tmp_path: P
     topic.append([{"key": "a", "value": "1"}])
     log = Path(topic.log.paths.log)
     files = filesystem_of(str(log), {})
-    assert (_appended(files, 1), _appended(files, 2)) == ({0: (0, 0)}, {})
+    assert (_appended_ranges(files, 1), _appended_ranges(files, 2)) == ({0: (0, 0)}, {})
     commit = log / "_delta_log" / f"{1:020}.json"
     actions = [json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines()]
     for action in actions:
         if "add" in action:
             action["add"]["stats"] = '{"numRecords":1}'
     commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
-    assert _appended(files, 1) == {}
+    assert _appended_ranges(files, 1) == {}
 
 
 def test_a_file_that_the_storage_gives_at_a_second_look_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,7 @@ def test_a_file_that_is_whole_at_a_second_look_is_not_damaged(tmp_path: Path, mo
     def opened(*_: object) -> Iterator[pq.ParquetFile]:
         yield pq.ParquetFile(pa.BufferReader(looks.pop(0)))
 
-    monkeypatch.setattr(data_reader, "_opened", opened)
+    monkeypatch.setattr(data_reader, "_open", opened)
     assert read_columns(str(tmp_path), {}, file.path, ["offset"]).column("offset").to_pylist() == [0, 1]
     assert not looks
 
