@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 290,
+    "names: one": 264,
     "names: found, told, said": 249,
-    "functions named by a participle": 123,
+    "functions named by a participle": 111,
     "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
@@ -36,7 +36,7 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 8289,
     "pyspark_lastword": 443,
-    "streaming": 6704,
+    "streaming": 6719,
     "storage": 12501,
     "change_data": 5669,
     "checkpoints": 215,

@@ -51,11 +51,11 @@ class AutoCdcFlow:
 
         Raises what a query died of.
         """
-        if not _ended(self.append_query, timeout):
+        if not _end(self.append_query, timeout):
             return False
         if self.table_query is None and self.start_table is not None:
             self.table_query = self.start_table()
-        return self.table_query is None or _ended(self.table_query, timeout)
+        return self.table_query is None or _end(self.table_query, timeout)
 
     def stop(self) -> None:
         """Stop the flow between two micro-batches; it goes on from there when it is started again."""
@@ -64,7 +64,7 @@ class AutoCdcFlow:
             self.table_query.stop()
 
 
-def _ended(query: StreamingQuery, timeout: int | None) -> bool:
+def _end(query: StreamingQuery, timeout: int | None) -> bool:
     if timeout is None:
         query.awaitTermination()
         return True

@@ -105,14 +105,14 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
     named = [*changes.keys, *changes.columns, *(one for one in (changes.value, changes.timestamp) if one)]
     missing = [name for name in dict.fromkeys(named) if name not in rows.columns]
     if missing:
-        message = f"{subject}: no column {', '.join(missing)}; there are {_shown(rows)}"
+        message = f"{subject}: no column {', '.join(missing)}; there are {_format(rows)}"
         raise UserError(message)
     with _ansi(rows.sparkSession):
         return _change_rows(rows, changes, subject, beside)
 
 
 def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: Sequence[Column]) -> DataFrame:
-    parts = [_compared(rows, one, changes, subject) for one in changes.sequence_by]
+    parts = [_compare(rows, expression, changes, subject) for expression in changes.sequence_by]
     refusal = _refusal(rows, changes, parts)
     is_read = F.lit(True) if refusal is None else refusal.isNull()
     sequence = _sequence(parts)
@@ -134,7 +134,7 @@ def _change_rows(rows: DataFrame, changes: ChangeColumns, subject: str, beside: 
         made[UNCHANGED] = F.when(~deletes & ~truncates, _nulls(changes.columns))
     if refusal is not None:
         made[REFUSAL] = refusal
-    return _selected(rows, [*(column.alias(name) for name, column in made.items()), *beside], subject)
+    return _select(rows, [*(column.alias(name) for name, column in made.items()), *beside], subject)
 
 
 def table_columns(rows: DataFrame, changes: ChangeColumns) -> TableColumns:
@@ -171,10 +171,10 @@ def _ansi(spark: SparkSession) -> Iterator[None]:
         spark.conf.set("spark.sql.ansi.enabled", str(before))
 
 
-def _compared(rows: DataFrame, given: Expression, changes: ChangeColumns, subject: str) -> Column:
+def _compare(rows: DataFrame, given: Expression, changes: ChangeColumns, subject: str) -> Column:
     """Return a part of the sequence as what it is compared as, by its type; raise `UserError` for a text of which nothing says it."""
     column = _expression(given)
-    data_type = _selected(rows, [column.alias("part")], subject).schema["part"].dataType
+    data_type = _select(rows, [column.alias("part")], subject).schema["part"].dataType
     if not _has_text(data_type) or changes.sequence_as == "text":
         return column
     if not changes.sequence_as:
@@ -261,7 +261,7 @@ def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Colum
     return F.coalesce(condition, F.lit(False))
 
 
-def _selected(rows: DataFrame, columns: Sequence[Column], subject: str) -> DataFrame:
+def _select(rows: DataFrame, columns: Sequence[Column], subject: str) -> DataFrame:
     try:
         return rows.select(*columns)
     except (AnalysisException, ParseException) as error:
@@ -269,14 +269,14 @@ def _selected(rows: DataFrame, columns: Sequence[Column], subject: str) -> DataF
         raise UserError(message) from error
 
 
-def _shown(rows: DataFrame) -> str:
+def _format(rows: DataFrame) -> str:
     """Return the columns of rows, without those that a source adds."""
     return ", ".join(name for name in rows.columns if not name.startswith("__"))
 
 
 def _over(rows: DataFrame) -> str:
     """Return the part of a message that says over which columns an expression is; empty if there are none."""
-    return f" over the columns {_shown(rows)}" if _shown(rows) else ""
+    return f" over the columns {_format(rows)}" if _format(rows) else ""
 
 
 def _key(rows: DataFrame, names: Sequence[str]) -> Column:

@@ -98,7 +98,7 @@ def _kind(data_type: T.DataType) -> ColumnKind:
     if isinstance(data_type, T.ArrayType) and data_type.simpleString() == HEADERS_TYPE:
         return ColumnKind.HEADERS
     if isinstance(data_type, T.StructType):
-        parts = [_kind(one.dataType) for one in data_type.fields]
+        parts = [_kind(field.dataType) for field in data_type.fields]
         is_ordered = bool(parts) and not {ColumnKind.OTHER, ColumnKind.NULL, ColumnKind.HEADERS} & set(parts)
         ordered = ColumnKind.ORDERED_TEXT if {ColumnKind.TEXT, ColumnKind.ORDERED_TEXT} & set(parts) else ColumnKind.ORDERED
         return ordered if is_ordered else ColumnKind.OTHER
@@ -158,7 +158,7 @@ class DataFrameRows:
     def _collect(self) -> ArrowRows | None:
         """Return the rows, in no order; None when they are too many bytes."""
         tasks = max(1, self._rows.sparkSession.sparkContext.defaultParallelism)
-        rows = self._positioned()
+        rows = self._add_positions()
         nullable = T.StructType([T.StructField(field.name, field.dataType) for field in rows.schema.fields])
         handed = rows.coalesce(tasks).mapInArrow(_hand_over(self._limits.max_collected_bytes // tasks), nullable).toArrow()
         is_whole = not len(handed) or pc.min(handed.column(_POSITION)).as_py() >= 0
@@ -167,7 +167,7 @@ class DataFrameRows:
     def _names(self) -> list[str]:
         return [name for name in self._rows.columns if name not in IGNORED_COLUMNS]
 
-    def _positioned(self) -> DataFrame:
+    def _add_positions(self) -> DataFrame:
         names = [f"`{name}`" for name in self._names()]
         return self._rows.selectExpr(*names, f"monotonically_increasing_id() AS `{_POSITION}`")
 
@@ -181,7 +181,7 @@ class DataFrameRows:
         columns |= {name: types[name] for name in shape.order}
         columns |= {RECORD_KEY: "binary", "raw": "string", _REASON: "string", _DETAIL: "string", _AT: "int", _TASK: "int"}
         ddl = ", ".join(f"`{name}` {data_type}" for name, data_type in columns.items())
-        validated = self._positioned().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
+        validated = self._add_positions().mapInArrow(_validate(plan, spark_partitions, list(columns)), ddl)
         order = ["offset"] if shape.has_offsets else [f"`{name}`" for name in shape.order]
         spread = validated.repartitionById(spark_partitions, F.col(_TASK)).sortWithinPartitions(_AT, *order)
         return _together(spread.mapInArrow(_write(plan), "done binary").collect())

@@ -72,7 +72,7 @@ _LOG: Final = logger("files")
 def open_files(spark: SparkSession, source: FileSource, log: TopicLog, *, now_ms: int) -> OpenSource:
     """Open the files of a source; raise `UserError` that names what is wrong. Nothing is kept of a start that fails."""
     try:
-        files = _listed(source, log.storage_options)
+        files = _list_files(source, log.storage_options)
     except OSError as error:
         message = f"source {source.name}: {source.path} cannot be read ({error}); make the folder first"
         raise UserError(message) from error
@@ -131,7 +131,7 @@ def _options(source: FileSource) -> dict[str, str]:
     return {name.lower(): value for name, value in source.options.items()}
 
 
-def _listed(source: FileSource, storage_options: Mapping[str, str]) -> list[FoundFile]:
+def _list_files(source: FileSource, storage_options: Mapping[str, str]) -> list[FoundFile]:
     return find_files(source.path, storage_options, name_filter=_options(source).get("pathglobfilter", ""))
 
 
@@ -176,12 +176,12 @@ class FilePlanner(Planner):
     def bound(self, query: str) -> None:
         """Read no file that is not there now."""
         del query
-        self._until = {file.path for file in self._found()}
+        self._until = {file.path for file in self._find()}
 
     def latest(self, after: str, query: str) -> str:
         """Return the entry with the next files, which is written here; or the one that a query has not ended."""
         del query
-        listing, number = self._taken(), self._number(after)
+        listing, number = self._open_listing(), self._number(after)
         if listing.last > number:  # a micro-batch that was begun, and not ended
             return json.dumps({"files": number + 1})
         new = self._new(listing)
@@ -198,7 +198,7 @@ class FilePlanner(Planner):
 
     def task(self, after: str, end: str, *, parts: int) -> FileTask:
         """Return what reads the files between two source offsets, in up to so many parts."""
-        listing = self._taken()
+        listing = self._open_listing()
         files = [file for number in range(self._number(after) + 1, self._number(end) + 1) for file in listing.files(number)]
         return FileTask(
             parts=_parts(files, parts),
@@ -227,7 +227,7 @@ class FilePlanner(Planner):
             raise UserError(message)
         return int(found["files"])
 
-    def _taken(self) -> FileListing:
+    def _open_listing(self) -> FileListing:
         if self._listing is None:
             self._listing = FileListing(self._log.paths.query(self._source.name), self._log.storage_options)
         return self._listing
@@ -235,7 +235,7 @@ class FilePlanner(Planner):
     def _new(self, listing: FileListing) -> list[FoundFile]:
         """Return the files that are not taken yet; report those that changed since."""
         try:
-            found = self._found()
+            found = self._find()
         except OSError as error:
             self._report_issue(f"its files cannot be listed: {error}")
             if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
@@ -255,10 +255,10 @@ class FilePlanner(Planner):
                 )
         return [file for file in found if file.path not in listing.known and (self._until is None or file.path in self._until)]
 
-    def _found(self) -> list[FoundFile]:
+    def _find(self) -> list[FoundFile]:
         self._pace.begin()
         try:
-            return _listed(self._source, self._log.storage_options)
+            return _list_files(self._source, self._log.storage_options)
         finally:
             self._pace.rest()
 
@@ -311,10 +311,10 @@ def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms:
     """Open files whose columns have the types of a schema."""
     schema = given_schema(source)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
-    return _opened(_typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
+    return _as_source(_typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
 
 
-def _opened(rows: DataFrame, schema: T.StructType, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
+def _as_source(rows: DataFrame, schema: T.StructType, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
     """Return rows with the columns of a schema as an open source."""
     changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
     return opened(rows, changes, source, log, now_ms, beside=_beside())
@@ -324,7 +324,7 @@ def _beside() -> list[Column]:
     return [F.col(name) for name in (MALFORMED, FILE, ROW)]
 
 
-def _remembered(source: FileSource, log: TopicLog) -> T.StructType | None:
+def _read_first_schema(source: FileSource, log: TopicLog) -> T.StructType | None:
     """Return the columns of the first start of a source; None for a source whose query was not started yet."""
     decisions = log.decisions()
     known = decisions.schemas.get(source.name) if source.name in decisions.queries else None
@@ -343,7 +343,7 @@ def _typed(rows: DataFrame, schema: T.StructType, source: FileSource) -> DataFra
     if source.format == "csv":
         casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
         return _cast(rows, schema.names, casts, source, [])
-    made = parsed_json(rows, F.col(TEXT), schema, _kept([]), subject=f"source {source.name}")
+    made = parsed_json(rows, F.col(TEXT), schema, _kept_columns([]), subject=f"source {source.name}")
     return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, TEXT)
 
 
@@ -352,14 +352,14 @@ def _cast(rows: DataFrame, names: Iterable[str], casts: Mapping[str, Column], so
     texts = T.StructType([T.StructField(name, T.StringType()) for name in names])
     if not texts.names:
         return rows
-    made = parsed_json(rows, F.col(TEXT), texts, _kept(beside), subject=f"source {source.name}")
+    made = parsed_json(rows, F.col(TEXT), texts, _kept_columns(beside), subject=f"source {source.name}")
     fields = {name: source.timestamp if name == _TIME else name for name in casts}
     wrong = [F.col(quoted(fields[name])).isNotNull() & column.isNull() for name, column in casts.items()]
     malformed = F.coalesce(F.col(_UNREAD), F.when(reduce(or_, wrong), F.col(TEXT))).alias(MALFORMED)
     return made.select(*[column.alias(name) for name, column in casts.items()], malformed, *[*beside, REFUSAL, FILE, ROW])
 
 
-def _kept(beside: Sequence[str]) -> list[Column]:
+def _kept_columns(beside: Sequence[str]) -> list[Column]:
     return [*[F.col(name) for name in (TEXT, *beside, REFUSAL, FILE, ROW)], F.col(MALFORMED).alias(_UNREAD)]
 
 
@@ -383,7 +383,7 @@ def _named_columns(spark: SparkSession, source: FileSource, log: TopicLog, files
     if source.name not in log.decisions().queries:
         _check_columns(source, names, wrong)
     absent = [name for name in (*used, *source.drop) if names and name not in names]
-    alike = {name: one for name in absent for one in names if one.casefold() == name.casefold()}
+    alike = {name: column for name in absent for column in names if column.casefold() == name.casefold()}
     if alike:
         message = f"source {source.name}: no column {', '.join(alike)}; there are {', '.join(alike.values())}: upper and lower case differ"
         raise UserError(message)
@@ -428,7 +428,7 @@ def _first_names(source: FileSource, files: Sequence[FoundFile], options: Mappin
 
 def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequence[FoundFile], now_ms: int) -> OpenSource:
     """Open Parquet files: with the columns of a schema, or those that the first file had at the first start."""
-    known = given_schema(source) if source.schema_ddl else _remembered(source, log)
+    known = given_schema(source) if source.schema_ddl else _read_first_schema(source, log)
     first = known or _first_schema(source, files, log.storage_options)
     schema = first if source.schema_ddl else _with_missing(spark, source, log, first)
     read = partial(

@@ -55,7 +55,7 @@ class FileTask:
         count = 0
         try:
             for rows in self.read(path):
-                yield _placed(rows, number, count, self.schema)
+                yield _add_places(rows, number, count, self.schema)
                 count += len(rows)
         except CorruptFile as error:
             why = str(error)
@@ -65,10 +65,10 @@ class FileTask:
             why = "it is gone since it was listed"
         else:
             return
-        yield _placed(_corrupt(path, why, stops=self.stops), number, count, self.schema)
+        yield _add_places(_corrupt(path, why, stops=self.stops), number, count, self.schema)
 
 
-def _placed(rows: pa.RecordBatch, number: int, first: int, schema: pa.Schema) -> pa.RecordBatch:
+def _add_places(rows: pa.RecordBatch, number: int, first: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of a file in the columns of a schema: with their place, and null in those that they lack."""
     place = {FILE: pa.array(np.full(len(rows), number, dtype=np.int32)), ROW: pa.array(np.arange(first, first + len(rows)))}
     there = {**{name: rows.column(name) for name in rows.schema.names}, **place}

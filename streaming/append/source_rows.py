@@ -101,7 +101,7 @@ def parsed_json(rows: DataFrame, text: Column, schema: T.StructType, beside: Seq
     """
     whole = T.StructType([*schema.fields, T.StructField(MALFORMED, T.StringType())])
     known = F.from_json(text, whole, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED})
-    alike = sorted({name for name in schema.names if [one.casefold() for one in schema.names].count(name.casefold()) > 1})
+    alike = sorted({name for name in schema.names if [name.casefold() for name in schema.names].count(name.casefold()) > 1})
     try:
         if alike and rows.sparkSession.conf.get("spark.sql.caseSensitive") != "true":
             message = f"{subject}: columns {', '.join(alike)} differ in case alone; leave one out, or set spark.sql.caseSensitive = true"

@@ -114,14 +114,19 @@ def check_same_source(upstream: Upstream, state: UpstreamState, positions: Mappi
         QueryRefused: It was made again, or its offsets went back, and `on.data.loss` is fail; the message names both.
     """
     is_other = bool(upstream.identity and state.identity) and upstream.identity != state.identity
-    gone = {one: (at, state.log_ends.get(one, 0)) for one, at in sorted(positions.items()) if at > state.log_ends.get(one, 0)}
+    gone = {
+        partition: (at, state.log_ends.get(partition, 0))
+        for partition, at in sorted(positions.items())
+        if at > state.log_ends.get(partition, 0)
+    }
     if not is_other and (not gone or not state.log_ends):
         return False
     if upstream.on_data_loss == "go-on":
         return is_other or not upstream.identity
-    shown = gone or {one: (at, state.log_ends.get(one, 0)) for one, at in sorted(positions.items())}
+    shown = gone or {partition: (at, state.log_ends.get(partition, 0)) for partition, at in sorted(positions.items())}
     places = ", ".join(
-        f"partition {one}: the query reads offset {at} next, and the log end offset is {end}" for one, (at, end) in shown.items()
+        f"partition {partition}: the query reads offset {at} next, and the log end offset is {end}"
+        for partition, (at, end) in shown.items()
     )
     message = (
         f"query {query} of topic {topic}: {upstream.source} was deleted and created again, or lost records that the query has read"
@@ -152,7 +157,11 @@ def check_loss(log: TopicLog, upstream: Upstream, state: UpstreamState, position
     Raises:
         QueryRefused: Offsets are lost, and `on.data.loss` is `fail`. Rule: docs/semantics.md#A.47.
     """
-    lost = {one: (positions[one], start) for one, start in sorted(state.log_starts.items()) if start > positions.get(one, start)}
+    lost = {
+        partition: (positions[partition], start)
+        for partition, start in sorted(state.log_starts.items())
+        if start > positions.get(partition, start)
+    }
     if not lost:
         return
     ranges = ", ".join(f"partition {partition}: offsets {begin} to {end - 1}" for partition, (begin, end) in lost.items())

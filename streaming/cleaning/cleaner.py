@@ -114,13 +114,13 @@ class Cleaner:
     def _logs(self, state: LogState, *, now_ms: int, again: bool = False) -> list[PartitionLog]:
         """Return what planning knows of every partition, and report once each whose producers cannot be read."""
         log, logs = state.log, state.partition_logs(now_ms=now_ms, again=again)
-        for one in logs:
-            place = log.paths.root, one.partition
-            if one.unreadable is None:
+        for partition_log in logs:
+            place = log.paths.root, partition_log.partition
+            if partition_log.unreadable is None:
                 self._unreadable.discard(place)
             elif place not in self._unreadable:
                 self._unreadable.add(place)
-                report_uncleanable(one, one.unreadable, None)
+                report_uncleanable(partition_log, partition_log.unreadable, None)
         return logs
 
     def _plan(
@@ -163,7 +163,7 @@ class Cleaner:
         done = set() if partitions is None else set(range(log.decisions().partitions)) - set(partitions)
         # One that failed before has a round of its own: the work on others is not thrown away if it fails again.
         failures = log.decisions().cleaning_failures()
-        due = {one for one, failure in failures.items() if force or failure.obstacle(clock_ms()) is None} - done
+        due = {partition for partition, failure in failures.items() if force or failure.obstacle(clock_ms()) is None} - done
         receipts = self._clean_each(log, spark, due, clock_ms=clock_ms, force=force, rate=rate, done=done)
         done |= failures.keys()
         while not self.stopping.is_set():
@@ -208,7 +208,7 @@ class Cleaner:
                 if waited:  # as long as rounds of others took: of another moment, and perhaps another log
                     plan, state = planned()
                 self._report_plan(log, plan)
-                chosen = {one.log.partition for one in plan.chosen}
+                chosen = {partition_plan.log.partition for partition_plan in plan.chosen}
                 try:
                     if not chosen:
                         return [], chosen
@@ -235,9 +235,9 @@ class Cleaner:
     ) -> list[CleaningReceipt]:
         """Clean partitions in rounds of their own, if they are eligible."""
         receipts: list[CleaningReceipt] = []
-        for one in sorted(partitions):
+        for partition in sorted(partitions):
             if not self.stopping.is_set():
-                others = set(range(log.decisions().partitions)) - {one}
+                others = set(range(log.decisions().partitions)) - {partition}
                 receipts += self._round(log, spark, clock_ms=clock_ms, force=force, rate=rate, done=others | done)[0]
         return receipts
 
@@ -255,7 +255,7 @@ class Cleaner:
         """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
         with self.locks.hold(log):
             try:
-                size_bytes = sum(segment.size_bytes for one in plan.chosen for segment in one.segments)
+                size_bytes = sum(segment.size_bytes for partition_plan in plan.chosen for segment in partition_plan.segments)
                 with self.claims.held(log, size_bytes, insists=force):
                     return self._run(spark, plan, state, rate)
             except (*_OF_NO_PARTITION, CleaningAborted):
@@ -284,7 +284,7 @@ class Cleaner:
         slots, spend = map_slots(self.config), self._spend_of(log, rate)
         receipts = Cleaning(state, _cluster(spark), plan, slots=slots, parallelism=self._parallelism, spend=spend, limits=self.limits).run()
         metrics.count_round(log.name, receipts, seconds=time.monotonic() - began)
-        chosen = [one.log.partition for one in plan.chosen]
+        chosen = [partition_plan.log.partition for partition_plan in plan.chosen]
         record_success(log, chosen, table_version=state.version, now_ms=plan.now_ms)
         for receipt in receipts:
             report_cleaned(receipt)
@@ -325,25 +325,27 @@ class Cleaner:
                 return remove_segments(state, logs, now_ms=now_ms)
 
         each, failure = _together_or_apart(log, once)
-        found = {partition: one for mine in each for partition, one in mine.items()}
+        found = {partition: deletion for mine in each for partition, deletion in mine.items()}
         self._report_deletions(log, found)
         if failure is not None:
             raise failure
-        return {partition: one for partition, one in found.items() if one.segments}
+        return {partition: deletion for partition, deletion in found.items() if deletion.segments}
 
     @staticmethod
     def _report_deletions(log: TopicLog, found: Mapping[int, Deletion]) -> None:
         metrics.count_deletions(log.name, found)
-        for partition, one in found.items():
-            if one.future_timestamp_ms is not None:
-                _LOG.warning("retention blocked by future timestamp", topic=log.name, partition=partition, until=one.future_timestamp_ms)
-            if one.segments:
+        for partition, deletion in found.items():
+            if deletion.future_timestamp_ms is not None:
+                _LOG.warning(
+                    "retention blocked by future timestamp", topic=log.name, partition=partition, until=deletion.future_timestamp_ms
+                )
+            if deletion.segments:
                 _LOG.info(
                     "segments deleted",
                     topic=log.name,
                     partition=partition,
-                    segments=[(segment.base_offset, breach.value) for segment, breach in one.segments],
-                    log_start_offset=one.log_start_offset,
+                    segments=[(segment.base_offset, breach.value) for segment, breach in deletion.segments],
+                    log_start_offset=deletion.log_start_offset,
                 )
 
     def merge(self, log: TopicLog, spark: SparkSession | None, *, now_ms: int, rate: SharedRate | None = None) -> int:
@@ -360,7 +362,9 @@ class Cleaner:
                 state = log.at()
                 logs = self._idle(log, self._logs(state, now_ms=now_ms), only)
                 failures = state.decisions.cleaning_failures() if state.config.compacted else {}
-                logs = [one for one in logs if one.unreadable is None and one.partition not in failures]
+                logs = [
+                    partition_log for partition_log in logs if partition_log.unreadable is None and partition_log.partition not in failures
+                ]
                 if not logs:
                     return 0
                 with self.locks.hold(log):
@@ -384,7 +388,9 @@ class Cleaner:
         if self.locks.is_held(log):
             return []
         paused = log.decisions().pauses
-        return [one for one in logs if only in {None, one.partition} and one.partition not in paused]
+        return [
+            partition_log for partition_log in logs if only in {None, partition_log.partition} and partition_log.partition not in paused
+        ]
 
     def forget(self, log: TopicLog) -> None:
         """Drop what is known of a topic that is gone."""
@@ -404,24 +410,24 @@ class Cleaner:
         return not known
 
     def _report_plan(self, log: TopicLog, plan: CleaningPlan) -> None:
-        overdue = [one for one in plan.partitions if one.overdue_ms > 0]
+        overdue = [partition for partition in plan.partitions if partition.overdue_ms > 0]
         if overdue:
             _LOG.info(
                 "partitions overdue",
                 topic=log.name,
                 partitions=len(overdue),
-                max_compaction_delay_ms=max(one.overdue_ms for one in overdue),
+                max_compaction_delay_ms=max(partition_plan.overdue_ms for partition_plan in overdue),
             )
-        for one in plan.partitions:
-            if self._is_news(log, one):
+        for partition in plan.partitions:
+            if self._is_news(log, partition):
                 _LOG.warning(
                     "cleaner checkpoint reset",
                     topic=log.name,
-                    partition=one.log.partition,
-                    checkpoint=one.log.checkpoint,
-                    why=one.range.reset.value if one.range.reset is not None else None,
-                    log_start_offset=one.log.log_start_offset,
-                    log_end_offset=one.log.log_end_offset,
+                    partition=partition.log.partition,
+                    checkpoint=partition.log.checkpoint,
+                    why=partition.range.reset.value if partition.range.reset is not None else None,
+                    log_start_offset=partition.log.log_start_offset,
+                    log_end_offset=partition.log.log_end_offset,
                 )
 
 

@@ -49,7 +49,7 @@ class SparkCluster:
         slots = min(len(order), parallelism or self.spark.sparkContext.defaultParallelism)
         found = rows.repartition(slots).mapInArrow(run, "number bigint, done binary").collect()
         done = {row["number"]: pickle.loads(bytes(row["done"])) for row in found}  # noqa: S301  as above
-        for one in done.values():
-            if isinstance(one, LastwordError):
-                raise one
+        for result in done.values():
+            if isinstance(result, LastwordError):
+                raise result
         return [done[number] for number in range(len(tasks))]

@@ -63,9 +63,9 @@ def record_success(log: TopicLog, partitions: Iterable[int], *, table_version: i
 
     def end(today: Decisions) -> tuple[list[Decision], None]:
         rows = [
-            Decision(kind=Kind.FAILURE, time_ms=now_ms, partition=one, table_version=table_version, details={"failures": 0})
-            for one in partitions
-            if one in today.cleaning_failures()
+            Decision(kind=Kind.FAILURE, time_ms=now_ms, partition=partition, table_version=table_version, details={"failures": 0})
+            for partition in partitions
+            if partition in today.cleaning_failures()
         ]
         return rows, None
 

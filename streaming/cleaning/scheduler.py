@@ -140,8 +140,8 @@ class MaintenanceScheduler:
             urgency = dict(zip(logs, threads.map(self._urgency, logs), strict=True))
             running = {threads.submit(self._maintain, log): log for log in sorted(logs, key=urgency.__getitem__)}
             while running:
-                for one in wait(running, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
-                    log, more = running.pop(one), one.result()  # raises what leaves a commit in an unknown state
+                for future in wait(running, _PROMPT_SECONDS, return_when=FIRST_COMPLETED).done:
+                    log, more = running.pop(future), future.result()  # raises what leaves a commit in an unknown state
                     if more and (self.monotonic() - began) * 1000 < self.config.log_cleaner_backoff_ms:
                         running[threads.submit(self._maintain, log)] = log
                 for log in logs:
@@ -233,7 +233,7 @@ class MaintenanceScheduler:
             return False
         with self._lock:
             self.counts.rounds += 1
-        return any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts)
+        return any(receipt.removed_count or receipt.end_offset > receipt.first_dirty_offset for receipt in receipts)
 
     def _retain(self, log: TopicLog) -> None:
         """Let retention take what it takes; what a round of the topic holds at this moment would be left out, so that it stays due then."""
