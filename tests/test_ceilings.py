@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 264,
+    "names: one": 178,
     "names: found, told, said": 249,
-    "functions named by a participle": 111,
+    "functions named by a participle": 103,
     "phrases that say nothing": 64,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8289,
+    "lastword": 8325,
     "pyspark_lastword": 443,
     "streaming": 6719,
     "storage": 12501,

@@ -36,9 +36,9 @@ def roll(
     log_dir: LogDirOption = "",
 ) -> None:
     """Close the active segments. Example: lastword roll fruit-prices --partition 0."""
-    for one, offset in open_log_dir(log_dir).topic(topic).roll(partition).items():
-        facts = {"topic": topic, "partition": one, "offset": offset}
-        tell(f"partition {one}: the next segment begins at offset {offset}", facts, as_json=as_json)
+    for number, offset in open_log_dir(log_dir).topic(topic).roll(partition).items():
+        facts = {"topic": topic, "partition": number, "offset": offset}
+        tell(f"partition {number}: the next segment begins at offset {offset}", facts, as_json=as_json)
 
 
 def clean(
@@ -79,18 +79,18 @@ def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> 
     now_ms = clock.now_ms()
     reports = open_log_dir(log_dir).topic(topic).explain()
     if as_json:
-        for one in reports:
-            sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
+        for report in reports:
+            sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
     else:
         out.print(cleaning_tables.explanation_table(reports, f"{topic}: cleaning status", now_ms))
 
 
 def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show the receipts of past cleanings, oldest first. Example: lastword receipts fruit-prices --partition 0."""
-    found = [one.to_details() for one in open_log_dir(log_dir).topic(topic).receipts(partition)]
+    found = [receipt.to_details() for receipt in open_log_dir(log_dir).topic(topic).receipts(partition)]
     if as_json:
-        for one in found:
-            sys.stdout.write(json.dumps(one) + "\n")
+        for receipt in found:
+            sys.stdout.write(json.dumps(receipt) + "\n")
     else:
         out.print(cleaning_tables.receipts_table(found, f"{topic}: receipts"))
 
@@ -113,8 +113,8 @@ def retention(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -
     """Apply retention: delete segments by log start offset, retention.bytes and retention.ms. Example: lastword retention fruit-prices."""
     gone = open_log_dir(log_dir).topic(topic).apply_retention()
     if as_json:
-        for partition, one in sorted(gone.items()):
-            sys.stdout.write(json.dumps(_deletion(partition, one)) + "\n")
+        for partition, deletion in sorted(gone.items()):
+            sys.stdout.write(json.dumps(_deletion(partition, deletion)) + "\n")
         return
     for partition, one in sorted(gone.items()):
         why = ", ".join(sorted({breach.value for _, breach in one.segments}))
@@ -136,9 +136,9 @@ def delete_records(
     pairs = _read_offsets(before)
     log = open_log_dir(log_dir).topic(topic)
     confirm(f"Delete the records of topic {topic} below {', '.join(before)} for good?", yes=yes)
-    for one, start in sorted(log.delete_records(pairs).items()):
-        facts = {"topic": topic, "partition": one, "log_start_offset": start}
-        tell(f"partition {one}: the log starts at offset {start}", facts, as_json=as_json)
+    for number, start in sorted(log.delete_records(pairs).items()):
+        facts = {"topic": topic, "partition": number, "log_start_offset": start}
+        tell(f"partition {number}: the log starts at offset {start}", facts, as_json=as_json)
 
 
 def _read_offsets(texts: list[str]) -> dict[int, int]:

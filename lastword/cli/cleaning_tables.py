@@ -25,20 +25,24 @@ _DAY_MS = 24 * _HOUR_MS
 def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
     """Return receipts (dicts as in JSON) as a table: records and bytes before and after, and removed by reason (bytes are estimates)."""
     table = _table(title, ("part", "dirty section", "records", "size", "segments", "removed"), left={"dirty section", "removed"})
-    for one in receipts:
-        about = {reason: f"\n≈ {size(taken)}" for reason, taken in one.get("removed_bytes", {}).items()}
-        removed = [f"{reason.replace('_', ' ')} {count:,}{about.get(reason, '')}" for reason, count in one["removed"].items()]
+    for receipt in receipts:
+        about = {reason: f"\n≈ {size(taken)}" for reason, taken in receipt.get("removed_bytes", {}).items()}
+        removed = [f"{reason.replace('_', ' ')} {count:,}{about.get(reason, '')}" for reason, count in receipt["removed"].items()]
         notes = removed or ["nothing"]
-        if one["rounds_left"]:
-            more = f"{one['rounds_left']} more round{'s' if one['rounds_left'] > 1 else ''}"
-            notes.append(f"cut by the map budget ({100 * one['map_utilization']:.0f} % full), {more}")
-        after = "" if one["bytes_after"] is None else f" → {size(one['bytes_after'])}\n{_less(one['bytes_after'], one['bytes_before'])}"
+        if receipt["rounds_left"]:
+            more = f"{receipt['rounds_left']} more round{'s' if receipt['rounds_left'] > 1 else ''}"
+            notes.append(f"cut by the map budget ({100 * receipt['map_utilization']:.0f} % full), {more}")
+        after = (
+            ""
+            if receipt["bytes_after"] is None
+            else f" → {size(receipt['bytes_after'])}\n{_less(receipt['bytes_after'], receipt['bytes_before'])}"
+        )
         table.add_row(
-            str(one["partition"]),
-            f"[{one['first_dirty_offset']}, {one['end_offset']})\n{one['trigger'].replace('_', ' ')}",
-            f"{one['records_before']:,} → {one['records_after']:,}\n{_less(one['records_after'], one['records_before'])}",
-            f"{size(one['bytes_before'])}{after}",
-            f"{one['segments_before']} → {one['groups']}",
+            str(receipt["partition"]),
+            f"[{receipt['first_dirty_offset']}, {receipt['end_offset']})\n{receipt['trigger'].replace('_', ' ')}",
+            f"{receipt['records_before']:,} → {receipt['records_after']:,}\n{_less(receipt['records_after'], receipt['records_before'])}",
+            f"{size(receipt['bytes_before'])}{after}",
+            f"{receipt['segments_before']} → {receipt['groups']}",
             "\n".join(notes),
         )
     return table
@@ -46,8 +50,10 @@ def receipts_table(receipts: Sequence[Mapping[str, Any]], title: str) -> Table:
 
 def first_round_only(receipts: Sequence[Mapping[str, Any]], reports: Sequence[PartitionReport]) -> str:
     """Return the note of a dry run whose cleaning needs more than one round; "" if one round is enough."""
-    waiting = {one.partition for one in reports if one.obstacle == Obstacle.NO_ROOM.value} - {one["partition"] for one in receipts}
-    left = sorted(waiting | {one["partition"] for one in receipts if one["rounds_left"]})
+    waiting = {report.partition for report in reports if report.obstacle == Obstacle.NO_ROOM.value} - {
+        receipt["partition"] for receipt in receipts
+    }
+    left = sorted(waiting | {receipt["partition"] for receipt in receipts if receipt["rounds_left"]})
     if not left:
         return ""
     return f"only the first round is shown: the map budget requires more rounds for partitions {', '.join(map(str, left))}"
@@ -56,17 +62,17 @@ def first_round_only(receipts: Sequence[Mapping[str, Any]], reports: Sequence[Pa
 def explanation_table(reports: Sequence[PartitionReport], title: str, now_ms: int) -> Table:
     """Return a table with one row per partition: why it is eligible, or what holds it back and until when."""
     table = _table(title, ("part", "status", "dirty ratio", "threshold", "cleanable"), left={"status", "cleanable"})
-    for one in reports:
-        lines = [f"eligible: {one.trigger}" if one.eligible else f"held back: {one.obstacle}"]
-        lines += [reason for reason in (one.uncleanable_reason, one.failure) if reason]
-        lines += [f"cleaner checkpoint reset: {one.checkpoint_reset}"] if one.checkpoint_reset else []
-        lines += [] if one.eligible or one.eligible_at_ms is None else [f"eligible at {when(one.eligible_at_ms, now_ms)}"]
+    for report in reports:
+        lines = [f"eligible: {report.trigger}" if report.eligible else f"held back: {report.obstacle}"]
+        lines += [reason for reason in (report.uncleanable_reason, report.failure) if reason]
+        lines += [f"cleaner checkpoint reset: {report.checkpoint_reset}"] if report.checkpoint_reset else []
+        lines += [] if report.eligible or report.eligible_at_ms is None else [f"eligible at {when(report.eligible_at_ms, now_ms)}"]
         table.add_row(
-            str(one.partition),
+            str(report.partition),
             Text("\n".join(lines)),
-            f"{one.ratio:.3g}",
-            f"> {one.threshold:.3g}",
-            Text(f"offsets [{one.first_dirty_offset}, {one.first_uncleanable_offset})\n{one.bound_detail}"),
+            f"{report.ratio:.3g}",
+            f"> {report.threshold:.3g}",
+            Text(f"offsets [{report.first_dirty_offset}, {report.first_uncleanable_offset})\n{report.bound_detail}"),
         )
     return table
 

@@ -127,7 +127,7 @@ def _status_collector(url: str | None, log_dir: str) -> Callable[[], dict[str, A
         if not address and url is None:
             issue = f'the service has no HTTP address (http.listen = ""): {unknown}'
         elif address:
-            answer = _asked(address)
+            answer = _ask(address)
             if answer is not None and answer["log_dir"] == logs.location:
                 return answer
             issue = f"no service answers at {address}: {unknown}; name its address by --url or by its configuration file (-c)"
@@ -155,7 +155,7 @@ def _service_url() -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _asked(url: str) -> dict[str, Any] | None:
+def _ask(url: str) -> dict[str, Any] | None:
     """Return the /status.json of a service; None if it does not respond."""
     if not url.startswith(("http://", "https://")):
         message = f"--url {url}: allowed is http://HOST:PORT"
@@ -230,8 +230,8 @@ def _row(topic: str, one: Mapping[str, Any]) -> tuple[str | Text, ...]:
 def _bar(sections: list[Mapping[str, Any]]) -> Text:
     """Return a partition as a bar of blocks to scale; each section has at least one block."""
     bar = Text()
-    length = sum(one["end"] - one["begin"] for one in sections)
-    for one in sections:
-        block, style = _SHADES[one["kind"]]
-        bar.append(block * max(1, round(_BAR * (one["end"] - one["begin"]) / length)), style=style)
+    length = sum(section["end"] - section["begin"] for section in sections)
+    for section in sections:
+        block, style = _SHADES[section["kind"]]
+        bar.append(block * max(1, round(_BAR * (section["end"] - section["begin"]) / length)), style=style)
     return bar

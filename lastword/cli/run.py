@@ -144,9 +144,9 @@ def append(
         service = Service(checked, cleaning=False, store=connection_options(), signals=signals)
         signals.check(f"query {name}")
         log = service.logs.topic(topic).log
-        before, refused = sum(log.at().log_end_offsets), _refused(log)
+        before, refused = sum(log.at().log_end_offsets), _count_refusals(log)
         service.run_until_signal()
-        grown, refused = sum(log.at().log_end_offsets) - before, _refused(log) - refused
+        grown, refused = sum(log.at().log_end_offsets) - before, _count_refusals(log) - refused
     stopped = "stopped; " if signals.received else ""
     _tell_result(topic, grown, refused, stopped, as_json=as_json)
     raise typer.Exit(1 if refused and not grown and not stopped else 0)
@@ -159,9 +159,9 @@ def _tell_result(topic: str, grown: int, refused: Counter[str], stopped: str, *,
     tell(f"{stopped}appended {grown:,} records to {topic}{letters}", facts, as_json=as_json)
 
 
-def _refused(log: TopicLog) -> Counter[str]:
+def _count_refusals(log: TopicLog) -> Counter[str]:
     """Return the number of dead letters of a topic by reason."""
-    return Counter(str(one["reason"]) for one in read_dead_letters(log.paths.dead_letters, log.storage_options))
+    return Counter(str(dead_letter["reason"]) for dead_letter in read_dead_letters(log.paths.dead_letters, log.storage_options))
 
 
 def _append_files(topic: LogTopic, files: Sequence[Path], idempotency_key: str | None, on_invalid: str) -> tuple[int, Counter[str]]:

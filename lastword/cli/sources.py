@@ -25,8 +25,8 @@ def sources_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = ""
     """
     found = open_log_dir(log_dir).topic(topic).sources()
     if as_json:
-        for one in found:
-            sys.stdout.write(json.dumps(dataclasses.asdict(one)) + "\n")
+        for source in found:
+            sys.stdout.write(json.dumps(dataclasses.asdict(source)) + "\n")
     elif found:
         out.print(tables.sources_table(found, topic))
         for one in found:

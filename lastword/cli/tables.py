@@ -122,17 +122,17 @@ def description_table(description: TopicDescription) -> Table:
     )
     for name in ("part", "start\noffset", "last stable\noffset", "end\noffset", "records", "size", "segs", "slices", "last segment"):
         table.add_column(name, justify="right" if name != "last segment" else "left", no_wrap=True)
-    for one in description.partitions:
+    for partition in description.partitions:
         table.add_row(
-            str(one.partition),
-            str(one.log_start_offset),
-            str(one.last_stable_offset),
-            str(one.log_end_offset),
-            f"{one.record_count:,}",
-            size(one.size_bytes),
-            str(len(one.segments)),
-            str(sum(len(segment.slices) for segment in one.segments)),
-            "" if not one.segments else f"{one.segments[-1].label} {'active' if one.active else 'closed'}",
+            str(partition.partition),
+            str(partition.log_start_offset),
+            str(partition.last_stable_offset),
+            str(partition.log_end_offset),
+            f"{partition.record_count:,}",
+            size(partition.size_bytes),
+            str(len(partition.segments)),
+            str(sum(len(segment.slices) for segment in partition.segments)),
+            "" if not partition.segments else f"{partition.segments[-1].label} {'active' if partition.active else 'closed'}",
         )
     return table
 
@@ -144,11 +144,11 @@ def segments_table(description: TopicDescription, partitions: Sequence[int] | No
     )
     for name in ("partition", "segment", "offsets", "records", "size", "slices", "state"):
         table.add_column(name, justify="left" if name in {"offsets", "state"} else "right", no_wrap=True)
-    for one in description.partitions:
-        for segment in one.segments if partitions is None or one.partition in partitions else ():
-            active = one.active and segment is one.segments[-1]
+    for partition in description.partitions:
+        for segment in partition.segments if partitions is None or partition.partition in partitions else ():
+            active = partition.active and segment is partition.segments[-1]
             table.add_row(
-                str(one.partition),
+                str(partition.partition),
                 str(segment.label),
                 f"{segment.first_offset} … {segment.last_offset}",
                 f"{segment.record_count:,}",

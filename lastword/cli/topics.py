@@ -76,10 +76,10 @@ def topics_describe(
         out.print(tables.segments_table(description))
     if description.stale_keys:
         out.print(f"  {description.stale_keys:,} stale keys: a newer row is a dead letter (lastword dead-letters {name} --stale)")
-    for one in description.sources:
-        state = "retired" if one.retired else f"epoch {one.epoch}"
-        out.print(f"  source {one.name}: {state}", soft_wrap=True, markup=False, highlight=False)
-        for line in tables.source_remarks(one, name):
+    for source in description.sources:
+        state = "retired" if source.retired else f"epoch {source.epoch}"
+        out.print(f"  source {source.name}: {state}", soft_wrap=True, markup=False, highlight=False)
+        for line in tables.source_remarks(source, name):
             out.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     for key, value in description.config.items():
         if key in description.overrides:

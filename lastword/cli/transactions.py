@@ -25,10 +25,12 @@ transactions_app = typer.Typer(help="List, describe and end open transactions.",
 @transactions_app.command("list")
 def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
-    found = [tables.transaction(one, clock.now_ms()) for one in open_log_dir(log_dir).topic(topic).open_transactions()]
+    found = [
+        tables.transaction(open_transaction, clock.now_ms()) for open_transaction in open_log_dir(log_dir).topic(topic).open_transactions()
+    ]
     if as_json:
-        for one in found:
-            sys.stdout.write(json.dumps(one) + "\n")
+        for transaction in found:
+            sys.stdout.write(json.dumps(transaction) + "\n")
     elif found:
         out.print(tables.transactions_table(found, topic))
     else:

@@ -118,7 +118,7 @@ def load_settings(path: Path) -> Settings:
     broker = flat(raw)
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
     broker.pop("log.dir", None)
-    for key, place in [(key, place) for key in broker if (place := _misplaced(key)) is not None]:
+    for key, place in [(key, place) for key in broker if (place := _find_misplaced(key)) is not None]:
         violations.append(Violation(key=key, value=HIDDEN, allowed=place))
         del broker[key]
     partitions = {name: table.pop("partitions", None) for name, table in topics.items()}
@@ -170,7 +170,7 @@ def checked_settings(values: dict[str, Any], *, subject: str = "the service") ->
     except ValidationError as error:
         violations = [_violation(item) for item in error.errors()]
         raise InvalidConfiguration(subject, violations) from error
-    if doubled := _doubled(settings.sources):
+    if doubled := _find_duplicates(settings.sources):
         raise InvalidConfiguration(subject, doubled)
     return settings
 
@@ -192,17 +192,19 @@ def _misshapen(raw: dict[str, Any]) -> list[Violation]:
     """Take out of `raw` the parts that have not the shape that they must have, and say so."""
     source, topic, spark, http = raw.get("source", []), raw.get("topic", {}), raw.get("spark", {}), raw.get("http", {})
     wrong = {
-        "source": None if isinstance(source, list) and all(isinstance(one, dict) for one in source) else "[[source]], once for each source",
+        "source": None
+        if isinstance(source, list) and all(isinstance(table, dict) for table in source)
+        else "[[source]], once for each source",
         "topic": None
-        if isinstance(topic, dict) and all(isinstance(one, dict) for one in topic.values())
+        if isinstance(topic, dict) and all(isinstance(table, dict) for table in topic.values())
         else "[topic.NAME] for each topic",
         "http": None if isinstance(http, dict) else "[http], and listen below it",
         "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
     }
-    return [Violation(key=name, value=_shown(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]
+    return [Violation(key=name, value=_format(raw.pop(name)), allowed=f"write {form}") for name, form in wrong.items() if form]
 
 
-def _doubled(sources: Sequence[Source]) -> list[Violation]:
+def _find_duplicates(sources: Sequence[Source]) -> list[Violation]:
     """Return the names that two sources of one topic share, and what two of them read into one topic."""
     names = Counter((source.topic, source.name) for source in sources)
     allowed = "another source of topic {} has this name, and the position in a source belongs to the name"
@@ -231,7 +233,7 @@ def _violation(item: ErrorDetails) -> Violation:
     """Return what is wrong with a setting; of one that is not known the value is not shown, and the place is where it may belong."""
     place, key = ".".join(str(part) for part in item["loc"]), str(item["loc"][-1])
     if item["type"] != "extra_forbidden":
-        return Violation(key=place, value=_shown(item["input"]), allowed=item["msg"])
+        return Violation(key=place, value=_format(item["input"]), allowed=item["msg"])
     if key.startswith("kafka."):
         allowed = f"an option of the Kafka client: write options.{key}"
     elif key.startswith(_OF_KAFKA_CLIENT):
@@ -247,7 +249,7 @@ def _violation(item: ErrorDetails) -> Violation:
     return Violation(key=place, value=HIDDEN, allowed=allowed)
 
 
-def _misplaced(key: str) -> str | None:
+def _find_misplaced(key: str) -> str | None:
     """Return where a key of the file's head belongs, if it is one of an object store or a Kafka client."""
     if key.startswith("fs."):
         return f"a setting of Hadoop: write spark.hadoop.{key} below [spark]"
@@ -256,7 +258,7 @@ def _misplaced(key: str) -> str | None:
     return None
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     """Return a value as a message shows it; a table not at all, as there may be a password in it."""
     return "{…}" if isinstance(value, (dict, BaseModel)) else repr(value)
 

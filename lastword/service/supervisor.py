@@ -135,44 +135,44 @@ class SourceSupervisor:
     @property
     def is_over(self) -> bool:
         """Whether every source has come to its end."""
-        searched = all(one.over or (one.starting is None and one.due and not one.is_failing) for one in self._patterns)
-        return searched and all(one.over for one in self._running.values())
+        searched = all(pattern.over or (pattern.starting is None and pattern.due and not pattern.is_failing) for pattern in self._patterns)
+        return searched and all(source.over for source in self._running.values())
 
     def step(self) -> None:
         """Look at every source once: collect what ended, start what is due. Returns at once."""
         for pattern in self._patterns:
             self._step_pattern(pattern)
-        for one in list(self._running.values()):
-            if one.over:
-                self._revive(one)
-            elif one.starting is not None:
-                self._collect(one, one.starting)
-            elif one.query is not None:
-                self._look(one, one.query)
-            elif self.monotonic() >= one.due:
-                one.starting = self._submit(self.start, one.source)
+        for source in list(self._running.values()):
+            if source.over:
+                self._revive(source)
+            elif source.starting is not None:
+                self._collect(source, source.starting)
+            elif source.query is not None:
+                self._look(source, source.query)
+            elif self.monotonic() >= source.due:
+                source.starting = self._submit(self.start, source.source)
 
     def stop(self) -> None:
         """Stop every query after the micro-batch in hand. Returns when no start is in hand any more."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
-            starts = [one.starting for one in (*self._patterns, *self._running.values()) if one.starting is not None]
-            in_hand = [one for one in starts if not one.cancelled()]
+            starts = [source.starting for source in (*self._patterns, *self._running.values()) if source.starting is not None]
+            in_hand = [start for start in starts if not start.cancelled()]
             while wait(in_hand, timeout=_HURRY_SECONDS).not_done:
                 self.hang_up()
-        for one in list(self._running.values()):
-            if one.starting is not None and not one.starting.cancelled() and one.starting.exception() is None:
-                one.log, one.query = one.starting.result()
-            if one.query is not None:
-                stop_append_query(one.query)
+        for source in list(self._running.values()):
+            if source.starting is not None and not source.starting.cancelled() and source.starting.exception() is None:
+                source.log, source.query = source.starting.result()
+            if source.query is not None:
+                stop_append_query(source.query)
 
     def standings(self) -> list[QueryStanding]:
         """Return the state of every source; those of deleted topics need nobody."""
-        found = [_standing(one) for one in self._patterns if one.is_failing]
-        for one in list(self._running.values()):
-            query = one.query
-            if one.lost is None and (one.is_failing or (query is not None and self.is_known(one.source.topic) is not False)):
-                found.append(_standing(one, query))
+        found = [_standing(pattern) for pattern in self._patterns if pattern.is_failing]
+        for source in list(self._running.values()):
+            query = source.query
+            if source.lost is None and (source.is_failing or (query is not None and self.is_known(source.source.topic) is not False)):
+                found.append(_standing(source, query))
         return found
 
     def _add(self, source: AnySource) -> None:
@@ -194,7 +194,7 @@ class SourceSupervisor:
         try:
             sources: list[KafkaSource] = found.result()
         except Exception as error:  # noqa: BLE001  whatever a cluster answers
-            self._failed(one, error, worked_seconds=0)
+            self._handle_failure(one, error, worked_seconds=0)
             return
         self._works(one)
         one.due = self.monotonic() + self.pattern_seconds
@@ -209,7 +209,7 @@ class SourceSupervisor:
             one.log, one.query = starting.result()
         except Exception as error:  # noqa: BLE001  whatever a source answers
             is_final = self.must_start and not one.started_ms and isinstance(error, UserError)
-            self._failed(one, error, worked_seconds=0, is_final=is_final)
+            self._handle_failure(one, error, worked_seconds=0, is_final=is_final)
             return
         one.started_ms = self.clock_ms()
         _LOG.info("source started", source=one.source.name, topic=one.source.topic, format=one.source.format)
@@ -232,7 +232,7 @@ class SourceSupervisor:
         else:
             stop_append_query(query)  # it lets go of its checkpoint
             worked_seconds = 0 if progressed_ms is None else (progressed_ms - one.started_ms) / 1000
-            self._failed(one, query_error(error), worked_seconds=worked_seconds)
+            self._handle_failure(one, query_error(error), worked_seconds=worked_seconds)
 
     def _lose(self, one: _Running) -> None:
         _LOG.info("source stopped", source=one.source.name, topic=one.source.topic, why="the topic was deleted")
@@ -248,7 +248,7 @@ class SourceSupervisor:
         elif is_known and one.lost:
             one.over, one.lost, one.due = False, None, 0.0
 
-    def _failed(self, one: _Work, error: Exception, *, worked_seconds: float, is_final: bool = False) -> None:
+    def _handle_failure(self, one: _Work, error: Exception, *, worked_seconds: float, is_final: bool = False) -> None:
         """Report a failure; the next start is due after a wait, if there is one."""
         # A message of lastword's own needs no class in front of it.
         one.message = (str(error).splitlines() or [""])[0] if isinstance(error, LastwordError) else first_line(error)

@@ -41,10 +41,12 @@ def draw_topic(topic: TopicStanding, *, alone: bool = True) -> str:
         _text(svg, x + 18, 14, kind.value)
         x += 120
     _text(svg, x, 14, "▼ reader   ┃ last stable offset", "soft")
-    for row, one in enumerate(topic.partitions):
+    for row, partition in enumerate(topic.partitions):
         group = SubElement(svg, "g", {"transform": f"translate(0 {34 + row * _ROW})"})
-        readers = [(reader.name, reader.offsets[one.partition]) for reader in topic.readers if one.partition < len(reader.offsets)]
-        _draw_partition(group, one, readers)
+        readers = [
+            (reader.name, reader.offsets[partition.partition]) for reader in topic.readers if partition.partition < len(reader.offsets)
+        ]
+        _draw_partition(group, partition, readers)
     return tostring(svg, encoding="unicode")
 
 
@@ -66,13 +68,16 @@ def draw_bar(one: PartitionStanding, *, width: int = 240, height: int = 12) -> s
 def draw_history(samples: Sequence[Sample], *, width: int = 460, height: int = 120) -> str:
     """Return a plot of size and cleanable bytes of a topic over time."""
     svg = _svg(width, height, "Size over time: total and cleanable bytes")
-    most = max((one.size_bytes for one in samples), default=0) or 1
+    most = max((sample.size_bytes for sample in samples), default=0) or 1
     if len(samples) > 1:
         first, last = samples[0].time_ms, samples[-1].time_ms
-        for name, values in (("line", [one.size_bytes for one in samples]), ("line cleanable", [one.cleanable_bytes for one in samples])):
+        for name, values in (
+            ("line", [sample.size_bytes for sample in samples]),
+            ("line cleanable", [sample.cleanable_bytes for sample in samples]),
+        ):
             points = (
-                f"{(one.time_ms - first) / max(1, last - first) * width:.1f},{height - 18 - value / most * (height - 34):.1f}"
-                for one, value in zip(samples, values, strict=True)
+                f"{(sample.time_ms - first) / max(1, last - first) * width:.1f},{height - 18 - value / most * (height - 34):.1f}"
+                for sample, value in zip(samples, values, strict=True)
             )
             SubElement(svg, "polyline", {"points": " ".join(points), "class": name})
         _text(svg, 0, height - 4, f"{(last - first) / 60_000:.0f} min ago", "soft")
@@ -96,19 +101,19 @@ _REASONS: Final = {
 
 def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, height: int = 120, most_bars: int = 46) -> str:
     """Return the records that the newest cleanings removed, by reason, as stacked bars; the oldest cleaning is on the left."""
-    shown = [one for one in receipts if one.removed_count][-most_bars:]
+    shown = [receipt for receipt in receipts if receipt.removed_count][-most_bars:]
     svg = _svg(width, height, "Records removed by the newest cleanings, by reason")
-    most = max((one.removed_count for one in shown), default=0)
-    for number, one in enumerate(shown):
+    most = max((receipt.removed_count for receipt in shown), default=0)
+    for number, receipt in enumerate(shown):
         y = float(height - 18)
         for reason, style in _REASONS.items():
-            tall = one.removed.get(reason, 0) / most * (height - 34)
+            tall = receipt.removed.get(reason, 0) / most * (height - 34)
             y -= tall
             if tall:
                 bar = SubElement(
                     svg, "rect", {"x": str(number * 10), "y": f"{y:.1f}", "width": "8", "height": f"{tall:.1f}", "class": style}
                 )
-                SubElement(bar, "title").text = f"partition {one.partition}: {one.removed[reason]:,} {reason.replace('_', ' ')}"
+                SubElement(bar, "title").text = f"partition {receipt.partition}: {receipt.removed[reason]:,} {reason.replace('_', ' ')}"
     SubElement(svg, "path", {"d": f"M0 {height - 18}H{width}", "class": "axis"})
     _text(svg, 0, 10, f"{most:,} records" if shown else "no records removed yet", "soft")
     if shown:
@@ -116,7 +121,7 @@ def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, heigh
             svg,
             0,
             height - 4,
-            " · ".join(reason.replace("_", " ") for reason in _REASONS if any(reason in one.removed for one in shown)),
+            " · ".join(reason.replace("_", " ") for reason in _REASONS if any(reason in receipt.removed for receipt in shown)),
             "soft",
         )
     return tostring(svg, encoding="unicode")

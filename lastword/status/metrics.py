@@ -137,7 +137,7 @@ _STANDING: Final = (
 
 #: Every metric: the gauges of a standing and the counters of the queries.
 METRICS: Final = (*_STANDING, *COUNTED)
-_BY_NAME: Final = {one.name: one for one in _STANDING}
+_BY_NAME: Final = {gauge.name: gauge for gauge in _STANDING}
 
 
 class StandingCollector(Collector):
@@ -212,13 +212,13 @@ def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: in
     put("standing_time_secs", standing.taken_ms / _SECOND_MS)
     put("log_cleaner_dead_thread_count", standing.cleaner_dead)
     put("log_cleaner_max_compaction_delay_secs", standing.max_compaction_delay_ms // _SECOND_MS)
-    ratios = [one.report.ratio for one in standing.partitions if one.report.obstacle not in _BARRED]
+    ratios = [partition.report.ratio for partition in standing.partitions if partition.report.obstacle not in _BARRED]
     put("log_cleaner_manager_max_dirty_percent", int(100 * max(ratios, default=0.0)))
     if standing.cleaner_ran_ms is not None:
         put("log_cleaner_manager_time_since_last_run_ms", max(0, now_ms - standing.cleaner_ran_ms))
-    uncleanable = [one for topic in standing.topics for one in topic.uncleanable]
+    uncleanable = [partition for topic in standing.topics for partition in topic.uncleanable]
     put("log_cleaner_manager_uncleanable_partitions_count", len(uncleanable))
-    put("log_cleaner_manager_uncleanable_bytes", sum(one.size_bytes for one in uncleanable))
+    put("log_cleaner_manager_uncleanable_bytes", sum(partition.size_bytes for partition in uncleanable))
     for query in standing.queries:
         put("query_active", query.active, query.topic, query.name)
         put("query_failures", query.failures, query.topic, query.name)
@@ -240,16 +240,16 @@ def _topic(families: _Families, topic: TopicStanding) -> None:
 
 
 def _sources(families: _Families, topic: TopicStanding, max_named: int) -> None:
-    for one in topic.sources[:max_named]:
-        families.put("source_epoch", one.epoch, topic.name, one.name)
-        families.put("source_needs_epoch", bool(one.lower_positions), topic.name, one.name)
-        families.put("source_retired", one.retired, topic.name, one.name)
-        families.put("source_rows_not_in_snapshot", one.rows_not_in_snapshot, topic.name, one.name)
+    for source in topic.sources[:max_named]:
+        families.put("source_epoch", source.epoch, topic.name, source.name)
+        families.put("source_needs_epoch", bool(source.lower_positions), topic.name, source.name)
+        families.put("source_retired", source.retired, topic.name, source.name)
+        families.put("source_rows_not_in_snapshot", source.rows_not_in_snapshot, topic.name, source.name)
 
 
 def _furthest_behind(standing: Standing, max_partitions: int) -> tuple[list[tuple[TopicStanding, PartitionStanding]], int]:
     """Return the partitions with series, those that are furthest behind first if there are too many, and the number without."""
-    every = [(topic, one) for topic in standing.topics for one in topic.partitions]
+    every = [(topic, partition) for topic in standing.topics for partition in topic.partitions]
     if len(every) <= max_partitions:
         return every, 0
     every.sort(
@@ -292,7 +292,8 @@ def _partition(families: _Families, topic: TopicStanding, one: PartitionStanding
 
 def _transactions(families: _Families, standing: Standing, max_named: int) -> None:
     every = sorted(
-        ((topic.name, one) for topic in standing.topics for one in topic.transactions), key=lambda pair: (pair[1].since_ms, pair[0])
+        ((topic.name, transaction) for topic in standing.topics for transaction in topic.transactions),
+        key=lambda pair: (pair[1].since_ms, pair[0]),
     )
     for topic, one in every[:max_named]:
         for partition in sorted(one.first_offsets)[:max_named]:
@@ -303,7 +304,7 @@ def _transactions(families: _Families, standing: Standing, max_named: int) -> No
 
 
 def _readers(families: _Families, standing: Standing, max_named: int) -> None:
-    by_topic = {topic.name: sorted(topic.readers, key=lambda one: -one.lag) for topic in standing.topics}
+    by_topic = {topic.name: sorted(topic.readers, key=lambda reader: -reader.lag) for topic in standing.topics}
     for topic, readers in by_topic.items():
         for one in readers[:max_named]:
             families.put("reader_lag", one.lag, topic, one.name)

@@ -108,7 +108,7 @@ class StatusApp:
         return _health(self.readiness())
 
     def _json(self, _request: Request) -> Response:
-        found = self._kept("/status.json", lambda standing: status_json(standing, self.now_ms()))
+        found = self._cached_page("/status.json", lambda standing: status_json(standing, self.now_ms()))
         return Response(found, headers=_HEADERS | {"Content-Type": "application/json"})
 
     def _overview(self, _request: Request) -> Response:
@@ -129,7 +129,7 @@ class StatusApp:
             "picture": Markup(drawing.draw_topic(topic, alone=False)),  # noqa: S704  made by ElementTree, which escapes
             "sizes": Markup(drawing.draw_history(self.watcher.history(name))),  # noqa: S704
             "removed": Markup(drawing.draw_removed(topic.receipts)),  # noqa: S704
-            "queries": [one for one in standing.queries if one.topic == name],
+            "queries": [query for query in standing.queries if query.topic == name],
         }
 
     def _picture(self, request: Request) -> Response:
@@ -146,15 +146,15 @@ class StatusApp:
         def rendered(standing: Standing) -> str:
             return self._templates.get_template(template).render(self._common(standing) | values(standing))
 
-        return HTMLResponse(self._kept(path, rendered), headers=_HEADERS)
+        return HTMLResponse(self._cached_page(path, rendered), headers=_HEADERS)
 
-    def _kept(self, path: str, made: Callable[[Standing], str]) -> str:
+    def _cached_page(self, path: str, made: Callable[[Standing], str]) -> str:
         """Return the response of a path, rendered once for each standing."""
         standing = self.watcher.standing
         known = self._pages.get(path)
         if known is None or known[0] is not standing:
             known = standing, made(standing)
-            self._pages = {at: one for at, one in self._pages.items() if one[0] is standing} | {path: known}
+            self._pages = {at: page for at, page in self._pages.items() if page[0] is standing} | {path: known}
         return known[1]
 
     def _common(self, standing: Standing) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def status_json(standing: Standing, now_ms: int) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    return {attribute.name: getattr(value, attribute.name) for attribute in dataclasses.fields(value)}
 
 
 def shown(value: object) -> str:

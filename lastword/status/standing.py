@@ -116,22 +116,22 @@ class TopicStanding:
     @property
     def size_bytes(self) -> int:
         """Bytes of all its files, compressed."""
-        return sum(one.size_bytes for one in self.partitions)
+        return sum(partition.size_bytes for partition in self.partitions)
 
     @property
     def record_count(self) -> int:
         """Records in all partitions."""
-        return sum(one.record_count for one in self.partitions)
+        return sum(partition.record_count for partition in self.partitions)
 
     @property
     def dirtiest(self) -> PartitionStanding | None:
         """The partition with the highest dirty ratio."""
-        return max(self.partitions, key=lambda one: (one.report.ratio, one.compaction_lag_ms), default=None)
+        return max(self.partitions, key=lambda partition: (partition.report.ratio, partition.compaction_lag_ms), default=None)
 
     @property
     def uncleanable(self) -> tuple[PartitionStanding, ...]:
         """The partitions that are in quarantine."""
-        return tuple(one for one in self.partitions if one.report.uncleanable_reason is not None)
+        return tuple(partition for partition in self.partitions if partition.report.uncleanable_reason is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,17 +185,17 @@ class Standing:
 
     def topic(self, name: str) -> TopicStanding | None:
         """Return one topic by name; None if it does not exist."""
-        return next((one for one in self.topics if one.name == name), None)
+        return next((topic for topic in self.topics if topic.name == name), None)
 
     @property
     def partitions(self) -> tuple[PartitionStanding, ...]:
         """Every partition of every topic."""
-        return tuple(one for topic in self.topics for one in topic.partitions)
+        return tuple(partition for topic in self.topics for partition in topic.partitions)
 
     @property
     def max_compaction_delay_ms(self) -> int:
         """The longest delay of all partitions."""
-        return max((one.report.overdue_ms for one in self.partitions), default=0)
+        return max((partition.report.overdue_ms for partition in self.partitions), default=0)
 
 
 @dataclass(slots=True)
@@ -225,10 +225,10 @@ class Looker:
         except UnknownTopic:
             raise
         except Exception as error:  # noqa: BLE001  one topic must not hide the others
-            return self._failed(str(error) if isinstance(error, LastwordError) else first_line(error))
+            return self._failed_topic(str(error) if isinstance(error, LastwordError) else first_line(error))
         return self._last
 
-    def _failed(self, why: str) -> TopicStanding:
+    def _failed_topic(self, why: str) -> TopicStanding:
         last = self._last or TopicStanding(name=self.log.name, policy="", table_version=-1, partitions=())
         return replace(last, error=why)
 
@@ -237,17 +237,19 @@ class Looker:
         plan, state = self.cleaner.plan(log, now_ms=now_ms)
         reports = partition_reports(plan, state.decisions.cleaning_failures())
         receipts = log.receipts()
-        newest = {one.partition: one for one in receipts}
+        newest = {receipt.partition: receipt for receipt in receipts}
         return TopicStanding(
             name=log.name,
             policy=",".join(sorted(state.config.cleanup_policy)),
             table_version=state.version,
             partitions=tuple(
-                partition_standing(one, report, newest.get(report.partition), now_ms=now_ms)
-                for one, report in zip(plan.partitions, reports, strict=True)
+                partition_standing(partition, report, newest.get(report.partition), now_ms=now_ms)
+                for partition, report in zip(plan.partitions, reports, strict=True)
             ),
             transactions=tuple(state.readable_transactions()),
-            readers=tuple(ReaderStanding.of(one, state.log_end_offsets, now_ms) for _, one in sorted(log.readers(state.decisions).items())),
+            readers=tuple(
+                ReaderStanding.of(reader, state.log_end_offsets, now_ms) for _, reader in sorted(log.readers(state.decisions).items())
+            ),
             receipts=tuple(receipts[-_RECEIPTS_KEPT:]),
             dead_letters=self._dead_letters.look(),
             stale_keys=self._stale_keys.count(),
@@ -258,15 +260,15 @@ class Looker:
 def partition_standing(plan: PartitionPlan, report: PartitionReport, cleaning: CleaningReceipt | None, *, now_ms: int) -> PartitionStanding:
     """Return the standing of one partition, from its plan, its report as in `explain`, and its newest cleaning."""
     log, found = plan.log, plan.range
-    dirty = [one for one in log.segments if one.last_offset >= found.first_dirty_offset and not one.holds_only_empty_rows]
-    newest_ms = max((one.max_timestamp_ms for one in log.segments), default=0)
-    oldest_ms = min((one.appended_at_ms for one in dirty), default=now_ms)
+    dirty = [segment for segment in log.segments if segment.last_offset >= found.first_dirty_offset and not segment.holds_only_empty_rows]
+    newest_ms = max((segment.max_timestamp_ms for segment in log.segments), default=0)
+    oldest_ms = min((segment.appended_at_ms for segment in dirty), default=now_ms)
     return PartitionStanding(
         report=report,
         sections=sections(report, compacted=log.config.compacted, cleanable_end=found.end_offset, closed_end=log.closed_end_offset),
         segments=tuple(log.segments),
-        size_bytes=sum(one.size_bytes for one in log.segments),
-        record_count=sum(one.record_count for one in log.segments),
+        size_bytes=sum(segment.size_bytes for segment in log.segments),
+        record_count=sum(segment.record_count for segment in log.segments),
         compaction_lag_ms=max(0, now_ms - oldest_ms) if log.config.compacted else 0,
         future_ms=max(0, newest_ms - now_ms),
         last_cleaning=cleaning,

@@ -41,7 +41,7 @@ def troubles(standing: Standing, now_ms: int) -> list[Trouble]:
     found = [*_of_service(standing)]
     for topic in standing.topics:
         found += _of_topic(topic, now_ms)
-    return sorted(found, key=lambda one: (not one.critical, one.topic, -1 if one.partition is None else one.partition))
+    return sorted(found, key=lambda trouble: (not trouble.critical, trouble.topic, -1 if trouble.partition is None else trouble.partition))
 
 
 def ago(moment_ms: int, now_ms: int) -> str:
@@ -80,8 +80,8 @@ def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:
     yield from _of_rows_left_out(topic, now_ms)
     for source in topic.sources:
         yield from _of_source(topic.name, source)
-    for one in topic.partitions:
-        yield from _of_partition(topic.name, one)
+    for partition in topic.partitions:
+        yield from _of_partition(topic.name, partition)
     for transaction in topic.transactions:
         if now_ms - transaction.since_ms >= _LONG_OPEN_MS:
             yield from _of_transaction(topic.name, transaction, now_ms)

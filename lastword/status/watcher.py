@@ -94,7 +94,7 @@ class Watcher:
 
     def look(self) -> Standing:
         """Read the status of every topic once, and return the standing."""
-        before = {one.name: one for one in self.standing.topics}
+        before = {topic.name: topic for topic in self.standing.topics}
         try:
             logs = {log.name: log for log in self.topics()}
         except Exception as error:  # noqa: BLE001  any storage error: the previous topics stay, `offline` holds the error
@@ -163,7 +163,7 @@ class Watcher:
                     time_ms=now_ms,
                     size_bytes=topic.size_bytes,
                     record_count=topic.record_count,
-                    cleanable_bytes=sum(one.report.cleanable_bytes for one in topic.partitions),
+                    cleanable_bytes=sum(partition.report.cleanable_bytes for partition in topic.partitions),
                     appended=topic.appends.appended,
                     late=topic.appends.late,
                 )

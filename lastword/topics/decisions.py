@@ -51,9 +51,9 @@ def roll(log: TopicLog, partition: int | None, *, now_ms: int) -> dict[int, int]
     state = log.at()
     decisions, ends, last = state.decisions, state.log_end_offsets, state.snapshot.last_segments()
     rolled = {
-        one: ends[one]
-        for one in (range(len(ends)) if partition is None else [partition])
-        if one in last and decisions.closed_offset(one, ends[one]) <= last[one].label
+        number: ends[number]
+        for number in (range(len(ends)) if partition is None else [partition])
+        if number in last and decisions.closed_offset(number, ends[number]) <= last[number].label
     }
     if rolled:
         log.ledger.append(

@@ -56,12 +56,12 @@ class TopicDescription:
     @property
     def record_count(self) -> int:
         """Records in all partitions."""
-        return sum(one.record_count for one in self.partitions)
+        return sum(partition.record_count for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all files, compressed."""
-        return sum(one.size_bytes for one in self.partitions)
+        return sum(partition.size_bytes for partition in self.partitions)
 
 
 def describe(log: TopicLog, *, now_ms: int) -> TopicDescription:

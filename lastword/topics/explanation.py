@@ -54,7 +54,7 @@ class PartitionReport:
 
 def partition_reports(plan: CleaningPlan, failures: Mapping[int, CleaningFailure]) -> list[PartitionReport]:
     """Return a report for every partition of a plan; `failures` are those in a row of each partition whose last cleaning failed."""
-    return [_report(one, failures.get(one.log.partition)) for one in plan.partitions]
+    return [_report(partition, failures.get(partition.log.partition)) for partition in plan.partitions]
 
 
 def _report(plan: PartitionPlan, failure: CleaningFailure | None) -> PartitionReport:

@@ -111,7 +111,7 @@ class PurgeReceipt:
     @staticmethod
     def from_details(details: Mapping[str, Any]) -> PurgeReceipt:
         """Return the receipt that `to_details` wrote."""
-        found = {one.name: details[one.name] for one in fields(PurgeReceipt)}
+        found = {attribute.name: details[attribute.name] for attribute in fields(PurgeReceipt)}
         found |= {name: {int(at): offset for at, offset in details[name].items()} for name in ("tombstones", "kept")}
         found |= {name: tuple(details[name]) for name in ("readers", "absent_targets", "statistics")}
         return PurgeReceipt(**found)
@@ -189,18 +189,32 @@ class Purge:
         for _ in range(_ROUNDS):
             self._log.sync_ledger_with_history()
             found = rows_of_key(self._log, self._log.snapshot(), self._key)
-            self._done.kept = {one.partition: one.newest_offset for one in found if self._stays(one) and one.newest_offset is not None}
+            self._done.kept = {
+                partition_rows.partition: partition_rows.newest_offset
+                for partition_rows in found
+                if self._stays(partition_rows) and partition_rows.newest_offset is not None
+            }
             if self._done.records is None:
-                self._done.records = sum(one.rows for one in found) - len(self._done.kept)
-            going = [one for one in found if one.rows > (1 if one.partition in self._done.kept else 0)]
+                self._done.records = sum(partition_rows.rows for partition_rows in found) - len(self._done.kept)
+            going = [
+                partition_rows
+                for partition_rows in found
+                if partition_rows.rows > (1 if partition_rows.partition in self._done.kept else 0)
+            ]
             if not going:
                 return
-            self._release([one for one in going if one.partition not in self._done.kept and one.newest_offset is not None])
-            for one in going:
-                decisions.roll(self._log, one.partition, now_ms=self._now_ms)
+            self._release(
+                [
+                    partition_rows
+                    for partition_rows in going
+                    if partition_rows.partition not in self._done.kept and partition_rows.newest_offset is not None
+                ]
+            )
+            for partition_rows in going:
+                decisions.roll(self._log, partition_rows.partition, now_ms=self._now_ms)
             # No round looks at what lies below the log start whole.
             self._log_dir.idle_cleaner(self._log).apply_retention(self._log, now_ms=self._now_ms)
-            self._clean([one.partition for one in going])
+            self._clean([partition_rows.partition for partition_rows in going])
         remains = f"{_ROUNDS} rounds of cleaning went by, and it is there still: stop its producer, if it has one, and purge again"
         raise PurgeIncomplete(self._log.name, [remains])
 
@@ -209,8 +223,12 @@ class Purge:
 
     def _release(self, going: Sequence[KeyRows]) -> None:
         """See that the newest record of the key is a tombstone, and decide that it may go at once."""
-        tombstones = {one.partition: one.newest_offset for one in going if one.newest_is_tombstone and one.newest_offset is not None}
-        living = [one.partition for one in going if not one.newest_is_tombstone]
+        tombstones = {
+            partition_rows.partition: partition_rows.newest_offset
+            for partition_rows in going
+            if partition_rows.newest_is_tombstone and partition_rows.newest_offset is not None
+        }
+        living = [partition_rows.partition for partition_rows in going if not partition_rows.newest_is_tombstone]
         if living:
             columns = {"partition": living, "key": [self._key] * len(living), "timestamp": [self._now_ms] * len(living)}
             rows = pa.table({**columns, "value": pa.nulls(len(living))})
@@ -238,7 +256,7 @@ class Purge:
             cleaner.locks.wait(self._log)
             self._check_goes_on()
             receipts = cleaner.clean(self._log, self._log_dir.session, clock_ms=lambda: self._now_ms, force=True, partitions=partitions)
-            if any(one.removed_count or one.end_offset > one.first_dirty_offset for one in receipts):
+            if any(receipt.removed_count or receipt.end_offset > receipt.first_dirty_offset for receipt in receipts):
                 return
         self._check_goes_on()
         plan, _ = cleaner.plan(self._log, now_ms=self._now_ms)
@@ -299,7 +317,7 @@ class Purge:
     def _lags(self, offsets: Sequence[int]) -> bool:
         """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""
         purges = self._log.decisions().purges
-        return any((one.offset or 0) >= offsets[partition] for partition, rows in purges.items() for one in rows)
+        return any((row.offset or 0) >= offsets[partition] for partition, rows in purges.items() for row in rows)
 
     # --- files --------------------------------------------------------------------------------------------------------------------------
 
@@ -332,7 +350,7 @@ class Purge:
             why = (
                 "no table is there: a bootstrap in flight, or what a crash left of one; start it again or delete the file, and purge again"
             )
-            remains += [f"{name}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; {why}" for one in left]
+            remains += [f"{name}/{file.path}: {'unknown' if file.rows is None else file.rows} rows of it; {why}" for file in left]
         if remains:
             raise PurgeIncomplete(log.name, remains)
         named = [
@@ -341,7 +359,7 @@ class Purge:
             if location != log.paths.log
             for path, written_ms in statistics_naming(location, options, wanted)
         ]
-        missing = (name for name, one in log.readers().items() if self._missed(one.position.offsets))
+        missing = (name for name, reader in log.readers().items() if self._find_missed(reader.position.offsets))
         return PurgeReceipt(
             topic=log.name,
             now_ms=self._now_ms,
@@ -360,7 +378,7 @@ class Purge:
             statistics_until_ms=max((until for _, until in named), default=None),
         )
 
-    def _missed(self, offsets: Sequence[int]) -> bool:
+    def _find_missed(self, offsets: Sequence[int]) -> bool:
         return any(offsets[partition] <= offset for partition, offset in self._done.tombstones.items())
 
     def _log_retention_ms(self, location: str) -> int:

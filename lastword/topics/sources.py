@@ -75,11 +75,11 @@ def describe_sources(log: TopicLog, gaps: Sequence[SnapshotGap] | None = None) -
     """Return the sources of a topic by name; `gaps` are those of `read_gaps`, which reads keys if they are not given."""
     state = log.at()
     found = read_gaps(state) if gaps is None else gaps
-    described = [_described(scope, state.decisions, [gap for gap in found if gap.scope == scope]) for scope in _read_scopes(state)]
+    described = [_describe(scope, state.decisions, [gap for gap in found if gap.scope == scope]) for scope in _read_scopes(state)]
     return tuple(sorted(described, key=lambda source: source.name))
 
 
-def _described(scope: str, decisions: Decisions, gaps: Iterable[SnapshotGap]) -> SourceDescription:
+def _describe(scope: str, decisions: Decisions, gaps: Iterable[SnapshotGap]) -> SourceDescription:
     epochs, state = decisions.epochs, decisions.sources.get(scope)
     epoch, swept = epochs.highest_epoch(scope), decisions.sweeps
     snapshots = [
