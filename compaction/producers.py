@@ -160,7 +160,7 @@ def remembered(snapshot: ProducerSnapshot, *, now_ms: int, expiration_ms: int) -
 
 
 def in_sight(states: Mapping[tuple[int, int], ProducerState], log_start_offsets: Sequence[int]) -> Mapping[tuple[int, int], ProducerState]:
-    """Return the states without the transactions that lie below their log start: of which no record is left, nothing is open there.
+    """Return the states; a transaction whose last record lies below the log start offset is not open any more.
 
     ```
      offset      4   5   6                    delete_records to 6: nothing undecided is left, the last stable offset is 6 and not 4

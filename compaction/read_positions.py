@@ -38,8 +38,8 @@ class Position:
     """The offset vector of a reader, and the table versions that it comes from.
 
     `offsets[partition]` is the next offset to read. `table_version` is the version of the log that was read last. `since_version` is the
-    version at which the reader began: what was removed before that was never there for it. Both are -1 when nobody knows. `topic_id` is
-    the topic's, empty when nobody knows: another topic may have the same name today.
+    version at which the reader began: what was removed before that was never there for it. Both are -1 if unknown. `topic_id` is
+    the topic's, empty if unknown: another topic may have the same name today.
     """
 
     offsets: tuple[int, ...]
@@ -217,7 +217,7 @@ class RemovedTombstone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenBack:
-    """A RESTORE, committed as `table_version`, after which the log ended at `log_end_offsets` (None: nobody knows any more)."""
+    """A RESTORE, committed as `table_version`, after which the log ended at `log_end_offsets` (None: unknown)."""
 
     table_version: int
     restored_version: int

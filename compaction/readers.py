@@ -101,7 +101,7 @@ def renewal_ms(expiration_ms: int) -> int:
 
 
 def check_reader(name: str, expiration_ms: int) -> str:
-    """Return a reader's name if it can be one; raise `UserError` otherwise, or for an expiration that is none."""
+    """Return a reader's name; raise `UserError` for a name or an expiration that is not allowed."""
     if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         message = f"reader {name!r}: 1 to {_LONGEST_NAME} printable characters are allowed"
         raise UserError(message)
@@ -112,7 +112,7 @@ def check_reader(name: str, expiration_ms: int) -> str:
 
 
 def unread_offsets(readers: Iterable[Reader], partitions: int, now_ms: int) -> list[int | None]:
-    """Return for each partition the lowest offset that a reader has not read yet, None where nobody pins anything."""
+    """Return for each partition the lowest offset that a reader has not read yet, None where no reader is registered."""
     positions = [
         reader.position.offsets for reader in readers if not reader.is_expired(now_ms) and len(reader.position.offsets) == partitions
     ]
@@ -120,5 +120,5 @@ def unread_offsets(readers: Iterable[Reader], partitions: int, now_ms: int) -> l
 
 
 def oldest_seen_ms(readers: Iterable[Reader], now_ms: int) -> int | None:
-    """Return when the reader was seen that was not seen for longest; None when nobody pins anything."""
+    """Return the oldest time at which a reader was last seen; None if no reader is registered."""
     return min((reader.seen_ms for reader in readers if not reader.is_expired(now_ms)), default=None)

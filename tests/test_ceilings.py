@@ -24,7 +24,7 @@ CEILINGS: Final = {
     "names: one": 178,
     "names: found, told, said": 249,
     "functions named by a participle": 103,
-    "phrases that say nothing": 64,
+    "phrases that say nothing": 44,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
     "class names with two meanings": 0,

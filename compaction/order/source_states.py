@@ -95,7 +95,7 @@ class SourceState:
         return state
 
     def has_lower_positions(self, epoch: int) -> bool:
-        """Tell whether it may have begun a new epoch, and nobody has said so."""
+        """Return True if the source may have begun a new epoch that was not declared."""
         return not self.is_retired and self.lower_epoch >= epoch
 
     def to_details(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class SourceState:
 
 
 def notes_of(before: SourceState | None, after: SourceState, others: Iterable[SourceState], *, topic: str) -> list[str]:
-    """Return what is new of a source, as texts for whoever runs it; `others` are the sources that the topic had already."""
+    """Return what is new of a source, as texts for its operator; `others` are the sources that the topic had already."""
     known = sorted(state.name for state in others if state.scope != after.scope)
     notes = []
     if before is None and known:

@@ -102,7 +102,7 @@ class CleanableRange:
     """How much of a partition may be cleaned now: offsets `first_dirty_offset` to `first_uncleanable_offset`.
 
     `end_offset` is where the cleanable segments end: the base of the segment that holds the first uncleanable offset.
-    `held_until_ms` is when the bound gives way by itself, None when nobody knows.
+    `held_until_ms` is when the bound gives way by itself, None when that is unknown.
     """
 
     first_dirty_offset: int

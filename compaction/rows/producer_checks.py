@@ -111,7 +111,7 @@ class ProducerChecks:
     def _check_run(self, rows: NDArray[np.intp], producer_id: int, epoch: int, sequence: int | None, *, transactional: bool) -> None:
         """Judge a run of data, or one marker (`sequence` None)."""
         known = self._producers.get(producer_id)
-        if known is None:  # nobody knows it: it may start anywhere
+        if known is None:  # a new producer may start anywhere
             known = self._producers[producer_id] = _CheckedProducer(epoch, expected=sequence or 0, is_given=False)
         if epoch < known.epoch:
             self._refuse(rows, Verdict.FENCED, lambda _: f"epoch {epoch} of producer {producer_id}: allowed is {known.epoch} or later")

@@ -100,8 +100,8 @@ class SourceSupervisor:
     """Keeps the queries of some sources running.
 
     `start` opens a source and starts its query; `matching` returns the sources that a pattern matches now. Both may raise anything.
-    `is_known` tells whether there is a topic of a name, None when nobody has looked yet. Without `restarts` an error ends the source; with
-    `must_start` a user's mistake does that keeps it from being started for the first time.
+    `is_known` tells whether there is a topic of a name, None if unknown yet. If `restarts` is False, any error ends the source. If
+    `must_start` is True, a `UserError` at the first start ends it too.
     """
 
     sources: Sequence[AnySource]
@@ -167,7 +167,7 @@ class SourceSupervisor:
                 stop_append_query(source.query)
 
     def standings(self) -> list[QueryStanding]:
-        """Return the state of every source; those of deleted topics need nobody."""
+        """Return the state of every source but those of deleted topics."""
         found = [_standing(pattern) for pattern in self._patterns if pattern.is_failing]
         for source in list(self._running.values()):
             query = source.query

@@ -146,7 +146,7 @@ def delete_dead_letters(
 ) -> int:
     """Take the dead letters that `gone` tells out of the table, in one commit, and return how many; tried again when others come first.
 
-    `whole` tells of a file that need not be read whether all of it goes or stays; None for one that must be. Files stay until VACUUM, as
+    `whole(file)` returns True to delete all of a file, False to keep it, None if its rows must be read. Files stay until VACUUM, as
     older table versions need them.
     """
 

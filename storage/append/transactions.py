@@ -43,7 +43,7 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
     """Become the newest instance of a transactional.id and return its identity; abort what the instance before left open.
 
     A streaming query (`query`) that comes back goes on under its old identity instead: its micro-batches are done for Spark and would not
-    come again, so its open transaction must not be aborted. For the same reason nobody else is given its id: that raises `UserError`.
+    come again, so its open transaction must not be aborted. For the same reason no other producer is given its id: that raises `UserError`.
     """
     if not transactional_id:
         message = f"topic {log.name}: a transactional.id must not be empty"

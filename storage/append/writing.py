@@ -323,7 +323,7 @@ class SliceFiles:
         return self._files
 
     def abandon(self) -> None:
-        """Delete all files: nobody commits them."""
+        """Delete all files, which no commit names."""
         if self._writer is not None:
             self._writer.abandon()
         delete_files(self._plan.location, self._plan.storage_options, [file.path for file in self._files])

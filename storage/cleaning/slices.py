@@ -72,7 +72,7 @@ class SegmentWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Delete all files: nobody commits them."""
+        """Delete all files, which no commit names."""
         if self._writer is not None:
             self._writer.abandon()
         delete_files(self._location, self._options, [file.path for file in self._done])

@@ -172,7 +172,7 @@ def _ansi(spark: SparkSession) -> Iterator[None]:
 
 
 def _compare(rows: DataFrame, given: Expression, changes: ChangeColumns, subject: str) -> Column:
-    """Return a part of the sequence as what it is compared as, by its type; raise `UserError` for a text of which nothing says it."""
+    """Return a part of the sequence as what it is compared as, by its type; raise `UserError` for a text without `sequence_as`."""
     column = _expression(given)
     data_type = _select(rows, [column.alias("part")], subject).schema["part"].dataType
     if not _has_text(data_type) or changes.sequence_as == "text":

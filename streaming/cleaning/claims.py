@@ -116,7 +116,7 @@ class Claims:
 
 
 def _is_dead(owner: str) -> bool:
-    """Tell whether the process that made a claim is known to be dead: it ran on this machine, under a number that nobody has now."""
+    """Return True if the process that made a claim ran on this machine and does not exist any more."""
     host, pid, _ = owner.rsplit("/", 2)
     if host != socket.gethostname():
         return False

@@ -72,7 +72,7 @@ class Cleaner:
     ) -> None:
         """Start idle. `locks` says what other threads of this process work on, `limits` how much a round takes at a time.
 
-        As many rounds run at a time as `config` has cleaner threads, whoever asks for them. `parallelism` limits the tasks of all of them
+        As many rounds run at a time as `config` has cleaner threads, of all callers together. `parallelism` limits the tasks of all of them
         together, so that appends find a free core; a function is asked when a round begins, as executors come and go.
         """
         self.config, self.locks, self.limits = config, locks, limits
@@ -252,7 +252,7 @@ class Cleaner:
         clock_ms: Callable[[], int],
         force: bool,
     ) -> list[CleaningReceipt] | None:
-        """Clean the chosen partitions. The failure of a single one is recorded; of several nobody knows which it was: None."""
+        """Clean the chosen partitions. The failure of a single one is recorded; if several fail together, return None."""
         with self.locks.hold(log):
             try:
                 size_bytes = sum(segment.size_bytes for partition_plan in plan.chosen for segment in partition_plan.segments)
@@ -399,7 +399,7 @@ class Cleaner:
         metrics.forget_topic(log.name)
 
     def _is_news(self, log: TopicLog, plan: PartitionPlan) -> bool:
-        """Tell whether a checkpoint is not believed that was, or was another one, before; where retention passed it nothing is wrong."""
+        """Return True the first time that a cleaner checkpoint is reset, so that it is logged once. A reset by retention is expected."""
         place, why = (log.paths.root, plan.log.partition), plan.range.reset
         if why is None or (why is CheckpointReset.BELOW_LOG_START and plan.log.config.deletes):
             self._reported_resets.pop(place, None)

@@ -48,7 +48,7 @@ class MaintenanceLocks:
             return log.paths.place in self._held | self._reserved
 
     def is_awaited(self, log: TopicLog) -> bool:
-        """Tell whether a thread waits for a topic: what works on it hurries then, past any limit of bytes a second."""
+        """Return True while a thread waits for a topic. The round that works on it then ignores `log.cleaner.io.max.bytes.per.second`."""
         with self._lock:
             return self._awaited[log.paths.place] > 0
 

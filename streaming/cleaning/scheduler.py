@@ -84,7 +84,7 @@ class _Due:
     compacted: bool = True
 
     def is_pressing(self, now_ms: int) -> bool:
-        """Tell whether something is due that does not wait for rounds of cleaning; asks nobody."""
+        """Return True if work is due that does not wait for rounds of cleaning; reads no storage."""
         return self.hanging_ms <= now_ms or (not self.compacted and self.retention_ms <= now_ms)
 
     def passed(self, what: str, now_ms: int, interval_ms: int) -> bool:
