@@ -15,10 +15,12 @@ from __future__ import annotations
 import re
 from functools import partial
 from itertools import accumulate, chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lastword.change_data.columns.column_types import (
     ENCODINGS,
@@ -51,6 +53,7 @@ _ZONE: Final = re.compile(r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)\Z").search
 _DATE: Final = re.compile(r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}").fullmatch
 #: The first and the last whole year that nanoseconds in 64 bits reach.
 _FIRST_NANOS_YEAR, _LAST_NANOS_YEAR = 1678, 2261
+_IN_NANOS: Final = ScalarType("timestamp", "nanos")
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
@@ -144,17 +147,18 @@ class RowDecoder:
         return self._scalar(data_type)[3]
 
     def _struct_array(self, data_type: StructType, rows: Sequence[Any]) -> pa.StructArray:
-        mask = pa.array([row is None for row in rows], pa.bool_())
+        kinds = set(map(type, rows))
+        mask = pa.array([row is None for row in rows], pa.bool_()) if type(None) in kinds or not kinds else None
         fields = enumerate(data_type.fields)
-        arrays = [self._arrow_array(field.data_type, self._field_values(rows, number, field)) for number, field in fields]
+        arrays = [self._arrow_array(field.data_type, self._field_values(rows, kinds, number, field)) for number, field in fields]
         return pa.StructArray.from_arrays(arrays, fields=list(self._schema(data_type.fields)), mask=mask)
 
-    def _field_values(self, rows: Sequence[Any], number: int, field: Column) -> list[Any]:
-        """Return one field of rows: of classes with fields, or of dicts of JSON texts."""
-        if any(isinstance(row, dict) for row in rows):
+    def _field_values(self, rows: Sequence[Any], kinds: set[type], number: int, field: Column) -> list[Any]:
+        """Return one field of rows: of classes with fields, or of dicts of JSON texts; `kinds` are the classes of the rows."""
+        if dict in kinds:
             return self._parse(field.data_type, [None if row is None else bytes(row.get(field.name, b"")) for row in rows])
-        name = f"field_{number}"
-        return [None if row is None else getattr(row, name) for row in rows]
+        get = attrgetter(f"field_{number}")
+        return [None if row is None else get(row) for row in rows] if type(None) in kinds else list(map(get, rows))
 
     def _arrow_array(self, data_type: DataType, values: list[Any]) -> pa.Array:
         if isinstance(data_type, StructType):
@@ -169,7 +173,13 @@ class RowDecoder:
             keys = pa.array(chain.from_iterable(present), pa.string())
             entries = [value for entry in present for value in entry.values()]
             return pa.MapArray.from_arrays(offsets, keys, self._arrow_array(data_type.value, entries))
+        return self._plain_array(data_type, values)
+
+    def _plain_array(self, data_type: DecimalType | ScalarType, values: list[Any]) -> pa.Array:
         convert, raw_type = (_text_of_string, pa.string()) if isinstance(data_type, DecimalType) else self._scalar(data_type)[1:3]
+        texts = _canonical_texts(data_type, values) if convert else None
+        if texts is not None:
+            return texts.cast(self._arrow_type(data_type))
         if convert:
             values = [None if value is None else convert(value) for value in values]
         return pa.array(values, raw_type).cast(self._arrow_type(data_type))
@@ -213,6 +223,35 @@ class RowDecoder:
         except _UNFIT:
             return f"{f'column {path}' if path else 'row'} = {shown(text)}: allowed is {_check_allowed(data_type)}"
         return next(filter(None, (self._find_misfit(part_type, bytes(part), place) for place, (part_type, part) in parts.items())), None)
+
+
+def _canonical_texts(data_type: DataType, values: list[Any]) -> pa.Array | None:
+    """Return texts that Arrow casts as they are, all at once; None if one of them may need a look by itself.
+
+    These are texts of string columns, canonical instants, and decimals as canonical rows have them.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if isinstance(data_type, DecimalType) and kinds == {msgspec.Raw}:
+        return _canonical_decimals(values)
+    if isinstance(data_type, ScalarType) and kinds == {str}:
+        if data_type.kind in {"string", "enum", "uuid"}:
+            return pa.array(values, pa.string())
+        if data_type.kind == "timestamp" and data_type != _IN_NANOS:
+            return _canonical_instants(values)
+    return None
+
+
+def _canonical_decimals(values: list[Any]) -> pa.Array | None:
+    quoted = pa.array([None if value is None else bytes(value) for value in values], pa.binary()).cast(pa.string())
+    is_canonical = pc.all(pc.match_substring_regex(quoted, r'^"-?[0-9]+(\.[0-9]+)?"$')).as_py()
+    return pc.utf8_slice_codeunits(quoted, 1, -1) if is_canonical else None
+
+
+def _canonical_instants(values: list[Any]) -> pa.Array | None:
+    texts = pa.array(values, pa.string())
+    is_canonical = pc.match_substring_regex(texts, r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{6}Z$")
+    is_year = pc.invert(pc.starts_with(texts, "0000"))
+    return texts if pc.all(pc.and_(is_canonical, is_year)).as_py() else None
 
 
 def _text_of(raw: msgspec.Raw) -> str | None:

@@ -130,7 +130,7 @@ class TableDecoder:
             return [self._decode_by_column(keys, values)]
 
     def _decode_together(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
-        arrays = [*self._key.decode(_objects(keys, self._columns)).flatten()] if len(self._key.schema) else []
+        arrays = [*self._key.decode(key_objects(keys, self._columns)).flatten()] if len(self._key.schema) else []
         arrays += self._value.decode(values).flatten() if len(self._value.schema) else []
         return pa.record_batch(arrays, schema=self.schema)
 
@@ -139,14 +139,14 @@ class TableDecoder:
         arrays = list[pa.Array]()
         for number, part in enumerate(self._parts):
             try:
-                text = _objects(key, self._columns) if number < len(self._key.schema) else value
+                text = key_objects(key, self._columns) if number < len(self._key.schema) else value
                 arrays.append(part.decode(text).flatten()[0])
             except Misfit:
                 arrays.append(pa.nulls(1, part.schema.types[0]))
         return pa.record_batch(arrays, schema=self.schema)
 
 
-def _objects(keys: pa.Array, columns: TableColumns) -> pa.Array:
+def key_objects(keys: pa.Array, columns: TableColumns) -> pa.Array:
     """Return keys as JSON objects."""
     form = columns.key_form
     if form == "object":

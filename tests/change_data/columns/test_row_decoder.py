@@ -186,6 +186,40 @@ def test_rows_of_a_column_that_had_another_type_and_decimals_as_numbers_decode()
     }
 
 
+@pytest.mark.parametrize(
+    ("ddl", "values", "expected"),
+    [
+        ("c string", ['"a"', '"b"', "null"], ["a", "b", None]),
+        ("c string", ['"a"', "5", '"5"'], ["a", "5", "5"]),
+        ("c decimal(10,2)", ['"1.50"', '"-2"', '"0.05"'], [Decimal("1.50"), Decimal("-2.00"), Decimal("0.05")]),
+        ("c decimal(10,2)", ['"1.50"', "2.5", "null"], [Decimal("1.50"), Decimal("2.50"), None]),
+        ("c decimal(10,2)", ['"1.50"', '"1e1"'], [Decimal("1.50"), Decimal("10.00")]),
+        ("c timestamp", ['"2026-03-01T10:00:00.000001Z"', "null"], ["2026-03-01 10:00:00.000001+00:00", None]),
+        (
+            "c timestamp",
+            ['"2026-03-01T10:00:00.000001Z"', '"2026-03-01"'],
+            ["2026-03-01 10:00:00.000001+00:00", "2026-03-01 00:00:00+00:00"],
+        ),
+    ],
+)
+def test_values_decode_alike_together_and_each_by_itself(ddl: str, values: list[str], expected: list[Any]) -> None:
+    """Canonical ones are cast together; one that is not has all of them looked at."""
+    decoder = RowDecoder(columns_of_ddl(ddl))
+    rows = [f'{{"c":{value}}}' for value in values]
+    found = [row["c"] for row in decoder.decode(pa.array(rows)).to_pylist()]
+    assert [str(one) if isinstance(one, datetime) else one for one in found] == expected
+    assert found == [decoder.decode(pa.array([row]))[0].as_py()["c"] for row in rows]
+
+
+@pytest.mark.parametrize("value", ['"0000-01-01T00:00:00.000000Z"', '"2026-13-01T00:00:00.000000Z"', '"2026-03-01T99:00:00.000000Z"'])
+def test_an_instant_that_looks_canonical_and_is_none_is_a_misfit(value: str) -> None:
+    """Alone, and among others."""
+    decoder = RowDecoder(columns_of_ddl("c timestamp"))
+    for rows in ([value], ['"2026-03-01T10:00:00.000001Z"', value]):
+        with pytest.raises(Misfit, match=re.escape(f"column c = {value}")):
+            decoder.decode(pa.array([f'{{"c":{row}}}' for row in rows]))
+
+
 @given(st.lists(st.tuples(st.integers(-(10**20) + 1, 10**20 - 1), st.datetimes(timezones=st.just(timezone.utc)), st.binary()), max_size=5))
 def test_arrow_has_what_the_source_has(rows: list[tuple[int, datetime, bytes]]) -> None:
     """Numbers, instants and bytes make the whole way."""
