@@ -182,8 +182,7 @@ class KeyLookup:
             is_above = pc.greater_equal(rows.column("source_sequence"), at_least)
             rows = rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=keys), is_above))
             if len(rows):
-                frame = pl.from_arrow(rows.select(list(_COLUMNS)))
-                assert isinstance(frame, pl.DataFrame)  # noqa: S101  three columns
+                frame = pl.DataFrame(rows.select(list(_COLUMNS)))
                 frames.append(frame)
         return frames
 

@@ -46,8 +46,7 @@ class OffsetMap:
         if missing:
             self.keyless[path] = self.keyless.get(path, 0) + missing
             keyed = keyed.filter(pc.is_valid(keyed.column("key")))
-        frame = pl.from_arrow(keyed.select(["key", "offset"]))
-        assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
+        frame = pl.DataFrame(keyed.select(["key", "offset"]))
         self._held.append(frame)
         self._held_rows += len(frame)
         if self._held_rows >= max(self.min_batch_keys, len(self._folded)):
@@ -87,8 +86,7 @@ class Superseded:
     def add(self, rows: pa.Table) -> None:
         """Add the rows of a file: `KEY_COLUMNS`. Only records below `end_offset` belong to the clean section."""
         keyed = data_records(rows, -1, self.end_offset, self.aborted)
-        frame = pl.from_arrow(keyed.select(["key", "offset"]))
-        assert isinstance(frame, pl.DataFrame)  # noqa: S101  two columns
+        frame = pl.DataFrame(keyed.select(["key", "offset"]))
         self._held.append(frame)
         self._held_rows += len(frame)
         if self._held_rows >= max(self.min_batch_keys, len(self.keys)):

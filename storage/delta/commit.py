@@ -82,17 +82,19 @@ def put_commit(
     *,
     metadata: CommitMetadata,
     transactions: Mapping[str, int],
+    table: Sequence[Mapping[str, Any]] = (),
+    operation: str = "",
     attempts: int = MAX_ATTEMPTS,
 ) -> int:
     """Put one commit into a table, whichever table of ours it is, and return its version: exactly there, or nowhere.
 
     `checked_version` returns the newest version of the table, at which the plan still holds; it is asked before each try, and raises
-    `CommitConflict` when the plan does not hold. `transactions` are the versions of application ids that the commit sets.
+    `CommitConflict` when the plan does not hold. `transactions`, `table` and `operation` are those of `commit_text`.
 
     Raises `CommitConflict` as `checked_version` does, or when other writers are first at `attempts` versions, and `OSError` when the commit
     could not be put: nothing of ours is in the table; `CommitStateUnknown` when that cannot be found out.
     """
-    text = commit_text(files, metadata=metadata, time_ms=action_time_ms(), transactions=transactions)
+    text = commit_text(files, metadata=metadata, time_ms=action_time_ms(), transactions=transactions, table=table, operation=operation)
     for attempt in range(attempts):
         version = checked_version() + 1
         if put_if_absent(location, storage_options, version, text):

@@ -35,7 +35,9 @@ class Add:
     size_bytes: int
     stats: str
     data_change: bool
-    partition_values: Mapping[str, str]
+    partition_values: Mapping[str, str | None]
+    #: What the protocol calls the descriptor of a deletion vector: which rows of the file are deleted.
+    deletion_vector: Mapping[str, Any] | None = None
 
     def action(self, time_ms: int) -> dict[str, Any]:
         """Return the action of the commit."""
@@ -47,6 +49,7 @@ class Add:
                 "modificationTime": time_ms,
                 "dataChange": self.data_change,
                 "stats": self.stats,
+                **_vector_field(self.deletion_vector),
             }
         }
 
@@ -58,7 +61,9 @@ class Remove:
     path: str
     size_bytes: int
     data_change: bool
-    partition_values: Mapping[str, str]
+    partition_values: Mapping[str, str | None]
+    #: As in `Add`: that of the file as it was.
+    deletion_vector: Mapping[str, Any] | None = None
 
     def action(self, time_ms: int) -> dict[str, Any]:
         """Return the action of the commit."""
@@ -70,8 +75,13 @@ class Remove:
                 "extendedFileMetadata": True,
                 "partitionValues": dict(self.partition_values),
                 "size": self.size_bytes,
+                **_vector_field(self.deletion_vector),
             }
         }
+
+
+def _vector_field(vector: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {} if vector is None else {"deletionVector": dict(vector)}
 
 
 def action_time_ms() -> int:
@@ -86,15 +96,18 @@ def commit_text(
     time_ms: int,
     transactions: Mapping[str, int],
     table: Sequence[Mapping[str, Any]] = (),
+    operation: str = "",
 ) -> bytes:
     """Return the text of a commit.
 
-    `transactions` are the versions of application ids that it sets, `table` the `first_actions` of a new table.
+    `transactions` are the versions of application ids that it sets, `table` the `first_actions` of a new table or later ones of these.
+    `operation` is Delta's name of what was done; empty: CREATE TABLE with `table`, else WRITE.
     """
+    named = operation or ("CREATE TABLE" if table else "WRITE")
     info = {
         "timestamp": time_ms,
-        "operation": "CREATE TABLE" if table else "WRITE",
-        "operationParameters": {} if table else {"mode": "Append", "partitionBy": "[]"},
+        "operation": named,
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"} if named == "WRITE" else {},
         "engineInfo": _engine(),
         **({} if metadata is None else {"userMetadata": metadata.to_json()}),
     }

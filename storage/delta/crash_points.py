@@ -31,6 +31,7 @@ class CrashPoint(str, Enum):
     TARGET_MADE = "materialise: the target is made, no query runs"
     STEP_PLANNED = "materialise: a micro-batch is read, nothing applied"
     STEP_TAKEN = "materialise: applied, Spark does not know yet"
+    TABLE_COMMIT_PUT = "table: the commit of a step is put, and not looked at again yet"
     PURGE_TOMBSTONE_WRITTEN = "purge: tombstones committed, nobody knows that they may go"
     PURGE_DECIDED = "purge: the tombstones may go, nothing is cleaned"
     PURGE_CLEANED = "purge: the log holds no record of the key, its old files, targets and dead letters do"

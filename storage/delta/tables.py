@@ -74,16 +74,22 @@ def make_table(
     transactions: Mapping[str, int] | None = None,
 ) -> None:
     """Make a table with its first files in one commit; raise `FileExistsError` when there is a table already."""
-    folder, now_ms = local_path(location), action_time_ms()
-    if folder is not None:
-        (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
-        for made in (folder, folder.parent):
-            sync_folder(made)
+    now_ms = action_time_ms()
+    make_log_folder(location)
     there = filesystem_of(location, storage_options).get_file_info(fs.FileSelector("_delta_log", allow_not_found=True))
     table = first_actions(columns, properties, partition_by=partition_by, time_ms=now_ms)
     text = commit_text(files, metadata=metadata, time_ms=now_ms, transactions=transactions or {}, table=table)
     if any(_LOG_FILE.match(file.base_name) for file in there) or not put_if_absent(location, storage_options, 0, text):
         raise FileExistsError(errno.EEXIST, "there is a table", location)
+
+
+def make_log_folder(location: str) -> None:
+    """Make the folder of a Delta log on a local disk; a store has no folders."""
+    folder = local_path(location)
+    if folder is not None:
+        (folder / "_delta_log").mkdir(parents=True, exist_ok=True)
+        for made in (folder, folder.parent):
+            sync_folder(made)
 
 
 def checkpoint_interval(table: DeltaTable) -> int:
