@@ -66,7 +66,7 @@ def latest(topic: Topic, name: str, scale: Scale) -> list[str]:
     source = f"read_parquet({files}, hive_partitioning = true)"
 
     def ask(query: str) -> Any:
-        return duckdb.sql(query.format(source=source)).to_arrow_table()  # type: ignore[union-attr]  # a query has a relation
+        return duckdb.sql(query.format(source=source)).to_arrow_table()
 
     counted = {ask(query).num_rows for query in _QUERIES.values()} | {mine_of.latest().num_rows}
     assert counted == {scale.rows(_KEYS)}, counted  # noqa: S101  all of them answer the same question

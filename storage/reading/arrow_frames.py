@@ -25,7 +25,7 @@ from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, ran
 from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,6 +46,21 @@ def latest(
 
     Identity is (partition, key), as in Kafka; keyless rows have no last word. Rows by partition and offset.
     """
+    ranges, read = _latest_ranges(view, columns, partitions, keys)
+    return together(ranges, lambda one: list(read(one)), columns)
+
+
+def latest_batches(view: View, columns: Sequence[str] = LATEST_COLUMNS) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `latest` as record batches, in the same order; the keys of the dirty section alone are held in memory."""
+    ranges, read = _latest_ranges(view, columns, None, None)
+    for one in ranges:
+        yield from read(one)
+
+
+def _latest_ranges(
+    view: View, columns: Sequence[str], partitions: Iterable[int] | None, keys: Sequence[bytes] | None
+) -> tuple[list[FileRange], Callable[[FileRange], Iterator[pa.RecordBatch]]]:
+    """Return the file ranges that hold a row of `latest`, and what reads the rows of one of them."""
     schema_of(columns)
     clean, dirty = _sections(view, partitions)
     wanted = None if keys is None else pa.array(sorted(set(keys)), pa.binary())
@@ -69,16 +84,14 @@ def latest(
             last[rows.join(newer[one.partition], on="key", how="semi")["row"].to_numpy()] = False
         return last
 
-    def read(one: FileRange) -> list[pa.RecordBatch]:
+    def read(one: FileRange) -> Iterator[pa.RecordBatch]:
         if not view.is_dirty(one.partition, one.begin):
-            return list(range_batches(filesystem, [one], columns, keep=left_of_clean, needs=("key", "value")))
-        kept = range_batches(filesystem, [one], columns, aborted=view.aborted, keep=newest_of_dirty, needs=("offset", "value"))
-        return list(kept)
+            return range_batches(filesystem, [one], columns, keep=left_of_clean, needs=("key", "value"))
+        return range_batches(filesystem, [one], columns, aborted=view.aborted, keep=newest_of_dirty, needs=("offset", "value"))
 
     filesystem = filesystem_of(view.location, view.storage_options)
     won = [_narrowed(one, _between(winners.get(one.partition, NOTHING), one.first_offset, one.last_offset)) for one in dirty]
-    ranges = sorted([*clean, *(one for one in won if one is not None)], key=lambda one: one.partition)
-    return together(ranges, read, columns)
+    return sorted([*clean, *(one for one in won if one is not None)], key=lambda one: one.partition), read
 
 
 def _collected(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:

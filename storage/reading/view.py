@@ -39,11 +39,12 @@ LATEST_COLUMNS: Final = ("partition", "key", "value", "headers", "timestamp", "o
 CHANGE_COLUMNS: Final = (*LATEST_COLUMNS, "change_type")
 
 
-def check_isolation(isolation: str) -> None:
-    """Raise `UserError` for another isolation than `ISOLATIONS`."""
+def check_isolation(isolation: str) -> str:
+    """Return an isolation; raise `UserError` for another one than `ISOLATIONS`."""
     if isolation not in ISOLATIONS:
         message = f"isolation {isolation!r}: allowed is {' or '.join(ISOLATIONS)}"
         raise UserError(message)
+    return isolation
 
 
 def misfit_policy(mode: str) -> Literal["error", "null"]:

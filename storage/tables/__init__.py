@@ -1,0 +1,12 @@
+"""Tables that are kept in step with topics: Delta tables of typed rows, without MERGE and without Spark.
+
+```
+ table             a table: made, stepped, written anew, kept up, erased from      table_options   how, and what was done
+ log_rows          what a step reads of the log          step_changes   the new rows and the deleted ones of a step
+ table_rows        records as typed rows, and whose row is whose                   periods         when the rows of a history hold
+ key_index         where the rows of a key are           upkeep         fewer files, and unused ones
+ table_log         what others did, and our commits      table_state    the table as its Delta log says it is
+ table_properties  whose it is and where its reader is   table_schema   columns in Delta's words
+ table_files       data files     vectors   deletion vectors     statistics   of a data file
+```
+"""

@@ -1,0 +1,247 @@
+"""What one step changes in a table: new rows as files, and rows of files that are deleted. Nothing is committed here.
+
+```
+ records of a step, a chunk at a time           newest of each key
+   keys in the index   → (file, row)            rows that are deleted       files of the table, and those of the chunks before
+   rows with a value   → a new file
+ at the end, of each file that lost rows        a deletion vector, or the file is written again without them
+```
+
+All rows of a chunk are of one partition each time that they are compared: identity is (partition, key).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from lastword.storage.tables.key_index import WantedKeys, find_keys
+from lastword.storage.tables.periods import periods_of
+from lastword.storage.tables.table_log import FileChanges
+from lastword.storage.tables.table_rows import CURRENT, KEY, PARTITION, PERIOD, VALID_FROM, VALID_TO, newest_of_each_key
+from lastword.storage.tables.vectors import read_vector, write_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from lastword.storage.tables.key_index import KeyIndex
+    from lastword.storage.tables.table_files import TableFiles
+    from lastword.storage.tables.table_rows import RecordKeys, RowMaker
+    from lastword.storage.tables.table_state import TableFile
+    from lastword.storage.tables.vectors import Vector
+
+    Numbers = NDArray[np.int64]
+
+
+class Vectors:
+    """The deletion vectors of the files of a table, as far as they were read."""
+
+    def __init__(self, files: TableFiles) -> None:
+        """Read them from a table's folder."""
+        self._filesystem = files.filesystem
+        self._read: dict[str, tuple[Vector, BitMap]] = {}
+
+    def of(self, file: TableFile) -> BitMap:
+        """Return the deleted rows of a file; not to be changed."""
+        if file.vector is None:
+            return BitMap()
+        known = self._read.get(file.path)
+        if known is None or known[0] != file.vector:
+            known = self._read[file.path] = file.vector, read_vector(self._filesystem, file.vector)
+        return known[1]
+
+    def keep(self, files: Mapping[str, TableFile]) -> None:
+        """Forget those of other files."""
+        self._read = {path: known for path, known in self._read.items() if path in files}
+
+
+class StepChanges:
+    """The changes of one step; add chunks of records, then ask for the changes of the files."""
+
+    def __init__(
+        self, there: Mapping[str, TableFile], files: TableFiles, index: KeyIndex, vectors: Vectors, rows: RowMaker, *, looks_up: bool = True
+    ) -> None:
+        """Change the files of a table. Without `looks_up` no key comes twice and none is in the table, as when it is made."""
+        self._there, self._files, self._index, self._vectors, self._rows = dict(there), files, index, vectors, rows
+        self._looks_up, self._history = looks_up, rows.layout.history
+        #: Files of this step with the rows of them that a later chunk deletes.
+        self._new: dict[str, TableFile] = {}
+        self._deleted: dict[str, BitMap] = {}
+        self.written_rows = self.deleted_rows = 0
+
+    def add(self, records: pa.Table) -> None:
+        """Take records (partition, offset, key, value, timestamp, headers) in the order of the log.
+
+        Raises `UserError` for a value that does not fit its column.
+        """
+        if not len(records):
+            return
+        chosen = records if self._history or not self._looks_up else newest_of_each_key(records)
+        keys = self._rows.keys(chosen)
+        if self._history:
+            self._add_history(chosen, keys)
+            return
+        if self._looks_up:
+            for path, _, rows in self._find(keys):
+                self._delete(path, rows)
+        is_live = pc.is_valid(chosen.column("value"))
+        if pc.all(is_live).as_py():
+            self._write(self._rows.rows(chosen, keys))
+        else:
+            kept = np.flatnonzero(_mask(is_live))
+            self._write(self._rows.rows(chosen.take(pa.array(kept)), _take_keys(keys, kept)))
+
+    def discard(self, changes: FileChanges) -> None:
+        """Delete the files of a step that was not committed."""
+        marked = [after.vector for _, after in changes.marked] + [file.vector for file in changes.added]
+        vectors = {vector.path for vector in marked if vector is not None and vector.path is not None}
+        written = {*self._new, *(file.path for file in changes.added)} - set(self._there)
+        self._files.delete([*written, *sorted(vectors)])
+        self._index.drop(list(written))
+
+    def files(self, *, deletion_vectors: bool) -> FileChanges:
+        """Return what a commit does to the files: rows are marked in deletion vectors, or their files are written again."""
+        changes = FileChanges()
+        deleted = {path: rows for path, rows in self._deleted.items() if rows}
+        vectors = write_vectors(self._files.location, self._files.options, self._partly(deleted)) if deletion_vectors else {}
+        for path, file in self._new.items():
+            if path not in deleted:
+                changes.added.append(file)
+            elif path in vectors:
+                changes.added.append(replace(file, vector=vectors[path]))
+            else:
+                changes.added += self._written_again(path, deleted[path])
+        for path, rows in deleted.items():
+            before = self._there.get(path)
+            if before is None:
+                continue
+            if path in vectors:
+                changes.marked.append((before, replace(before, vector=vectors[path])))
+            else:
+                changes.removed.append(before)
+                changes.added += self._written_again(path, rows | self._vectors.of(before))
+        return changes
+
+    def _partly(self, deleted: Mapping[str, BitMap]) -> dict[str, BitMap]:
+        """Return all deleted rows of the files of which some rows are left; readers ask a marked file how many rows it has."""
+        deleted_by_file = dict[str, BitMap]()
+        for path, rows in deleted.items():
+            file = self._there.get(path) or self._new[path]
+            together = rows | self._vectors.of(file)
+            if file.rows is not None and len(together) < file.rows:
+                deleted_by_file[path] = together
+        return deleted_by_file
+
+    def _written_again(self, path: str, deleted: BitMap) -> list[TableFile]:
+        file = self._there.get(path) or self._new[path]
+        if file.rows is not None and len(deleted) >= file.rows:
+            return []
+        rows = pa.concat_tables([self._files.schema.empty_table(), *self._files.live_rows(path, deleted)])
+        return [self._files.write(rows)] if len(rows) else []
+
+    def _find(self, keys: RecordKeys) -> list[tuple[str, Numbers, Numbers]]:
+        """Return by file the numbers of keys and the rows that are theirs and are not deleted."""
+        wanted = WantedKeys.of(keys)
+        hits_by_file: list[tuple[str, Numbers, Numbers]] = []
+        for path, file in {**self._there, **self._new}.items():
+            which, rows = find_keys(self._index.of(path), wanted, has_plain_alone=file.has_only_nulls(KEY))
+            if not len(rows):
+                continue
+            gone = self._vectors.of(file), self._deleted.get(path, BitMap())
+            if any(gone):
+                live = np.fromiter((row not in gone[0] and row not in gone[1] for row in rows.tolist()), np.bool_, len(rows))
+                which, rows = which[live], rows[live]
+            if len(rows):
+                hits_by_file.append((path, which, rows))
+        return hits_by_file
+
+    def _delete(self, path: str, rows: Numbers) -> None:
+        self._deleted.setdefault(path, BitMap()).update(rows.astype(np.uint32))
+        self.deleted_rows += len(rows)
+
+    def _write(self, rows: pa.Table) -> None:
+        if not len(rows):
+            return
+        rows = self._files.align(rows)
+        file = self._files.write(rows)
+        self._new[file.path] = file
+        self.written_rows += len(rows)
+        self._index.put(file.path, self._files.keys_of(rows))
+
+    def _add_history(self, records: pa.Table, keys: RecordKeys) -> None:
+        """End the periods of the rows before the records, and write the records as rows with theirs."""
+        numbers = _number_keys(keys)
+        last, rows_before = self._last_rows(keys, numbers)
+        known = pl.DataFrame({"key": numbers}).join(last, on="key", how="left", maintain_order="left")
+        is_live = pc.is_valid(records.column("value"))
+        begin, end = periods_of(
+            numbers,
+            records.column("timestamp").combine_chunks(),
+            tombstones=~_mask(is_live),
+            floors=known["floor"].to_arrow(),
+            open_rows=known["is_open"].fill_null(value=False).to_arrow(),
+        )
+        ended = self._end_periods(last, rows_before, numbers, begin)
+        kept = pa.array(np.flatnonzero(_mask(is_live)))
+        rows = self._files.align(self._rows.rows(records.take(kept), _take_keys(keys, kept.to_numpy())))
+        until = end.take(kept)
+        written = _with(rows, {VALID_FROM: begin.take(kept), VALID_TO: until, CURRENT: pc.is_null(until)})
+        self._write(pa.concat_tables([ended, written]).combine_chunks())
+
+    def _last_rows(self, keys: RecordKeys, numbers: Numbers) -> tuple[pl.DataFrame, pa.Table]:
+        """Return the last row of each key that the table has, ended or not, as key (its number), path, row, floor, is_open; and whole."""
+        hits = [pl.DataFrame(schema={"key": pl.Int64, "path": pl.String, "row": pl.Int64, "offset": pl.Int64})]
+        for path, which, rows in self._find(keys):
+            hits.append(
+                pl.DataFrame({"key": numbers[which], "row": rows, "offset": self._index.of(path).offsets_of(rows)}).select(
+                    "key", pl.lit(path).alias("path"), "row", "offset"
+                )
+            )
+        last = pl.concat(hits).sort("offset").group_by("key").last().sort("path", "row")
+        by_file = last.partition_by("path", as_dict=True, maintain_order=True)
+        parts = [self._files.take(str(path), part["row"].to_numpy()) for (path,), part in by_file.items()]
+        rows_whole = pa.concat_tables([self._files.schema.empty_table(), *parts])
+        ends = pl.DataFrame({name: pl.Series(rows_whole.column(name)) for name in PERIOD})
+        periods = ends.select(floor=pl.max_horizontal(VALID_FROM, VALID_TO), is_open=pl.col(CURRENT).fill_null(value=False))
+        return pl.concat([last, periods], how="horizontal"), rows_whole
+
+    def _end_periods(self, last: pl.DataFrame, rows: pa.Table, numbers: Numbers, begin: pa.Array) -> pa.Table:
+        """Return those of the last rows that hold no more, with the ends of their periods, and delete them as they were."""
+        current = last.with_row_index("at").filter("is_open")
+        for (path,), part in current.partition_by("path", as_dict=True).items():
+            self._delete(str(path), part["row"].to_numpy())
+        firsts = np.unique(numbers, return_index=True)[1]  # the numbers are 0, 1, 2 …
+        ends = begin.take(pa.array(firsts[current["key"].to_numpy()]))
+        ended = rows.take(current["at"].to_arrow())
+        return _with(ended, {VALID_TO: ends, CURRENT: pa.repeat(pa.scalar(value=False), len(ended))})
+
+
+def _take_keys(keys: RecordKeys, rows: Numbers) -> RecordKeys:
+    return replace(keys, columns=keys.columns.take(pa.array(rows)), plain=keys.plain[rows])
+
+
+def _number_keys(keys: RecordKeys) -> Numbers:
+    """Return a number for each record, the same for those of one (partition, key)."""
+    columns = [pl.Series(name, keys.columns.column(name).combine_chunks()) for name in (PARTITION, KEY)]
+    numbers: Numbers = pl.DataFrame(columns).select(pl.struct(PARTITION, KEY).rank("dense")).to_series().to_numpy().astype(np.int64) - 1
+    return numbers
+
+
+def _with(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    for name, values in columns.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, pa.field(name, PERIOD[name]), pa.chunked_array([values]).cast(PERIOD[name]))
+    return rows
+
+
+def _mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = values.combine_chunks().to_numpy(zero_copy_only=False)
+    return mask

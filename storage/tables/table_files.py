@@ -1,0 +1,162 @@
+"""Data files of a table: written by a step, read for the keys of their rows, for some rows, or for all that are not deleted."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from lastword.storage.files.data_files import delete_files, output_file
+from lastword.storage.files.data_reader import named_errors
+from lastword.storage.files.paths import filesystem_of, storage_faults
+from lastword.storage.tables.key_index import FileKeys, KeyHashes, WantedKeys, find_keys, hash_keys
+from lastword.storage.tables.statistics import file_statistics, has_nan
+from lastword.storage.tables.table_rows import KEY, PARTITION
+from lastword.storage.tables.table_state import TableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from pyroaring import BitMap
+
+    from lastword.storage.tables.table_rows import RecordKeys
+
+#: Rows of a row group: so many a reader decodes at a time.
+_ROW_GROUP_ROWS: Final = 2**18
+#: Few values of these columns differ.
+_DICTIONARIES: Final = [PARTITION, KEY]
+
+
+class TableFiles:
+    """The data files of the table at a location, with the columns of `schema`; `key_names` are those of the key."""
+
+    def __init__(self, location: str, storage_options: Mapping[str, str], schema: pa.Schema, key_names: Sequence[str]) -> None:
+        """Name them; nothing is read yet."""
+        self.location, self.options, self.schema = location, storage_options, schema
+        self._key_names = tuple(key_names)
+        self.filesystem = filesystem_of(location, storage_options)
+
+    def write(self, rows: pa.Table) -> TableFile:
+        """Write rows as one file, which no commit names yet."""
+        path = f"part-{uuid.uuid4()}.parquet"
+        with output_file(self.location, self.options, path) as stream:
+            pq.write_table(
+                rows,
+                stream,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_DICTIONARIES,
+                row_group_size=_ROW_GROUP_ROWS,
+                write_statistics=not has_nan(rows),
+            )
+            size = int(stream.tell())
+        stats = file_statistics(rows, keys=(*self._key_names, KEY))
+        return TableFile(path=path, size_bytes=size, stats=stats, partition_values={})
+
+    def align(self, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns of the table, in its order; one that they lack is null."""
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        return pa.table({column.name: columns.get(column.name, pa.nulls(len(rows), column.type)) for column in self.schema})
+
+    def keys_of(self, rows: pa.Table) -> FileKeys:
+        """Return the keys of rows as they lie in a file."""
+        by_key = _mask(pc.is_valid(rows.column(KEY)))
+        hashes = hash_keys(rows.select([PARTITION, *self._key_names]), by_key=False)
+        if by_key.any():
+            other = hash_keys(rows.select([PARTITION, KEY]), by_key=True)
+            hashes = KeyHashes(first=np.where(by_key, other.first, hashes.first), second=np.where(by_key, other.second, hashes.second))
+        offsets = rows.column("_offset").to_numpy() if "_offset" in rows.schema.names else None
+        return FileKeys.of(hashes, offsets)
+
+    def read_keys(self, path: str) -> FileKeys:
+        """Return the keys of all rows of a file, deleted ones too."""
+        offset = ["_offset"] if "_offset" in self.schema.names else []
+        with self._open(path) as file:
+            return self.keys_of(self._shape(file, None, [PARTITION, *self._key_names, KEY, *offset]))
+
+    def rows_of(self, path: str, wanted: RecordKeys) -> NDArray[np.int64]:
+        """Return the numbers of the rows of some keys in a file, deleted ones too."""
+        return find_keys(self.read_keys(path), WantedKeys.of(wanted))[1]
+
+    def kept_rows(self, path: str, rows: Sequence[int], kept: Mapping[int, int], position: Sequence[int]) -> set[int]:
+        """Return those of some live rows of one key that are the record at the offset that `kept` names for their partition.
+
+        A table without offsets has the newest record alone: it is the one that is kept once the table has read it.
+        """
+        staying = set[int]()
+        if rows and kept:
+            newest = self.take(path, np.asarray(sorted(rows), dtype=np.int64))
+            offsets = newest.column("_offset").to_pylist() if "_offset" in newest.schema.names else [None] * len(newest)
+            for row, partition, offset in zip(sorted(rows), newest.column(PARTITION).to_pylist(), offsets, strict=True):
+                wanted = kept.get(partition)
+                if wanted is not None and (position[partition] > wanted if offset is None else offset == wanted):
+                    staying.add(row)
+        return staying
+
+    def list_files(self) -> list[str]:
+        """Return the paths of all Parquet files in the folder of the table, whether the table has them or not."""
+        with storage_faults(self.location):
+            listed = self.filesystem.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
+        return sorted(file.path for file in listed if file.path.endswith(".parquet") and not file.path.startswith("_"))
+
+    def take(self, path: str, rows: NDArray[np.int64]) -> pa.Table:
+        """Return some rows of a file by their numbers, in their order; only row groups that have one of them are read."""
+        parts = list[pa.Table]()
+        with self._open(path) as file:
+            begin = 0
+            for number in range(file.metadata.num_row_groups):
+                count = file.metadata.row_group(number).num_rows
+                mine = rows[(rows >= begin) & (rows < begin + count)] - begin
+                if len(mine):
+                    parts.append(self._shape(file, number).take(pa.array(np.sort(mine))))
+                begin += count
+        return pa.concat_tables(parts) if parts else self.schema.empty_table()
+
+    def live_rows(self, path: str, deleted: BitMap) -> Iterator[pa.Table]:
+        """Yield the rows of a file that are not deleted, a row group at a time."""
+        gone, begin = np.asarray(deleted.to_array(), dtype=np.int64), 0
+        with self._open(path) as file:
+            for number in range(file.metadata.num_row_groups):
+                rows = self._shape(file, number)
+                dead = gone[np.searchsorted(gone, begin) : np.searchsorted(gone, begin + len(rows))] - begin
+                begin += len(rows)
+                if len(dead):
+                    keep = np.ones(len(rows), dtype=np.bool_)
+                    keep[dead] = False
+                    rows = rows.filter(pa.array(keep))
+                if len(rows):
+                    yield rows
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files that no commit names."""
+        delete_files(self.location, self.options, paths)
+
+    @contextmanager
+    def _open(self, path: str) -> Iterator[pq.ParquetFile]:
+        with named_errors(f"{self.location}/{path}"), pq.ParquetFile(path, filesystem=self.filesystem) as file:
+            yield file
+
+    def _shape(self, file: pq.ParquetFile, row_group: int | None, names: Sequence[str] = ()) -> pa.Table:
+        """Return rows of a file with the columns of the table, or some of them; one that the file lacks is null."""
+        wanted = [field for field in self.schema if not names or field.name in names]
+        there = [field.name for field in wanted if field.name in file.schema_arrow.names]
+        rows = file.read(columns=there) if row_group is None else file.read_row_group(row_group, columns=there)
+        columns = {name: rows.column(name) for name in there}
+        return pa.table(
+            {
+                column.name: columns[column.name].cast(column.type) if column.name in columns else pa.nulls(len(rows), column.type)
+                for column in wanted
+            }
+        )
+
+
+def _mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = values.combine_chunks().to_numpy(zero_copy_only=False).astype(np.bool_)
+    return mask

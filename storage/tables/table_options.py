@@ -1,0 +1,87 @@
+"""How a table is kept, and what was done to it: values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lastword.compaction.errors import UserError
+from lastword.storage.reading.view import misfit_policy
+from lastword.storage.tables.table_properties import check_properties
+from lastword.storage.tables.upkeep import MergeLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lastword.compaction.read_positions import Position
+
+ON_TYPE_CHANGE: Final = ("rebuild", "fail")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLimits:
+    """How much a table takes at a time. A step holds `chunk_rows` records or `chunk_bytes` of them, and `index_bytes` of keys."""
+
+    chunk_rows: int = 250_000
+    chunk_bytes: int = 128 * 2**20
+    index_bytes: int = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """How a table is kept.
+
+    `mode`: a value that does not fit its column ends the step (FAILFAST) or is null (PERMISSIVE). `deletion_vectors`: without them a step
+    writes each file again that loses rows, and any Delta reader reads the table; a table that is there keeps the way in which it was made,
+    until it is written anew. `on_type_change`: a column whose type changes makes the table be written again in one commit (rebuild), or
+    ends the step (fail). `properties` are Delta's of the table when it is made.
+    """
+
+    isolation: str = "read_committed"
+    mode: str = "FAILFAST"
+    deletion_vectors: bool = True
+    on_type_change: str = "rebuild"
+    max_offsets_per_step: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    limits: TableLimits = field(default_factory=TableLimits)
+    upkeep: MergeLimits = field(default_factory=MergeLimits)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        misfit_policy(self.mode)
+        check_properties(self.properties, deletion_vectors=self.deletion_vectors)
+        if self.on_type_change not in ON_TYPE_CHANGE:
+            message = f"on_type_change = {self.on_type_change!r}: allowed is {' or '.join(ON_TYPE_CHANGE)}"
+            raise UserError(message)
+        if self.max_offsets_per_step is not None and self.max_offsets_per_step < 1:
+            message = f"max_offsets_per_step = {self.max_offsets_per_step}: allowed is 1 or more"
+            raise UserError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStep:
+    """What one commit did: `kind` is bootstrap, rebuild or step; where the table is then, and how many rows came and went."""
+
+    kind: str
+    table_version: int
+    position: Position
+    written_rows: int
+    deleted_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableUpkeep:
+    """What an upkeep did: how many files became fewer ones, and how many were deleted that no reader needs."""
+
+    merged_files: int = 0
+    deleted_files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """What an erasure did: rows that left the table, files deleted and searched, and what could not be searched or deleted (`left`)."""
+
+    rows: int = 0
+    removed_files: int = 0
+    searched_files: int = 0
+    left: tuple[str, ...] = ()
