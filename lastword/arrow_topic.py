@@ -14,7 +14,7 @@ docs/semantics.md#A.42.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar, overload
 
 import pyarrow as pa
 from polars.exceptions import PolarsError
@@ -30,13 +30,16 @@ from lastword.storage.reading.time_travel import vector_of, views_as_of
 from lastword.storage.reading.view import LATEST_COLUMNS, misfit_policy, newest_view
 from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
 from lastword.topics.arguments import read_columns, read_keys
+from lastword.topics.tables import TableFollower, TableProgress, check_follow, keep_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
+    from typing_extensions import Unpack
 
     from lastword.storage.reading.view import View
+    from lastword.topics.tables import TableArguments
 
 T = TypeVar("T")
 _ATTEMPTS: Final = 5
@@ -329,6 +332,81 @@ class ArrowTopic(Topic):
         `SparkTopic.tail`, or its offsets to `startingOffsets` of `format("lastword")`.
         """
         return self._reading(isolation, lambda view: ArrowBootstrap(rows=arrow_frames.latest(view), position=view.position))
+
+    @overload
+    def materialize(self, path: str, *, follow: Literal[True], **arguments: Unpack[TableArguments]) -> TableFollower: ...
+
+    @overload
+    def materialize(self, path: str, *, follow: Literal[False] = False, **arguments: Unpack[TableArguments]) -> TableProgress: ...
+
+    def materialize(
+        self,
+        path: str,
+        *,
+        schema: str | None = None,
+        record_columns: Sequence[str] = (),
+        history: bool = False,
+        mode: str = "FAILFAST",
+        on_type_change: str = "rebuild",
+        deletion_vectors: bool = True,
+        properties: Mapping[str, str] | None = None,
+        rebuild: bool = False,
+        isolation: str = "read_committed",
+        max_offsets_per_step: int | None = None,
+        follow: bool = False,
+        every_seconds: float = 1.0,
+    ) -> TableProgress | TableFollower:
+        """Keep a Delta table of typed rows in step with the topic, exactly once, without Spark and without MERGE.
+
+        The table is made in one commit if it is not there. Then each step is one commit that changes rows and position together; stopped
+        or killed at any point, it goes on from there. After each step the table is what `table()` says at its position.
+
+        Args:
+            path: The path or URI of a Delta table.
+            schema: The columns of the rows as SQL DDL, `id bigint, price decimal(10,2)`; none: those that the topic's sources say.
+            record_columns: Columns of the record that the table has besides: `_offset`, `_timestamp`, `_headers`.
+            history: Every row stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the bootstrap on.
+            mode: What a value does that does not fit its column: `FAILFAST` ends the call with an error, `PERMISSIVE` makes it null.
+            on_type_change: A column whose type changes: `rebuild` writes the table anew in one commit, `fail` ends the call. Columns that
+                are added go on; those that are dropped stay, null.
+            deletion_vectors: False for readers that do not know them: a step then rewrites each file that loses rows (reader version 1).
+            properties: Of the Delta table when it is made, or written anew.
+            rebuild: Write the table anew, in the place of what is there.
+            isolation: As `latest`.
+            max_offsets_per_step: About so many offsets a step, at the most.
+            follow: Return at once a handle that goes on until it is stopped: `stop()`, `wait()`, `progress`.
+            every_seconds: With `follow`, the time between two looks at the topic.
+
+        Returns:
+            What was done. The columns of the table: those of the key that are not in the value, those of the value, `_partition` int,
+            `_key` binary (the key where its columns do not say it all, else null), then `record_columns`.
+
+        Raises:
+            UserError: The columns are not known, or have names that a Delta table cannot hold. A value does not fit its column: the text
+                names the topic, partition, offset, key, column and value. The table is none of this topic, or was changed by somebody else.
+            ReaderBehind: The log does not have any more what the table has not read: `rebuild` makes it again.
+        """
+        check_follow(follow=follow, every_seconds=every_seconds)
+        keeper = keep_table(
+            self._log,
+            path,
+            schema=schema,
+            record_columns=record_columns,
+            history=history,
+            mode=mode,
+            on_type_change=on_type_change,
+            deletion_vectors=deletion_vectors,
+            properties=properties or {},
+            isolation=isolation,
+            max_offsets_per_step=max_offsets_per_step,
+            storage_options=self._log_dir.storage_options,
+            clock_ms=self._clock,
+        )
+        keeper.start(rebuild=rebuild)
+        if follow:
+            return TableFollower(keeper, every_seconds=every_seconds)
+        keeper.catch_up()
+        return keeper.progress
 
     def dead_letters(self) -> pa.Table:
         """Return the refused rows of streams, oldest first: when, from where, why, and the row itself."""

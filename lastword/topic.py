@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lastword.change_data.columns.connect_schema import columns_of_ddl
-from lastword.change_data.columns.table_columns import TableColumns
 from lastword.change_data.events.envelopes import Envelope
 from lastword.change_data.events.event_rows import event_table
 from lastword.compaction.config.topic_config import TopicConfig, describe_topic_config, normalize_overrides
@@ -33,7 +30,7 @@ from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.stale_keys import StaleKey, StaleKeys
 from lastword.storage.reading.time_travel import is_vector, views_as_of
 from lastword.storage.verify import VerifyReport, verify
-from lastword.topics import decisions, sources
+from lastword.topics import decisions, sources, tables
 from lastword.topics.arguments import check_decoder, read_key, read_offsets_by_partition, read_partitions
 from lastword.topics.description import TopicDescription, describe
 from lastword.topics.explanation import PartitionReport, partition_reports
@@ -42,6 +39,7 @@ from lastword.topics.sources import SourceDescription, describe_sources
 from lastword.transaction import Transaction
 
 if TYPE_CHECKING:
+    from lastword.change_data.columns.table_columns import TableColumns
     from lastword.change_data.events.event_rows import FrameDecoder
     from lastword.compaction.planning.log_retention import Deletion
     from lastword.compaction.planning.receipt import CleaningReceipt
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
+    from lastword.topics.tables import TableDescription
 
 #: An offset for each partition.
 Offsets = Mapping[int, int] | Sequence[int] | Position
@@ -257,25 +256,7 @@ class Topic:
 
         Raises `UserError` when neither does, or `schema` is no DDL.
         """
-        known = self._log.decisions().columns
-        found = TableColumns() if known is None else TableColumns.of_details(known)
-        given: Any = schema
-        if given is not None and not isinstance(given, str):
-            message = f"topic {self.name}: schema = {given!r}: allowed is SQL DDL as a text, such as 'id bigint, price decimal(10,2)'"
-            raise UserError(message)
-        if schema is not None:
-            try:
-                return replace(found, value=columns_of_ddl(schema))
-            except ValueError as error:
-                message = f"topic {self.name}: schema = {schema!r}: {error}"
-                raise UserError(message) from None
-        if known is None:
-            message = (
-                f"topic {self.name}: no source of the topic says which columns its rows have; give them as SQL DDL: "
-                'table(schema="id bigint, price decimal(10,2)")'
-            )
-            raise UserError(message)
-        return found
+        return tables.table_columns(self._log, schema)
 
     def _chosen(self, partitions: int | Iterable[int] | None) -> list[int] | None:
         """Return the partitions that were asked for, None for all; raise `UserError` for one that the topic does not have."""
@@ -317,6 +298,28 @@ class Topic:
         state, moment = self._log.at(), self._clock()
         readers = sorted(self._log.readers(state.decisions).items())
         return [ReaderStanding.of(one, state.log_end_offsets, moment) for _, one in readers]
+
+    def tables(self) -> list[TableDescription]:
+        """Return the typed tables that follow the topic (`ArrowTopic.materialize`, `[[table]]` of the service), by path."""
+        return tables.describe_tables(self._log)
+
+    def pause_table(self, path: str) -> None:
+        """Let a table take no steps, in whatever process, until it is resumed. Raises `UserError` naming the tables of the topic."""
+        location = tables.registered_location(self._log, path)
+        tables.decide_table(self._log, location, {"paused": True}, now_ms=self._clock())
+
+    def resume_table(self, path: str) -> None:
+        """Let a table that is paused take its steps again. Raises `UserError` as `pause_table`."""
+        location = tables.registered_location(self._log, path)
+        tables.decide_table(self._log, location, {"paused": None}, now_ms=self._clock())
+
+    def drop_table(self, path: str) -> None:
+        """Forget a table: nothing is kept for it, and a purge does not look into it any more; its files stay.
+
+        `materialize`, and a service that has it in its configuration, make it a table of the topic again. Raises `UserError` as
+        `pause_table`.
+        """
+        tables.drop_table(self._log, path, now_ms=self._clock())
 
     def drop_reader(self, name: str) -> None:
         """Forget a registered reader: it pins nothing any more. Raises `UserError` naming those that there are."""

@@ -8,7 +8,7 @@ import sys
 import typer
 from deltalake.exceptions import DeltaError
 
-from lastword.cli import cleaning, operate, purge, readers, records, run, sources, topics, transactions
+from lastword.cli import cleaning, operate, purge, readers, records, run, sources, topics, transactions, typed_tables
 from lastword.cli.options import connection
 from lastword.compaction.errors import LastwordError, in_one_line
 from lastword.service.signals import Stopped
@@ -20,6 +20,7 @@ app.add_typer(topics.queries_app, name="queries")
 app.add_typer(transactions.transactions_app, name="transactions")
 app.add_typer(readers.readers_app, name="readers")
 app.add_typer(sources.sources_app, name="sources")
+app.add_typer(typed_tables.tables_app, name="tables")
 for command in (
     readers.latest,
     readers.table,

@@ -48,7 +48,7 @@ def purge(
         one: LogTopic = open_log_dir(log_dir).topic(topic)
         until = "" if before is None else f" where it is older than {before}"
         confirm(f"Erase the key {printable(wanted.decode(errors='replace'), 60)!r} of topic {topic}{until} for good?", yes=yes)
-        if one.log.decisions().targets:  # which Spark writes
+        if not all(details.get("typed") for details in one.log.decisions().targets.values()):  # Spark writes the others
             one = with_spark(log_dir).topic(topic)
         receipt = one.purge(wanted, before=before_ms)
     except PurgeIncomplete as error:

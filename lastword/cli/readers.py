@@ -23,15 +23,15 @@ from lastword.cli.options import (
     out,
     print_rows,
     read_limit,
+    refuse_options,
     show,
     tell,
-    with_spark,
 )
 from lastword.compaction.errors import UserError
 from lastword.service.signals import POLL_SECONDS, StopSignals
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    from lastword.topics.tables import TableProgress
 
 readers_app = typer.Typer(help="List and remove registered readers.", no_args_is_help=True)
 
@@ -102,52 +102,83 @@ def changes(
 
 
 def materialize(
+    ctx: typer.Context,
     topic: Topic,
-    target: Annotated[str, typer.Argument(help="Delta table to maintain: a path or a URI. Created if it does not exist.")],
+    path: Annotated[str, typer.Argument(metavar="TABLE", help="Delta table to maintain: a path or a URI. Created if it does not exist.")],
     once: Annotated[bool, typer.Option("--once", help="Process the available records and exit.")] = False,
-    every: Annotated[str, typer.Option(help="Trigger interval, e.g. '10 seconds'. Default: as soon as possible.")] = "",
-    key_format: Annotated[str | None, typer.Option("--key-format", help="utf8: store keys as text instead of bytes.")] = None,
-    value_format: Annotated[str | None, typer.Option("--value-format", help="Format of values: json, avro or utf8.")] = None,
-    schema: Annotated[str | None, typer.Option(help="Columns of a value: SQL DDL for json, the writer's schema for avro.")] = None,
-    mode: Annotated[str, typer.Option(help="FAILFAST: stop at a value that does not fit. PERMISSIVE: store null.")] = "FAILFAST",
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the topic.")] = 1.0,
+    schema: Annotated[
+        str | None, typer.Option(help="Columns of a value as SQL DDL. Default: the columns that the topic's sources have named.")
+    ] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="Also this column of the record: _offset, _timestamp, _headers. May be repeated.")
+    ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Keep all versions of each key with their validity period (SCD type 2).")
     ] = False,
+    mode: Annotated[str, typer.Option(help="FAILFAST: stop at a value that does not fit its column. PERMISSIVE: store null.")] = "FAILFAST",
+    on_type_change: Annotated[
+        str, typer.Option(help="When the type of a column changes. rebuild: write the table anew. fail: stop.")
+    ] = "rebuild",
+    deletion_vectors: Annotated[
+        bool,
+        typer.Option(help="Mark deleted rows in deletion vectors. Without them a step rewrites files, and any reader reads the table."),
+    ] = True,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Bootstrap again and replace the existing table.")] = False,
-    reader: Annotated[str | None, typer.Option(help="Register under this name; keep unread tombstones and files for this reader.")] = None,
     isolation: Annotated[str, typer.Option(help="Isolation level: read_committed or read_uncommitted.")] = "read_committed",
-    max_offsets_per_trigger: Annotated[int | None, typer.Option(min=1, help="Approximate maximum of offsets per micro-batch.")] = None,
+    max_offsets_per_step: Annotated[int | None, typer.Option(min=1, help="Approximate maximum of offsets per commit.")] = None,
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Maintain a Delta table with the latest record of every key of a topic, exactly once. Resumes after a stop or crash.
+    """Maintain a Delta table with the latest row of every key, typed, exactly once. Resumes after a stop or crash. Starts no JVM.
 
-    Example: lastword materialize fruit-prices tables/prices --key-format utf8 --value-format json --schema "price double"
+    Example: lastword materialize fruit-prices tables/prices --schema "price double" --once
     """
-    if once and every:
-        message = f"--once and --every {every}: give one of them"
-        raise UserError(message)
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every} if every else {}
-    with StopSignals() as signals, notes.status(f"{topic} → {target}"):
-        log = with_spark(log_dir, signals).topic(topic)
-        signals.check(f"the query that keeps {target}")
-        query = log.materialize(
-            target,
-            trigger=trigger,
-            key_format=key_format,
-            value_format=value_format,
-            schema=schema,
-            mode=mode,
-            history=history,
-            rebuild=rebuild,
-            reader=reader,
-            isolation=isolation,
-            max_offsets_per_trigger=max_offsets_per_trigger,
+    if once:
+        refuse_options(ctx, {"every": "--every"}, "only without --once")
+    with StopSignals() as signals, notes.status(f"{topic} → {path}"):
+        follower = (
+            open_log_dir(log_dir)
+            .topic(topic)
+            .materialize(
+                path,
+                schema=schema,
+                record_columns=column or (),
+                history=history,
+                mode=mode,
+                on_type_change=on_type_change,
+                deletion_vectors=deletion_vectors,
+                rebuild=rebuild,
+                isolation=isolation,
+                max_offsets_per_step=max_offsets_per_step,
+                every_seconds=every,
+                follow=True,
+            )
         )
-        _await_end(query, signals)
-    in_step = once and signals.received is None
-    text = f"{target} is up to date with {topic}" if in_step else "stopped; the next run resumes from the stored position"
-    tell(text, {"topic": topic, "target": target, "in_step": in_step}, as_json=as_json)
+        while signals.received is None and not (once and follower.is_in_step) and not follower.wait(POLL_SECONDS):
+            pass
+        done = follower.stop()
+    _report_table(topic, path, done, in_step=once and follower.is_in_step, as_json=as_json)
+
+
+def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, as_json: bool) -> None:
+    """Print what was done to a table."""
+    text = f"{path} is up to date with {topic}" if in_step else "stopped; the next run resumes from the stored position"
+    rows = f": {done.written_rows} rows written, {done.deleted_rows} deleted" if done.steps else ""
+    tell(
+        text + rows,
+        {
+            "topic": topic,
+            "table": path,
+            "in_step": in_step,
+            "did": done.kind or "nothing",
+            "written_rows": done.written_rows,
+            "deleted_rows": done.deleted_rows,
+            "table_version": done.table_version,
+            "offsets": dict(enumerate(done.position.offsets)),
+        },
+        as_json=as_json,
+    )
 
 
 @readers_app.command("list")
@@ -184,11 +215,3 @@ def _offsets(text: str, option: str) -> dict[int, int]:
     except (ValueError, TypeError, AttributeError):
         message = f'{option} {text}: allowed are offsets by partition as JSON, such as {{"0": 42}}'
         raise UserError(message) from None
-
-
-def _await_end(query: StreamingQuery, signals: StopSignals) -> None:
-    """Wait for the end of a query, or stop it when a signal was received: its step is committed to the target as a whole or not at all."""
-    while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
-        if signals.received is not None:
-            query.stop()
-            return

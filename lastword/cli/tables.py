@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lastword.compaction.producers import OpenTransaction
     from lastword.topics.description import TopicDescription
     from lastword.topics.sources import SourceDescription
+    from lastword.topics.tables import TableDescription
 
 _WIDEST: Final = 60
 _SHORT: Final = 24
@@ -159,17 +160,17 @@ def segments_table(description: TopicDescription, partitions: Sequence[int] | No
     return table
 
 
-def transaction(one: OpenTransaction, now_ms: int) -> dict[str, Any]:
+def transaction(row: OpenTransaction, now_ms: int) -> dict[str, Any]:
     """Return an open transaction as a dict that JSON can represent."""
     return {
-        "producer_id": one.producer_id,
-        "epoch": one.epoch,
-        "transactional_id": one.transactional_id,
-        "first_offsets": dict(sorted(one.first_offsets.items())),
-        "since": instant(one.since_ms),
-        "age_ms": now_ms - one.since_ms,
-        "timeout_ms": one.timeout_ms,
-        "hangs": one.hangs(now_ms),
+        "producer_id": row.producer_id,
+        "epoch": row.epoch,
+        "transactional_id": row.transactional_id,
+        "first_offsets": dict(sorted(row.first_offsets.items())),
+        "since": instant(row.since_ms),
+        "age_ms": now_ms - row.since_ms,
+        "timeout_ms": row.timeout_ms,
+        "hangs": row.hangs(now_ms),
     }
 
 
@@ -178,11 +179,11 @@ def transactions_table(found: list[dict[str, Any]], topic: str) -> Table:
     table = Table(title=f"{topic}: open transactions", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
     for name in ("producer", "epoch", "transactional.id", "partition: first offset", "age", "timeout"):
         table.add_column(name, justify="left" if name in {"transactional.id", "partition: first offset"} else "right")
-    for one in found:
-        firsts = ", ".join(f"{partition}: {offset}" for partition, offset in one["first_offsets"].items())
-        age = Text(f"{one['age_ms'] / 1000:.1f} s", style="red" if one["hangs"] else "")
+    for row in found:
+        firsts = ", ".join(f"{partition}: {offset}" for partition, offset in row["first_offsets"].items())
+        age = Text(f"{row['age_ms'] / 1000:.1f} s", style="red" if row["hangs"] else "")
         table.add_row(
-            str(one["producer_id"]), str(one["epoch"]), one["transactional_id"] or "", firsts, age, f"{one['timeout_ms'] / 1000:.1f} s"
+            str(row["producer_id"]), str(row["epoch"]), row["transactional_id"] or "", firsts, age, f"{row['timeout_ms'] / 1000:.1f} s"
         )
     return table
 
@@ -192,10 +193,22 @@ def readers_table(found: list[dict[str, Any]], topic: str) -> Table:
     table = Table(title=f"{topic}: readers", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
     for name in ("reader", "lag", "last seen", "expires", "partition: offset"):
         table.add_column(name, justify="right" if name == "lag" else "left")
-    for one in found:
-        offsets = ", ".join(f"{partition}: {offset}" for partition, offset in enumerate(one["offsets"]))
-        expires = Text(instant(one["expires_ms"]), style="red" if one["expired"] else "")
-        table.add_row(one["name"], f"{one['lag']:,}", instant(one["seen_ms"]), expires, offsets)
+    for row in found:
+        offsets = ", ".join(f"{partition}: {offset}" for partition, offset in enumerate(row["offsets"]))
+        expires = Text(instant(row["expires_ms"]), style="red" if row["expired"] else "")
+        table.add_row(row["name"], f"{row['lag']:,}", instant(row["seen_ms"]), expires, offsets)
+    return table
+
+
+def typed_tables_table(found: Sequence[TableDescription], topic: str) -> Table:
+    """Return the typed tables of a topic as a table."""
+    table = Table(title=f"{topic}: tables", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
+    for name in ("table", "state", "offsets behind", "last seen"):
+        table.add_column(name, justify="right" if name == "offsets behind" else "left", overflow="fold")
+    for row in found:
+        state = Text("paused", style="yellow") if row.paused else Text("history" if row.history else "active")
+        lag = "" if row.lag is None else f"{row.lag:,}"
+        table.add_row(row.path, state, lag, "" if row.seen_ms is None else instant(row.seen_ms))
     return table
 
 
@@ -205,31 +218,31 @@ def sources_table(found: Sequence[SourceDescription], topic: str) -> Table:
     for name in ("source", "state", "since", "epoch", "snapshots", "rows not in snapshot"):
         is_number = name in {"epoch", "snapshots", "rows not in snapshot"}
         table.add_column(name, justify="right" if is_number else "left", no_wrap=name == "since")
-    for one in found:
-        state = Text("retired") if one.retired else Text("lower positions", style="red") if one.lower_positions else Text("active")
-        since = "" if one.since_ms is None else instant(one.since_ms)
-        positions = {snapshot.position for snapshot in one.snapshots if snapshot.position}
-        table.add_row(printable(one.name, _WIDEST), state, since, str(one.epoch), str(len(positions)), f"{one.rows_not_in_snapshot:,}")
+    for row in found:
+        state = Text("retired") if row.retired else Text("lower positions", style="red") if row.lower_positions else Text("active")
+        since = "" if row.since_ms is None else instant(row.since_ms)
+        positions = {snapshot.position for snapshot in row.snapshots if snapshot.position}
+        table.add_row(printable(row.name, _WIDEST), state, since, str(row.epoch), str(len(positions)), f"{row.rows_not_in_snapshot:,}")
     return table
 
 
-def source_remarks(one: SourceDescription, topic: str) -> list[str]:
+def source_remarks(row: SourceDescription, topic: str) -> list[str]:
     """Return what is to be said of a source beside its row in a table, with what to do."""
-    found, name = [], printable(one.name, _WIDEST)
-    if one.lower_positions:
+    found, name = [], printable(row.name, _WIDEST)
+    if row.lower_positions:
         found.append(
-            f"{name}: late events are younger than the records above them (position {one.lower_positions}), as after a failover: "
+            f"{name}: late events are younger than the records above them (position {row.lower_positions}), as after a failover: "
             f"lastword sources new-epoch {topic} {name}, and then a snapshot"
         )
-    if one.by_lsn:
+    if row.by_lsn:
         found.append(f"{name}: ordered by source.lsn alone, as its events have no source.sequence (add.fields = source.sequence)")
-    if one.rows_not_in_snapshot:
+    if row.rows_not_in_snapshot:
         found.append(
-            f"{name}: {one.rows_not_in_snapshot:,} rows are older than its newest snapshot, which lacks them; if it was of whole tables, "
+            f"{name}: {row.rows_not_in_snapshot:,} rows are older than its newest snapshot, which lacks them; if it was of whole tables, "
             f"delete them: lastword sources sweep {topic} {name}"
         )
-    if one.incomplete_snapshots:
+    if row.incomplete_snapshots:
         found.append(
-            f"{name}: no change has come behind its snapshot yet in Kafka's partition {', '.join(one.incomplete_snapshots) or '-'}"
+            f"{name}: no change has come behind its snapshot yet in Kafka's partition {', '.join(row.incomplete_snapshots) or '-'}"
         )
     return found

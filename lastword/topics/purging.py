@@ -39,9 +39,11 @@ from lastword.storage.delta.tables import open_table
 from lastword.storage.erasure import erase_dead_letters, rows_of_key, sweep
 from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.tables.table_options import Erased
 from lastword.streaming.events import logger
 from lastword.topics import decisions
 from lastword.topics.explanation import partition_reports
+from lastword.topics.tables import reader_name, table_for_erasure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,6 +131,8 @@ class _Done:
     absent: list[str] = field(default_factory=list)
     unborn: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
+    #: What was erased from typed tables, by location.
+    typed: dict[str, Erased] = field(default_factory=dict)
 
 
 class Purge:
@@ -148,7 +152,10 @@ class Purge:
         with self._log.append_lock():
             self._done.letters = erase_dead_letters(self._log.paths.dead_letters, self._log.storage_options, wanted)
         for name, details in sorted(self._log.decisions().targets.items()):
-            self._erase_from_target(name, details, wanted)
+            if details.get("typed"):
+                self._erase_from_table(name, details)
+            else:
+                self._erase_from_target(name, details, wanted)
         crash_points.reached(CrashPoint.PURGE_ERASED)
         receipt = self._proven(wanted)
         _LOG.info(
@@ -179,8 +186,9 @@ class Purge:
             )
             raise UserError(message)
 
-        if today.targets:
-            self._spark_for(min(today.targets))
+        by_spark = [name for name, details in today.targets.items() if not details.get("typed")]
+        if by_spark:
+            self._spark_for(min(by_spark))
 
     # --- the log ------------------------------------------------------------------------------------------------------------------------
 
@@ -314,6 +322,17 @@ class Purge:
         self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(spark, wanted))
         retry_on_conflict(lambda: target.fence(spark, target.standing() or standing, self._log.snapshot().version))
 
+    def _erase_from_table(self, name: str, details: Mapping[str, Any]) -> None:
+        """Delete the rows of the key from a typed table, and its files that hold one."""
+        table = table_for_erasure(self._log, name, history=bool(details.get("history")), storage_options=self._log_dir.storage_options)
+        if not table.is_of_topic():
+            self._done.absent.append(name)
+            return
+        try:
+            self._done.typed[name] = table.erase(self._key, kept=self._done.kept)
+        except UserError as error:
+            self._done.typed[name] = Erased(left=(f"{name}: {error}",))
+
     def _lags(self, offsets: Sequence[int]) -> bool:
         """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""
         purges = self._log.decisions().purges
@@ -351,6 +370,7 @@ class Purge:
                 "no table is there: a bootstrap in flight, or what a crash left of one; start it again or delete the file, and purge again"
             )
             remains += [f"{name}/{file.path}: {'unknown' if file.rows is None else file.rows} rows of it; {why}" for file in left]
+        remains += [line for erased in done.typed.values() for line in erased.left]
         if remains:
             raise PurgeIncomplete(log.name, remains)
         named = [
@@ -359,7 +379,8 @@ class Purge:
             if location != log.paths.log
             for path, written_ms in statistics_naming(location, options, wanted)
         ]
-        missing = (name for name, reader in log.readers().items() if self._find_missed(reader.position.offsets))
+        erased = {reader_name(name) for name in done.typed}
+        missing = (name for name, reader in log.readers().items() if name not in erased and self._find_missed(reader.position.offsets))
         return PurgeReceipt(
             topic=log.name,
             now_ms=self._now_ms,
@@ -368,9 +389,9 @@ class Purge:
             kept=dict(sorted(done.kept.items())),
             records_removed=done.records or 0,
             dead_letters_removed=done.letters,
-            target_rows_removed=dict(done.target_rows),
-            files_removed=sum(one.removed for one in swept.values()),
-            files_searched=sum(one.decoded for one in searches.values()),
+            target_rows_removed={**done.target_rows, **{name: erased.rows for name, erased in done.typed.items()}},
+            files_removed=sum(one.removed for one in swept.values()) + sum(erased.removed_files for erased in done.typed.values()),
+            files_searched=sum(one.decoded for one in searches.values()) + sum(erased.searched_files for erased in done.typed.values()),
             table_version=log.snapshot().version,
             readers=tuple(sorted(missing)),
             absent_targets=tuple(sorted((*done.absent, *done.unborn))),

@@ -292,7 +292,7 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         producers={name: Producer(**row.details, since_ms=row.time_ms) for name, row in _newest(of[Kind.PRODUCER]).items()},
         readers={name: reader for name, reader in readers.items() if reader is not None},
         purges=_by_partition(of[Kind.PURGE], Kind.PURGE),
-        targets={name: dict(row.details) for name, row in _newest(of[Kind.TARGET]).items()},
+        targets={name: dict(row.details) for name, row in _newest(of[Kind.TARGET]).items() if not row.details.get("dropped")},
         failures={partition: rows[-1] for partition, rows in _by_partition(of[Kind.FAILURE], Kind.FAILURE).items()},
         claim=next((Claim(row.details["owner"], row.details["until_ms"]) for row in reversed(of[Kind.CLAIM])), None),
         truncations=_truncations(of[Kind.TRUNCATE]),

@@ -22,8 +22,6 @@ from tools import reference
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     from tests.golden import Clock, Golden
 
 #: The commands take some seconds together; `make quick` leaves them to `make test`.
@@ -31,8 +29,6 @@ pytestmark = pytest.mark.long
 
 #: Every command that has `--json`.
 COMMANDS: Final = [one.words for one in reference.commands() if any("--json" in option.opts for option in one.options)]
-#: Starts Spark.
-_ON_SPARK: Final = ("materialize",)
 
 
 class _Shell:
@@ -61,7 +57,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
         _cleaning(shell, log_dir, clock)
         _readers_and_queries(shell, log_dir)
         _transactions(shell, log_dir)
-        _sources(shell, log_dir, clock)
+        _sources(shell, folder, clock)
         _status(shell, folder)
         _deletions(shell)
     return shell.printed
@@ -123,14 +119,20 @@ def _transactions(shell: _Shell, log_dir: Path) -> None:
     shell("transactions abort", "fruit", str(transaction.producer_id))
 
 
-def _sources(shell: _Shell, log_dir: Path, clock: Clock) -> None:
-    topic = LogDir(log_dir).create_topic("orders", config={"cleanup.policy": "compact"})
+def _sources(shell: _Shell, folder: Path, clock: Clock) -> None:
+    topic = LogDir(folder / "data").create_topic("orders", config={"cleanup.policy": "compact"})
     append(topic, *(change("c", number, source(1, 100 + number), order(number)) for number in (1, 2, 3)))
     clock.now_ms = T0 + HOUR_MS
     append(topic, *(change("r", number, source(2, 50, snapshot="true"), order(number)) for number in (2, 3)))
     append(topic, change("u", 3, source(2, 60), order(3)), change("u", 3, source(1, 95, ts_ms=T0 + HOUR_MS), order(3)))
     clock.now_ms = T0
-    shell("table", "orders", "--schema", "id bigint, price decimal(10,2)")
+    columns = ("--schema", "id bigint, price decimal(10,2)")
+    shell("table", "orders", *columns)
+    shell("materialize", "orders", str(folder / "orders"), "--once", *columns)
+    shell("tables list", "orders")
+    shell("tables pause", "orders", str(folder / "orders"))
+    shell("tables resume", "orders", str(folder / "orders"))
+    shell("tables drop", "orders", str(folder / "orders"))
     shell("sources list", "orders")
     shell("sources sweep", "orders", "mysql.shop", "--yes")
     shell("sources new-epoch", "orders", "mysql.shop", "--yes")
@@ -148,19 +150,10 @@ def _deletions(shell: _Shell) -> None:
     shell("topics delete", "fruit-4", "--yes")
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words not in _ON_SPARK])
+@pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_prints_what_it_printed(printed: dict[str, list[Any]], golden: Golden, words: str) -> None:
     """A new member may come to an object; none changes its name, type or meaning."""
     golden.check(f"commands/{words.replace(' ', '-')}.json", printed[words])
-
-
-def test_materialize_prints_what_it_printed(spark: SparkSession, tmp_path: Path, golden: Golden) -> None:
-    """It keeps a table, which Spark writes."""
-    assert spark is not None
-    LogDir(tmp_path / "data").create_topic("fruit").append(rows("lime=1", timestamp_ms=T0))
-    shell = _Shell(tmp_path / "data")
-    shell("materialize", "fruit", str(tmp_path / "target"), "--once", "--key-format", "utf8")
-    golden.check("commands/materialize.json", shell.printed["materialize"])
 
 
 def test_every_command_with_json_has_a_golden() -> None:

@@ -44,6 +44,7 @@ FORMATS: Final = {
     "file_listing": ("file_listing", 1),
     "registry_schema": ("store", 1),
     "target_position": ("target_state", 1),
+    "typed_table": ("table_properties", 1),
 }
 #: What is stored without a version: Delta's own formats, and texts that only grow.
 _WITHOUT_VERSION: Final = {"log_commit", "ledger_commit", "data_file", "ledger_file", "settings", "stream_offset"}
@@ -134,6 +135,18 @@ def test_where_a_materialized_table_is(tmp_path: Path, golden: Golden) -> None:
     commit = json.loads(_info(tmp_path, 0)["userMetadata"])
     golden.check("formats/target_position.json", {"commit": commit, "file": json.loads(_kept(tmp_path).read_text())})
     assert state.standing(table) is not None
+
+
+def test_what_a_typed_table_says_of_itself(tmp_path: Path, golden: Golden) -> None:
+    """Whose it is stands in a property, its position in transaction versions: neither goes when Delta deletes old commits."""
+    with frozen_clock(T0):
+        topic = LogDir(tmp_path / "data").create_topic("fruit", config=EAGER)
+        for prices in ("lime=1 kiwi=1", "lime=2 kiwi=∅"):
+            topic.append(rows(prices, timestamp_ms=T0))
+            topic.materialize(str(tmp_path / "table"), schema="price int", mode="PERMISSIVE", record_columns=["_offset"])
+    topic_id = topic.log.decisions().topic_id
+    text = json.dumps([[_readable(action) for action in _actions(tmp_path / "table", version)] for version in (0, 1)])
+    golden.check("formats/typed_table.json", json.loads(text.replace(topic_id, "<topic id>")))
 
 
 def test_the_settings_of_the_service_stay_with_the_log_dir(tmp_path: Path, golden: Golden) -> None:

@@ -101,7 +101,7 @@ def test_all_options_that_do_nothing_are_named_at_once(topic: ArrowTopic, tmp_pa
         (("top", "--json", "--every", "5"), "--every = 5.0"),
         (("plot", "fruit", "--json"), "--json needs --output FILE"),
         (("delete-records", "fruit", "0:1", "0:2", "--yes"), "name each partition once"),
-        (("materialize", "fruit", "t", "--once", "--every", "5 seconds"), "give one of them"),
+        (("materialize", "fruit", "t", "--once", "--every", "5"), "--every = 5.0: only without --once"),
         (("receipts", "fruit", "--partition", "7"), "topic fruit has no partition 7"),
         (("purge", "fruit", "--key", "a", "--key-base64", "YQ==", "--yes"), "with either --key"),
         (("-c", "a.toml", "run", "-c", "b.toml"), "-c a.toml and -c b.toml: the service has one configuration file"),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lastword.cli import app
-from lastword.cli.readers import _await_end
 from lastword.service.signals import Stopped, StopSignals, start_session
 from tests.processes import ROOT
 
@@ -61,35 +60,6 @@ def test_what_the_start_of_spark_fails_of_is_raised() -> None:
     with pytest.raises(RuntimeError, match="no Java"):
         start_session({}, StopSignals(), start=failing)
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-class _Query:
-    """A query that runs until it is stopped; a signal comes while it is waited for."""
-
-    def __init__(self, *, ends: bool) -> None:
-        """End by itself if `ends`."""
-        self.ends, self.stopped, self.waits = ends, False, 0
-
-    def awaitTermination(self, timeout: float) -> bool:  # noqa: N802  Spark's name
-        """Let a signal come at the second wait."""
-        assert timeout <= 1
-        self.waits += 1
-        if self.waits == 2 and not self.ends:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return self.ends
-
-    def stop(self) -> None:
-        """Stop outside of the handler."""
-        self.stopped = True
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_query_is_stopped_by_the_loop_and_not_by_the_handler(*, ends: bool) -> None:
-    """One that came to its end is not stopped."""
-    query: Any = _Query(ends=ends)
-    with StopSignals() as stop:
-        _await_end(query, stop)
-    assert (query.stopped, query.waits) == ((False, 1) if ends else (True, 2))
 
 
 def test_a_command_that_is_stopped_before_its_query_started_ends_with_one_line_and_0(

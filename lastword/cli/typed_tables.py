@@ -1,0 +1,57 @@
+"""The commands `lastword tables`: the typed tables that follow a topic, and whether they take their steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from lastword.cli import tables
+from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, tell
+
+tables_app = typer.Typer(help="List the typed tables of a topic; pause, resume and drop them.", no_args_is_help=True)
+
+Path = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table, as `lastword tables list` shows it.")]
+
+
+@tables_app.command("list")
+def tables_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """List the tables: state, offsets behind, when they were heard of last. Example: lastword tables list shop.orders."""
+    known = open_log_dir(log_dir).topic(topic).tables()
+    if as_json:
+        for table in known:
+            sys.stdout.write(json.dumps(dataclasses.asdict(table)) + "\n")
+    elif known:
+        out.print(tables.typed_tables_table(known, topic))
+    else:
+        out.print(f"{topic}: no tables; to make one: lastword materialize {topic} TABLE", soft_wrap=True)
+
+
+@tables_app.command("pause")
+def tables_pause(topic: Topic, path: Path, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """Take no more steps of a table, in the service too, so that another engine may change it.
+
+    Example: lastword tables pause shop.orders tables/orders
+    """
+    open_log_dir(log_dir).topic(topic).pause_table(path)
+    tell(f"{topic}: table {path} is paused", {"topic": topic, "table": path, "paused": True}, as_json=as_json)
+
+
+@tables_app.command("resume")
+def tables_resume(topic: Topic, path: Path, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """Take the steps of a paused table again. Example: lastword tables resume shop.orders tables/orders."""
+    open_log_dir(log_dir).topic(topic).resume_table(path)
+    tell(f"{topic}: table {path} goes on", {"topic": topic, "table": path, "paused": False}, as_json=as_json)
+
+
+@tables_app.command("drop")
+def tables_drop(topic: Topic, path: Path, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """Forget a table: nothing is kept for it, and a purge does not look into it any more. Its files stay.
+
+    Take it out of the service's configuration first. Example: lastword tables drop shop.orders tables/orders
+    """
+    open_log_dir(log_dir).topic(topic).drop_table(path)
+    tell(f"{topic}: table {path} is dropped; its files are still there", {"topic": topic, "table": path, "dropped": True}, as_json=as_json)

@@ -1,0 +1,327 @@
+"""Tables that are kept in step with a topic without Spark: one call that takes all steps, or a thread that follows."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from lastword.change_data.columns.connect_schema import columns_of_ddl
+from lastword.change_data.columns.table_columns import TableColumns
+from lastword.compaction.errors import UserError
+from lastword.compaction.read_positions import Position
+from lastword.compaction.readers import EXPIRATION_MS, Reader
+from lastword.storage.files.locations import location_of
+from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.reading.view import check_isolation
+from lastword.storage.tables.table import MaterializedTable
+from lastword.storage.tables.table_options import TableOptions
+from lastword.storage.tables.table_rows import RowMaker, TableLayout
+from lastword.topics.decisions import drop_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.tables.table_options import TableStep
+
+#: A reader in the ledger has a name of up to 249 characters.
+_LONGEST_LOCATION: Final = 240
+#: How often a table that moves says where it is, so that tombstones and files which it has read may go.
+_TELL_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableProgress:
+    """What was done to a table: commits that changed rows, rows written and deleted, and where the table is.
+
+    `kind` is what the first commit was: bootstrap, rebuild, step, or empty when nothing was new.
+    """
+
+    path: str
+    kind: str = ""
+    steps: int = 0
+    written_rows: int = 0
+    deleted_rows: int = 0
+    table_version: int = -1
+    position: Position = field(default_factory=lambda: Position(offsets=()))
+
+    def plus(self, step: TableStep) -> TableProgress:
+        """Return the progress after one more commit."""
+        return replace(
+            self,
+            kind=self.kind or step.kind,
+            steps=self.steps + 1,
+            written_rows=self.written_rows + step.written_rows,
+            deleted_rows=self.deleted_rows + step.deleted_rows,
+            table_version=step.table_version,
+            position=step.position,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDescription:
+    """A typed table that follows a topic: what it has read, how many offsets it is behind, and when it said so last.
+
+    `offsets` is empty, and `lag` and `seen_ms` are None, for a table that has said nothing since its registration as a reader expired.
+    """
+
+    path: str
+    history: bool
+    paused: bool
+    offsets: tuple[int, ...] = ()
+    lag: int | None = None
+    seen_ms: int | None = None
+
+
+class TableArguments(TypedDict, total=False):
+    """The arguments of `ArrowTopic.materialize` beside path and `follow`."""
+
+    schema: str | None
+    record_columns: Sequence[str]
+    history: bool
+    mode: str
+    on_type_change: str
+    deletion_vectors: bool
+    properties: Mapping[str, str] | None
+    rebuild: bool
+    isolation: str
+    max_offsets_per_step: int | None
+    every_seconds: float
+
+
+class ColumnsUnknown(UserError):
+    """No source of a topic has said which columns its rows have."""
+
+
+class TablePaused(UserError):
+    """A table that takes no steps until it is resumed."""
+
+
+class TableKeeper:
+    """Takes the steps of one table, and tells the topic how far it has come."""
+
+    def __init__(
+        self,
+        log: TopicLog,
+        path: str,
+        layout: Callable[[], TableLayout],
+        options: TableOptions,
+        *,
+        storage_options: Mapping[str, str],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Keep the table at a path; nothing is read yet."""
+        self._topic, self._clock_ms, self._layout = log, clock_ms, layout
+        self.table = MaterializedTable(log, path, layout, options, storage_options)
+        self.progress = TableProgress(path=self.table.location)
+        self._told_ms = 0
+
+    def start(self, *, rebuild: bool) -> None:
+        """Register the table in the ledger, so that a purge finds it, and write it anew if that is asked for."""
+        decide_table(self._topic, self.table.location, {"history": self._layout().history, "typed": True}, now_ms=self._clock_ms())
+        if rebuild:
+            self._take(self.table.rebuild())
+
+    def catch_up(self, *, stopping: Callable[[], bool] = lambda: False) -> bool:
+        """Take steps until nothing is new, then do what upkeep is due; tell whether nothing was new, and not `stopping` ended it.
+
+        Raises `TablePaused` for a table that is paused.
+        """
+        if self._topic.decisions().targets.get(self.table.location, {}).get("paused"):
+            message = f"table {self.table.location} of topic {self._topic.name} is paused: lastword tables resume goes on with it"
+            raise TablePaused(message)
+        while (step := self.table.step()) is not None:
+            self._take(step)
+            if stopping():
+                return False
+        self.table.upkeep(now_ms=self._clock_ms())
+        if self.progress.steps == 0:
+            position = self.table.position()
+            if position is not None:
+                self.progress = replace(self.progress, position=position)
+        self._tell(at_once=True)
+        return True
+
+    def _take(self, step: TableStep) -> None:
+        self.progress = self.progress.plus(step)
+        self._tell(at_once=False)
+
+    def _tell(self, *, at_once: bool) -> None:
+        now_ms, position = self._clock_ms(), self.progress.position
+        if not position.offsets or (not at_once and now_ms - self._told_ms < _TELL_MS):
+            return
+        self._told_ms = now_ms
+        reader = Reader(name=reader_name(self.table.location), position=position, seen_ms=now_ms, expiration_ms=EXPIRATION_MS)
+        self._topic.reader_positions.write(reader, self._topic.ledger)
+
+
+class TableFollower:
+    """A thread that keeps a table in step until it is stopped."""
+
+    def __init__(self, keeper: TableKeeper, *, every_seconds: float) -> None:
+        """Start to follow; a look at the topic comes each `every_seconds`."""
+        self._keeper, self._every_seconds = keeper, every_seconds
+        self._stopping, self._caught_up, self._error = threading.Event(), threading.Event(), list[BaseException]()
+        self._thread = threading.Thread(target=self._run, name=f"lastword-table-{keeper.table.location}", daemon=True)
+        self._thread.start()
+
+    @property
+    def progress(self) -> TableProgress:
+        """What was done since the start."""
+        return self._keeper.progress
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether it has taken all that was in the topic when it looked last."""
+        return self._caught_up.is_set()
+
+    def stop(self) -> TableProgress:
+        """End after the commit in hand, and return what was done; raises the error that it ended with before, if there is one."""
+        self._stopping.set()
+        self.wait()
+        return self.progress
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait for the end; tell whether it came. Raises the error that it ended with."""
+        self._thread.join(timeout_seconds)
+        if self._error:
+            raise self._error[0]
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if self._keeper.catch_up(stopping=self._stopping.is_set):
+                    self._caught_up.set()
+                self._stopping.wait(self._every_seconds)
+        except BaseException as error:  # noqa: BLE001  raised by `wait`
+            self._error.append(error)
+
+
+def keep_table(
+    log: TopicLog,
+    path: str,
+    *,
+    schema: str | None,
+    record_columns: Sequence[str],
+    history: bool,
+    mode: str,
+    on_type_change: str,
+    deletion_vectors: bool,
+    properties: Mapping[str, str],
+    isolation: str,
+    max_offsets_per_step: int | None,
+    storage_options: Mapping[str, str],
+    clock_ms: Callable[[], int],
+) -> TableKeeper:
+    """Return what keeps a table, by the arguments of `ArrowTopic.materialize`; raise `UserError` for one that is wrong."""
+    options = TableOptions(
+        isolation=check_isolation(isolation),
+        mode=mode,
+        deletion_vectors=deletion_vectors,
+        on_type_change=on_type_change,
+        max_offsets_per_step=max_offsets_per_step,
+        properties=dict(properties),
+    )
+
+    def layout() -> TableLayout:
+        return TableLayout(columns=table_columns(log, schema), record_columns=tuple(record_columns), history=history)
+
+    RowMaker(layout(), topic=log.name)  # it raises for columns that no table has
+    return TableKeeper(log, path, layout, options, storage_options=storage_options, clock_ms=clock_ms)
+
+
+def table_columns(log: TopicLog, schema: str | None) -> TableColumns:
+    """Return the columns of the table whose rows a topic holds: those that its sources say, or `schema` gives as SQL DDL.
+
+    Raises `UserError` when neither does, or `schema` is no DDL.
+    """
+    known = log.decisions().columns
+    known_columns = TableColumns() if known is None else TableColumns.of_details(known)
+    given: Any = schema
+    if given is not None and not isinstance(given, str):
+        message = f"topic {log.name}: schema = {given!r}: allowed is SQL DDL as a text, such as 'id bigint, price decimal(10,2)'"
+        raise UserError(message)
+    if schema is not None:
+        try:
+            return replace(known_columns, value=columns_of_ddl(schema))
+        except ValueError as error:
+            message = f"topic {log.name}: schema = {schema!r}: {error}"
+            raise UserError(message) from None
+    if known is None:
+        message = (
+            f"topic {log.name}: no source of the topic says which columns its rows have; give them as SQL DDL: "
+            'schema="id bigint, price decimal(10,2)"'
+        )
+        raise ColumnsUnknown(message)
+    return known_columns
+
+
+def decide_table(log: TopicLog, location: str, details: Mapping[str, Any], *, now_ms: int) -> None:
+    """Write into the ledger what holds for a table that follows the topic, unless it says so; a purge erases there too.
+
+    What `details` does not name stays as it is.
+    """
+
+    def missing(known: Mapping[str, Any]) -> list[Decision]:
+        today = dict(known.get(location, {}))
+        after = {name: value for name, value in {**today, **details}.items() if value is not None}
+        return [] if after == today else [Decision(kind=Kind.TARGET, time_ms=now_ms, name=location, details=after)]
+
+    if missing(log.decisions().targets):
+        log.ledger.decide(lambda today: (missing(today.targets), None))
+
+
+def describe_tables(log: TopicLog) -> list[TableDescription]:
+    """Return the typed tables that are registered, by path."""
+    state = log.at()
+    readers, tables = log.readers(state.decisions), list[TableDescription]()
+    for location, details in sorted(state.decisions.targets.items()):
+        if details.get("typed"):
+            table = TableDescription(path=location, history=bool(details["history"]), paused=bool(details.get("paused")))
+            reader = readers.get(reader_name(location))
+            if reader is not None:
+                lag = reader.lag(state.log_end_offsets)
+                table = replace(table, offsets=reader.position.offsets, lag=lag, seen_ms=reader.seen_ms)
+            tables.append(table)
+    return tables
+
+
+def registered_location(log: TopicLog, path: str) -> str:
+    """Return the location of a typed table that is registered; raise `UserError` naming those that are otherwise."""
+    location = location_of(path)
+    tables = [name for name, details in sorted(log.decisions().targets.items()) if details.get("typed")]
+    if location not in tables:
+        message = f"topic {log.name} has no table {location}: allowed is {', '.join(tables) or 'none; lastword materialize makes one'}"
+        raise UserError(message)
+    return location
+
+
+def drop_table(log: TopicLog, path: str, *, now_ms: int) -> str:
+    """Let a table be no table of the topic any more, and return its location; its files stay."""
+    location = registered_location(log, path)
+    decide_table(log, location, {"dropped": True}, now_ms=now_ms)
+    if reader_name(location) in log.decisions().readers:
+        drop_reader(log, reader_name(location), now_ms=now_ms)
+    return location
+
+
+def reader_name(location: str) -> str:
+    """Return the name under which a table is a reader of its topic."""
+    return f"table:{location[-_LONGEST_LOCATION:]}"
+
+
+def table_for_erasure(log: TopicLog, location: str, *, history: bool, storage_options: Mapping[str, str]) -> MaterializedTable:
+    """Return a registered table to erase a key from: of its columns those of the key alone are known."""
+    known = log.decisions().columns
+    columns = TableColumns() if known is None else TableColumns.of_details(known)
+    layout = TableLayout(columns=columns, history=history)
+    return MaterializedTable(log, location, lambda: layout, TableOptions(), storage_options)
+
+
+def check_follow(*, follow: bool, every_seconds: float) -> None:
+    """Raise `UserError` for a time between two looks that is not above 0."""
+    if follow and not every_seconds > 0:
+        message = f"every_seconds = {every_seconds}: allowed is a number above 0"
+        raise UserError(message)
