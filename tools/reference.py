@@ -29,6 +29,7 @@ from lastword.cli.app import app
 from lastword.compaction.config import keys as config_keys
 from lastword.compaction.config.keys import Key, SettingType
 from lastword.service.settings import Settings
+from lastword.service.table_settings import TableSettings
 from lastword.streaming.append import source_settings as sources
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _SERVICE_FILE: Final = {
     "broker": "",
     "topics": "`[topic.NAME]` | none | A topic that is created at the start when it is not there: `partitions` (1) and any topic setting.",
     "sources": "`[[source]]` | none | One append query; [see below](#sources).",
+    "tables": "`[[table]]` | none | One typed table, or one for each topic of a pattern; [see below](#tables).",
     "http": "`[http]` | on, at loopback | Metrics, health and the status page; [see below](#http). `LASTWORD_HTTP_LISTEN` wins over it.",
     "spark": '`[spark]` | none | Settings of the Spark application, in quotes: `"spark.driver.memory" = "2g"`.',
 }
@@ -97,6 +99,7 @@ def settings_page() -> str:
             *_keys(config_keys.SERVICE_KEYS.values()),
             *_service_file(),
             *_source_settings(),
+            *_tables(),
             "## Kafka's settings that are refused",
             "",
             "Each with the reason; a configuration that names one is not accepted silently.",
@@ -159,6 +162,11 @@ def _source_settings() -> Iterator[str]:
         formats = typing.get_args(model.model_fields["format"].annotation)
         yield from (f"### {', '.join(formats)}", "", (model.__doc__ or "").strip().splitlines()[0], "")
         yield from _fields_table(model, [name for name in model.model_fields if name not in common and name != "format"])
+
+
+def _tables() -> Iterator[str]:
+    yield from ("## Tables", "", "What a `[[table]]` may say; [Keep a typed table](../tables.md) explains it.", "")
+    yield from _fields_table(TableSettings, list(TableSettings.model_fields))
 
 
 def _fields_table(model: type[BaseModel], names: list[str]) -> Iterator[str]:

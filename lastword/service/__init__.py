@@ -4,5 +4,6 @@
  settings      lastword.toml, checked as a whole
  service       the application: topics, cleaner query, signals
  supervisor    starts the sources, and starts them again when they failed
+ tables        keeps typed tables in step with their topics    table_settings   what a [[table]] may say
 ```
 """

@@ -29,6 +29,7 @@ from lastword.compaction.errors import (
 from lastword.log_dir import LogDir
 from lastword.service.signals import POLL_SECONDS, StopSignals, start_session
 from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, SourceSupervisor
+from lastword.service.tables import TableSupervisor
 from lastword.spark.object_store import storage_options
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import CleanerStanding, Watcher
@@ -112,6 +113,13 @@ class Service:
             longest_seconds=longest_restart_seconds,
             hang_up=hang_up,
         )
+        self.tables = TableSupervisor(
+            settings=settings.tables,
+            topics=lambda: self._known,
+            storage_options=self.logs.storage_options,
+            clock_ms=clock.now_ms,
+            longest_seconds=longest_restart_seconds,
+        )
         self._heartbeat_ms = clock.now_ms()
         self.watcher = Watcher(
             log_dir=self.logs.location,
@@ -119,6 +127,7 @@ class Service:
             cleaner=self.logs.cleaner,
             clock_ms=clock.now_ms,
             queries=self.sources.standings,
+            tables=self.tables.standings,
             cleaner_standing=self._cleaner_standing,
         )
         self._known: dict[str, TopicLog] = {}
@@ -179,6 +188,8 @@ class Service:
     def run(self) -> None:
         """Run every source and the cleaner; return when all sources have come to their end (`available-now`), or after `stop`.
 
+        At their end the tables take what is there.
+
         With a source that has no end, or without any source, it runs until `stop`, whatever fails meanwhile. Raises `LogDirUnreachable`
         when the log.dir goes away. If all sources have an end, none is restarted: the first error is raised when the others have come to
         theirs.
@@ -194,6 +205,7 @@ class Service:
                     self._tidy()
                     tidied = time.monotonic()
                 self.sources.step()
+                self.tables.step()
                 if cleaner is not None and not cleaner.isActive:
                     restart_at = time.monotonic() + self._count_dead_cleaner(cleaner)
                     cleaner = None
@@ -201,9 +213,13 @@ class Service:
                     cleaner = self._start_cleaner()
                     self._cleaner_dead = False
                 self._stop.wait(POLL_SECONDS)
+            if not self._stop.is_set():  # every source has come to its end
+                self._topic_logs()
+                self.tables.finish()
         finally:
             self._stop.set()
             self.sources.stop()
+            self.tables.stop()
             self._stop_cleaner(cleaner)
             self.watcher.stop()
         if self.sources.error is not None:

@@ -15,6 +15,11 @@ format = "json"
 path = "incoming/*.json"
 key = ["icao"]
 
+[[table]]                            # a typed Delta table that is kept in step, of one topic or of each that a pattern matches
+topic = "airports"
+path = "tables/{topic}"
+schema = "icao string, name string"
+
 [http]                               # metrics, health and the status page
 listen = "127.0.0.1:9464"            # "" for none
 
@@ -40,6 +45,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from lastword.compaction.config.topic_config import parse_service_config, parse_topic_config
 from lastword.compaction.errors import InvalidConfiguration, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
+from lastword.service.table_settings import TableSettings, doubled_tables
 from lastword.status.listen import parse_listen
 from lastword.storage.files.locations import location_of
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource, Source
@@ -95,6 +101,7 @@ class Settings(BaseModel):
     broker: dict[str, Any] = {}
     topics: dict[str, TopicSettings] = {}
     sources: list[Source] = []
+    tables: list[TableSettings] = []
     http: HttpSettings = HttpSettings()
     spark: dict[str, str] = {}
 
@@ -107,14 +114,12 @@ def load_settings(path: Path) -> Settings:
     if path.name != _TOPICS and beside.is_file():
         violations += _add_topics(raw, _read(beside))
     sources = [flat(source, keep=("options",)) for source in raw.pop("source", [])]
+    tables = [flat(table, keep=("properties",)) for table in raw.pop("table", [])]
     topics = {name: flat(table) for name, table in raw.pop("topic", {}).items()}
     http = flat(raw.pop("http", {}))
     if "LASTWORD_HTTP_LISTEN" in os.environ:
         http["listen"] = os.environ["LASTWORD_HTTP_LISTEN"]
-    spark = {key: str(value) for key, value in flat(raw.pop("spark", {})).items()}
-    for key in [key for key in spark if not key.startswith("spark.")]:
-        violations.append(Violation(key=f"spark: {key}", value=HIDDEN, allowed=f"names begin with spark.: write spark.{key} below [spark]"))
-        del spark[key]
+    spark = _spark_settings(flat(raw.pop("spark", {})), violations)
     broker = flat(raw)
     log_dir = os.environ.get("LASTWORD_LOG_DIR") or broker.pop("log.dir", "data")
     broker.pop("log.dir", None)
@@ -130,6 +135,7 @@ def load_settings(path: Path) -> Settings:
         "broker": broker,
         "topics": {name: {"partitions": partitions[name], "config": table} for name, table in topics.items()},
         "sources": sources,
+        "tables": tables,
         "http": http,
         "spark": spark,
     }
@@ -137,6 +143,15 @@ def load_settings(path: Path) -> Settings:
     if violations:
         raise InvalidConfiguration(str(path), violations)
     return checked_settings(settings)
+
+
+def _spark_settings(given: dict[str, Any], violations: list[Violation]) -> dict[str, str]:
+    """Return the settings below [spark] as texts; those that are none are added to the violations."""
+    for key in given:
+        if not key.startswith("spark."):
+            allowed = f"names begin with spark.: write spark.{key} below [spark]"
+            violations.append(Violation(key=f"spark: {key}", value=HIDDEN, allowed=allowed))
+    return {key: str(value) for key, value in given.items() if key.startswith("spark.")}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -170,7 +185,7 @@ def checked_settings(values: dict[str, Any], *, subject: str = "the service") ->
     except ValidationError as error:
         violations = [_violation(item) for item in error.errors()]
         raise InvalidConfiguration(subject, violations) from error
-    if doubled := _find_duplicates(settings.sources):
+    if doubled := [*_find_duplicates(settings.sources), *doubled_tables(settings.tables)]:
         raise InvalidConfiguration(subject, doubled)
     return settings
 
@@ -191,12 +206,14 @@ def flat(table: dict[str, Any], *, keep: tuple[str, ...] = (), prefix: str = "")
 def _misshapen(raw: dict[str, Any]) -> list[Violation]:
     """Take out of `raw` the parts that have not the shape that they must have, and say so."""
     source, topic, spark, http = raw.get("source", []), raw.get("topic", {}), raw.get("spark", {}), raw.get("http", {})
+    table = raw.get("table", [])
     wrong = {
         "source": None
-        if isinstance(source, list) and all(isinstance(table, dict) for table in source)
+        if isinstance(source, list) and all(isinstance(block, dict) for block in source)
         else "[[source]], once for each source",
+        "table": None if isinstance(table, list) and all(isinstance(block, dict) for block in table) else "[[table]], once for each table",
         "topic": None
-        if isinstance(topic, dict) and all(isinstance(table, dict) for table in topic.values())
+        if isinstance(topic, dict) and all(isinstance(block, dict) for block in topic.values())
         else "[topic.NAME] for each topic",
         "http": None if isinstance(http, dict) else "[http], and listen below it",
         "spark": None if isinstance(spark, dict) else "[spark], and Spark's settings below it",
@@ -242,6 +259,7 @@ def _violation(item: ErrorDetails) -> Violation:
         allowed = "a setting of Spark: write it below [spark]"
     else:
         models: dict[str, type[BaseModel]] = {"json": FileSource, "csv": FileSource, "parquet": FileSource, "kafka": KafkaSource}
+        models |= {"tables": TableSettings}
         model = next((models[str(part)] for part in item["loc"] if part in models), None)
         names = [] if model is None else [field.alias or name for name, field in model.model_fields.items()]
         nearest = get_close_matches(key.replace("_", "."), names, n=1)

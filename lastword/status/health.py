@@ -37,7 +37,7 @@ def alive(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
 
 
 def ready(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
-    """Check that, in addition, all topics were read, all append queries and the cleaner run, and no source needs a new epoch."""
+    """Check that, in addition, all topics were read, all append queries, tables and the cleaner run, and no source needs a new epoch."""
     reasons = list(alive(standing, heartbeat_ms=heartbeat_ms, now_ms=now_ms).reasons)
     if not standing.loaded:
         reasons.append(f"topics are loading: {', '.join(standing.loading[:10])}" if standing.loading else "no topic read yet")
@@ -51,6 +51,7 @@ def ready(standing: Standing, *, heartbeat_ms: int, now_ms: int) -> Health:
         for source in topic.sources
         if source.lower_positions
     ]
+    reasons += [f"table {table.path} of topic {table.topic} failed: {table.message}" for table in standing.tables if table.message]
     if standing.cleaner_dead:
         reasons.append("the cleaner query failed and is about to restart")
     return Health(reasons=tuple(reasons))

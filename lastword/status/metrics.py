@@ -35,6 +35,7 @@ class SeriesLimits:
 
 _LIMITS: Final = SeriesLimits()
 _PARTITION: Final = ("topic", "partition")
+_TABLE: Final = ("topic", "table")
 _SECOND_MS: Final = 1000
 _BARRED: Final = {Obstacle.NOT_COMPACTED.value, Obstacle.PAUSED.value, Obstacle.IN_PROGRESS.value, Obstacle.UNCLEANABLE.value}
 
@@ -133,6 +134,14 @@ _STANDING: Final = (
         ("topic", "query"),
         "Time of the newest progress of an append query, in Unix seconds; an idle query reports progress every 10 s.",
     ),
+    _gauge("table_active", _TABLE, "1 if a typed table of the service takes its steps; 0 if it failed or is paused."),
+    _gauge("table_paused", _TABLE, "1 if a typed table is paused."),
+    _gauge("table_failures", _TABLE, "Failures in a row of a typed table, which is tried again with backoff; 0 once it works."),
+    _gauge("table_lag", _TABLE, "Offsets that a typed table has not read, summed over the partitions."),
+    _gauge("table_lag_secs", _TABLE, "Time since a typed table was in step with its topic; 0 if it is."),
+    _gauge("table_step_duration_secs", _TABLE, "Duration of the newest look of a typed table at its topic, with all steps and upkeep."),
+    _gauge("table_written_rows", _TABLE, "Rows that were written to a typed table since the start of the service."),
+    _gauge("table_deleted_rows", _TABLE, "Rows that were deleted from a typed table since the start of the service."),
 )
 
 #: Every metric: the gauges of a standing and the counters of the queries.
@@ -161,6 +170,7 @@ class StandingCollector(Collector):
         families = _Families()
         standing = self._standing()
         _service(families, standing, ready=self._ready(), now_ms=self._now_ms())
+        _tables(families, standing)
         for topic in standing.topics:
             _topic(families, topic)
             _sources(families, topic, self._limits.max_named)
@@ -228,6 +238,19 @@ def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: in
         put("query_batch_duration_secs", query.batch_duration_ms / _SECOND_MS, query.topic, query.name)
         if query.progressed_ms is not None:
             put("query_progress_time_secs", query.progressed_ms / _SECOND_MS, query.topic, query.name)
+
+
+def _tables(families: _Families, standing: Standing) -> None:
+    for one in standing.tables:
+        place = one.topic, one.path
+        families.put("table_active", not one.message and not one.paused, *place)
+        families.put("table_paused", one.paused, *place)
+        families.put("table_failures", one.failures, *place)
+        families.put("table_lag", one.lag_offsets, *place)
+        families.put("table_lag_secs", one.lag_ms / _SECOND_MS, *place)
+        families.put("table_step_duration_secs", one.step_ms / _SECOND_MS, *place)
+        families.put("table_written_rows", one.written_rows, *place)
+        families.put("table_deleted_rows", one.deleted_rows, *place)
 
 
 def _topic(families: _Families, topic: TopicStanding) -> None:

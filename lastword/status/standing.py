@@ -162,6 +162,29 @@ class QueryStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableStanding:
+    """A typed table that the service keeps: offsets that it has not read (`lag_offsets`), and for how long it was not in step (`lag_ms`).
+
+    `step_ms` is how long the last look at the topic took, with all steps and upkeep. `steps`, `written_rows` and `deleted_rows` count from
+    the start of the service. `failures` and `message` as of a query.
+    """
+
+    topic: str
+    path: str
+    paused: bool = False
+    lag_offsets: int = 0
+    lag_ms: int = 0
+    step_ms: int = 0
+    steps: int = 0
+    written_rows: int = 0
+    deleted_rows: int = 0
+    table_version: int = -1
+    failures: int = 0
+    retry_ms: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """A whole log.dir at `taken_ms`.
 
@@ -176,6 +199,7 @@ class Standing:
     started_ms: int
     topics: tuple[TopicStanding, ...] = ()
     queries: tuple[QueryStanding, ...] = ()
+    tables: tuple[TableStanding, ...] = ()
     loading: tuple[str, ...] = ()
     loaded: bool = True
     offline: str | None = None

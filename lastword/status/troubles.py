@@ -23,6 +23,8 @@ DEAD_LETTER_ISSUE_MS: Final = DAY_MS
 #: Late rows are an issue from this number and from this share of the rows of the last hour on.
 MIN_LATE_ROWS: Final = 10
 MIN_LATE_SHARE: Final = 0.01
+#: A table that has not been in step for this long is an issue.
+LATE_TABLE_MS: Final = 10 * MINUTE_MS
 _WIDEST: Final = 400
 
 
@@ -38,7 +40,7 @@ class Trouble:
 
 def troubles(standing: Standing, now_ms: int) -> list[Trouble]:
     """Return the open issues, critical ones first."""
-    found = [*_of_service(standing)]
+    found = [*_of_service(standing), *_of_tables(standing)]
     for topic in standing.topics:
         found += _of_topic(topic, now_ms)
     return sorted(found, key=lambda trouble: (not trouble.critical, trouble.topic, -1 if trouble.partition is None else trouble.partition))
@@ -72,6 +74,20 @@ def _of_service(standing: Standing) -> Iterator[Trouble]:
         elif query.issue:
             text = f"append query {query.name} waits for its source: {query.issue}"
             yield Trouble(critical=True, topic=query.topic, text=printable(text, _WIDEST))
+
+
+def _of_tables(standing: Standing) -> Iterator[Trouble]:
+    for table in standing.tables:
+        if table.message:
+            again = "" if table.retry_ms is None else f"; the next try is at {instant(table.retry_ms)}"
+            text = f"table {table.path} failed ({table.failures} in a row{again}): {table.message}"
+            yield Trouble(critical=True, topic=table.topic, text=printable(text, _WIDEST))
+        elif table.paused:
+            text = f"table {table.path} is paused; to go on: lastword tables resume {table.topic} {table.path}"
+            yield Trouble(critical=False, topic=table.topic, text=printable(text, _WIDEST))
+        elif table.lag_ms >= LATE_TABLE_MS:
+            text = f"table {table.path} has not been in step for {duration(table.lag_ms)}: {table.lag_offsets:,} offsets behind"
+            yield Trouble(critical=False, topic=table.topic, text=printable(text, _WIDEST))
 
 
 def _of_topic(topic: TopicStanding, now_ms: int) -> Iterator[Trouble]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.config.keys import DAY_MS, HOUR_MS, MINUTE_MS
 from lastword.compaction.errors import UnknownTopic, first_line
-from lastword.status.standing import AppendCounts, Looker, QueryStanding, Standing, TopicStanding
+from lastword.status.standing import AppendCounts, Looker, QueryStanding, Standing, TableStanding, TopicStanding
 from lastword.streaming import metrics
 from lastword.streaming.events import logger
 
@@ -62,6 +62,7 @@ class Watcher:
     cleaner: Cleaner
     clock_ms: Callable[[], int]
     queries: Callable[[], Sequence[QueryStanding]] = tuple
+    tables: Callable[[], Sequence[TableStanding]] = tuple
     cleaner_standing: Callable[[], CleanerStanding] = CleanerStanding
     append_counts: Callable[[], Mapping[str, tuple[int, int]]] = metrics.append_counts
     source_counts: Callable[[], Mapping[str, Mapping[str, SourceCounts]]] = metrics.source_counts
@@ -130,6 +131,7 @@ class Watcher:
             self.standing,
             taken_ms=self.clock_ms(),
             queries=tuple(self.queries()),
+            tables=tuple(self.tables()),
             offline=None,
             cleaner_ran_ms=cleaner.ran_ms,
             cleaner_dead=cleaner.dead,

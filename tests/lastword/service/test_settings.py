@@ -103,6 +103,63 @@ def _violations(path: Path) -> dict[str, str]:
     return {violation.key: violation.allowed for violation in caught.value.violations}
 
 
+_TABLES = """
+[[table]]
+topics.pattern = "shop\\\\..*"
+path = "tables/{topic}"
+every = 0.5
+on.type.change = "fail"
+record.columns = ["_offset"]
+[table.properties]
+delta.appendOnly = "false"
+
+[[table]]
+topic = "fruit"
+path = "tables/fruit"
+schema = "price int"
+"""
+
+
+def test_tables_of_a_topic_and_of_a_pattern(tmp_path: Path) -> None:
+    """The name of the topic stands in the path of a pattern; properties keep their dots."""
+    of_pattern, of_topic = load_settings(_file(tmp_path, _TABLES)).tables
+    assert (of_pattern.every, of_pattern.on_type_change, of_pattern.record_columns) == (0.5, "fail", ["_offset"])
+    assert dict(of_pattern.properties) == {"delta.appendOnly": "false"}
+    assert [of_pattern.matches(name) for name in ("shop.orders", "workshop.orders", "shop")] == [True, False, False]
+    assert of_pattern.path_of("shop.orders") == "tables/shop.orders"
+    assert (of_topic.columns, of_topic.matches("fruit"), of_topic.matches("fruits")) == ("price int", True, False)
+
+
+@pytest.mark.parametrize(
+    ("block", "key", "allowed"),
+    [
+        ('path = "t"', "tables.0", "give either topic or topics.pattern"),
+        ('path = "t"\ntopic = "a"\ntopics.pattern = "b"', "tables.0", "give either topic or topics.pattern"),
+        ('path = "t"\ntopics.pattern = "b"', "tables.0", "write {topic} in it"),
+        ('path = "t/{topic}"\ntopics.pattern = "("', "tables.0", "is no regular expression"),
+        ('topic = "a"', "tables.0.path", "Field required"),
+        ('topic = "a"\npath = "hdfs://x/t"', "tables.0.path", "Allowed are a path"),
+        ('topic = "a"\npath = "t"\nevery = 0', "tables.0.every", "greater than 0"),
+        ('topic = "a"\npath = "t"\nmode = "DROPMALFORMED"', "tables.0.mode", "'FAILFAST' or 'PERMISSIVE'"),
+        (
+            'topic = "a"\npath = "t"\nrecord.columns = ["_partition"]',
+            "tables.0.record.columns",
+            "allowed are _offset, _timestamp, _headers",
+        ),
+        ('topic = "a"\npath = "t"\nintervall = 3', "tables.0.intervall", "unknown"),
+        ('topic = "a"\npath = "t"\nhistry = true', "tables.0.histry", "did you mean history?"),
+        ('topic = "a"\npath = "t"\n[[table]]\ntopic = "b"\npath = "t"', "table.path", "another [[table]] has this path"),
+    ],
+)
+def test_what_is_wrong_with_a_table(tmp_path: Path, block: str, key: str, allowed: str) -> None:
+    """The setting is named, and what is allowed."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings(_file(tmp_path, f"[[table]]\n{block}"))
+    found = {violation.key: violation.allowed for violation in caught.value.violations}
+    assert key in found
+    assert allowed in found[key]
+
+
 def test_kafka_s_dotted_names_may_be_written_as_they_are(tmp_path: Path) -> None:
     """TOML nests them, in the file's head, in topics, in sources and under [spark]; quoted ones are the same."""
     found = load_settings(_file(tmp_path, _FULL))

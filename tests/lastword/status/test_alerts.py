@@ -20,7 +20,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lastword.status.metrics import METRICS
-from lastword.status.standing import QueryStanding, Standing
+from lastword.status.standing import QueryStanding, Standing, TableStanding
 from lastword.streaming import metrics
 from tests.lastword.status.standings import NOW_MS, partition, reader, receipt, source, standing, topic, transaction
 from tests.lastword.status.test_metrics import scraped
@@ -159,6 +159,9 @@ _SITUATIONS: dict[str, Standing] = {
     "LastwordTimestampsInTheFuture": _topic(logs=[partition(f"0:1@{NOW_MS + 5 * _HOUR_MS} 10")]),
     "LastwordQueryStalled": dataclasses.replace(
         _calm(), queries=(QueryStanding(name="files", topic="fruit", active=True, progressed_ms=NOW_MS - _HOUR_MS),)
+    ),
+    "LastwordTableStalled": dataclasses.replace(
+        _calm(), tables=(TableStanding(topic="fruit", path="tables/fruit", lag_offsets=7, lag_ms=_HOUR_MS),)
     ),
     "LastwordLogDirOffline": dataclasses.replace(_calm(), offline="OSError: gone"),
 }
