@@ -15,12 +15,12 @@ WITH_JAVA = JAVA_HOME="$$(sh tools/prerequisites.sh java)" && export JAVA_HOME &
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo java quick test against torture bench docs lint types layers rules coverage lock clean
+.PHONY: help setup demo demo-cdc java quick test against torture bench docs lint types layers rules coverage lock clean
 .SUFFIXES:
 
 help: ## this list
 	@echo 'make TARGET, where TARGET is:'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
 setup: java .jars/.broker ## Python packages in .venv, jars in .jars; nothing else is installed
 	@echo 'ready: `make demo` shows what it does, `make test` checks it'
@@ -30,6 +30,9 @@ java: # before anything is installed
 
 demo: java .jars/.spark ## the airports of the world as a compacted changelog
 	@$(WITH_JAVA) $(PY) -m examples.airports.demo
+
+demo-cdc: java .jars/.spark ## recorded change events of a PostgreSQL as typed tables, by one file of 25 lines
+	@$(WITH_JAVA) $(PY) -m examples.change_events.demo
 
 # JAVA_HOME leads nowhere, so that a test which needs a JVM without saying so fails.
 quick: .venv/.installed ## what to run before each commit: style, types, layers, and the tests that need no JVM; under a minute
@@ -88,7 +91,7 @@ lock: .bootstrap/.uv-$(UV_VERSION) ## pyproject.toml -> requirements.lock, with 
 		--python-version 3.10 pyproject.toml --constraint requirements.lock --output-file requirements-service.lock
 
 clean: ## remove what setup and the tools made
-	rm -rf .venv .against .bootstrap .jars .demo .coverage .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
+	rm -rf .venv .against .bootstrap .jars .demo .demo-cdc .coverage .grimp_cache .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- what setup is made of; each step leaves a stamp and is done again when what it depends on has changed -------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -37,19 +38,20 @@ _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary(
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "65536", "delete.retention.ms": "1d"}
 
 
-def _lines(name: str) -> list[dict[str, Any]]:
+def lines_of(name: str, *, parse_decimals: bool = False) -> list[dict[str, Any]]:
+    """Return the lines of a recording."""
     with gzip.open(_FOLDER / f"{name}.jsonl.gz", "rt") as lines:
-        return [json.loads(line) for line in lines]
+        return [json.loads(line, parse_float=Decimal if parse_decimals else float) for line in lines]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in _FILES if "nokey" not in name])
 def test_any_delivery_is_the_same_table(name: str, tmp_path: Path) -> None:
     """Which has the keys of the source's table, where the recording is whole."""
-    events = _lines(name)
+    events = lines_of(name)
     expected = _delivered(tmp_path / "once", name, [events], None)
     if name in _COMPLETE:
-        truth = {_identity(row) for row in _lines(f"truth/{name.split('.')[2]}")}
+        truth = {_identity(row) for row in lines_of(f"truth/{name.split('.')[2]}")}
         assert {_identity(row) for row in expected.rows.values()} | expected.stale_identities == truth
     chance = random.Random(f"{name} {seed_of_this_run()}")
     for number in range(2):
@@ -61,7 +63,7 @@ def test_any_delivery_is_the_same_table(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in _FILES if "nokey" not in name])
 def test_sixty_deliveries_are_the_same_table(name: str, tmp_path: Path) -> None:
     """The same, more often."""
-    events = _lines(name)
+    events = lines_of(name)
     expected, chance = _delivered(tmp_path / "once", name, [events], None), random.Random(f"{name} {seed_of_this_run()}")
     for number in range(60):
         deliver(name, events, expected, chance, tmp_path / str(number))
@@ -71,7 +73,7 @@ def test_sixty_deliveries_are_the_same_table(name: str, tmp_path: Path) -> None:
 def test_events_without_a_key_are_refused_by_name(name: str, tmp_path: Path) -> None:
     """As a compacted topic has a key in each record."""
     topic = LogDir(tmp_path).create_topic("t", config=_CONFIG)
-    done = topic.append(_rows(_lines(name)), envelope=Envelope(), on_invalid="dead-letter")
+    done = topic.append(rows_of_lines(lines_of(name)), envelope=Envelope(), on_invalid="dead-letter")
     assert set(done.refused) == {"keyless"}
 
 
@@ -89,7 +91,7 @@ class Delivered(NamedTuple):
 
 def deliver(name: str, events: list[dict[str, Any]], expected: Delivered, chance: random.Random, folder: Path) -> None:
     """Deliver events in one random way, and compare the table."""
-    queues = [_sent(chance, [event for event in events if event["partition"] == number]) for number in (0, 1)]
+    queues = [sent_again(chance, [event for event in events if event["partition"] == number]) for number in (0, 1)]
     largest, batches = chance.choice((20, 100, 500)), list[list[dict[str, Any]]]()
     while any(queues):
         batch = list[dict[str, Any]]()
@@ -105,7 +107,7 @@ def deliver(name: str, events: list[dict[str, Any]], expected: Delivered, chance
     }
 
 
-def _sent(chance: random.Random, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def sent_again(chance: random.Random, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the events of a partition as a connector sends them that begins again up to three times."""
     sent, begin = list[dict[str, Any]](), 0
     for _ in range(chance.randint(0, 3) if events else 0):
@@ -119,7 +121,7 @@ def _delivered(folder: Path, name: str, batches: list[list[dict[str, Any]]], cha
     topic, now_ms = LogDir(folder).create_topic("t", partitions=2, config=_CONFIG), T0
     envelope = Envelope(kind="debezium-flat" if name.startswith("b.") else "debezium")
     for batch in batches:
-        done = at(now_ms, topic).append(_rows(batch), envelope=envelope, on_invalid="dead-letter")
+        done = at(now_ms, topic).append(rows_of_lines(batch), envelope=envelope, on_invalid="dead-letter")
         assert set(done.refused) <= ({"unresolved_column"} if "docs" in name else set())
         if chance is not None and chance.random() < 0.2:
             now_ms += chance.choice((1000, HOUR_MS))
@@ -129,7 +131,8 @@ def _delivered(folder: Path, name: str, batches: list[list[dict[str, Any]]], cha
     return Delivered({key: row for key, row in _table(topic).items() if key not in stale}, stale)
 
 
-def _rows(batch: list[dict[str, Any]]) -> pa.Table:
+def rows_of_lines(batch: list[dict[str, Any]]) -> pa.Table:
+    """Return lines of a recording as an append takes them."""
     headers = [[{"key": key, "value": None if value is None else value.encode()} for key, value in event["headers"]] for event in batch]
     return pa.table(
         {

@@ -41,6 +41,7 @@ FOREIGN = {
     ".bootstrap",
     ".jars",
     ".demo",
+    ".demo-cdc",
     "__pycache__",
     "build",
     "dist",
