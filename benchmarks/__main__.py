@@ -20,6 +20,7 @@ from benchmarks import (
     results,
     rounds,
     status,
+    tables,
     transactions,
     without_spark,
 )
@@ -46,6 +47,7 @@ ALL: Final[dict[str, Callable[..., None]]] = {
     "cluster": cluster.run,
     "arrow": arrow.run,
     "readers": readers.run,
+    "tables": tables.run,
     "status": status.run,
 }
 
