@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 178,
+    "names: one": 176,
     "names: found, told, said": 249,
     "functions named by a participle": 103,
     "phrases that say nothing": 44,
@@ -29,16 +29,16 @@ CEILINGS: Final = {
     "functions over 15 branches": 11,
     "class names with two meanings": 0,
     "noqa": 140,
-    "type: ignore": 22,
+    "type: ignore": 21,
     "monkeypatch.setattr in tests": 35,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 8325,
+    "lastword": 9268,
     "pyspark_lastword": 443,
     "streaming": 6719,
-    "storage": 12501,
-    "change_data": 5669,
+    "storage": 15216,
+    "change_data": 5708,
     "checkpoints": 215,
     "compaction": 6136,
 }
