@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9268,
+    "lastword": 9273,
     "pyspark_lastword": 443,
     "streaming": 6719,
     "storage": 15216,

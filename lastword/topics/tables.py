@@ -17,6 +17,7 @@ from lastword.storage.reading.view import check_isolation
 from lastword.storage.tables.table import MaterializedTable
 from lastword.storage.tables.table_options import TableOptions
 from lastword.storage.tables.table_rows import RowMaker, TableLayout
+from lastword.streaming.events import logger
 from lastword.topics.decisions import drop_reader
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.tables.table_options import TableStep
 
+_LOG: Final = logger("tables")
 #: A reader in the ledger has a name of up to 249 characters.
 _LONGEST_LOCATION: Final = 240
 #: How often a table that moves says where it is, so that tombstones and files which it has read may go.
@@ -135,7 +137,10 @@ class TableKeeper:
             self._take(step)
             if stopping():
                 return False
-        self.table.upkeep(now_ms=self._clock_ms())
+        done = self.table.upkeep(now_ms=self._clock_ms())
+        if done.merged_files or done.deleted_files:
+            files = {"merged_files": done.merged_files, "deleted_files": done.deleted_files}
+            _LOG.info("table files merged and deleted", topic=self._topic.name, table=self.table.location, **files)
         if self.progress.steps == 0:
             position = self.table.position()
             if position is not None:

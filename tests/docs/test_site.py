@@ -17,6 +17,7 @@ import lastword
 from lastword.cli.app import app
 from lastword.compaction.config.keys import REFUSED_KEYS, SERVICE_KEYS, TOPIC_KEYS
 from lastword.service.settings import Settings
+from lastword.service.table_settings import TableSettings
 from lastword.status.metrics import METRICS
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 from tests.docs import blocks
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_SOURCES: Final = (FileSource, KafkaSource, RateSource)
+_SOURCES: Final = (FileSource, KafkaSource, RateSource, TableSettings)
 _SYNONYMS: Final = {one.name for key in TOPIC_KEYS.values() for one in key.synonyms}
 _SOURCE_SETTINGS: Final = {field.alias or name for model in _SOURCES for name, field in model.model_fields.items()}
 
