@@ -275,6 +275,8 @@ class SourceLife:
         """Send a snapshot from before a transaction, then all changes from there on; now and then again from somewhere."""
         before = server.transactions[first - 1].commit if first else server.begin
         position = min(before + self.chance.randint(1, 3), server.transactions[first].commit - 1)
+        # A TRUNCATE holds the lock of the table until it commits: a snapshot that has rows from before was taken before it.
+        position = min(position, *(change.lsn for change in server.transactions[first].changes if change.key is None), position)
         rows = list(server.tables[first].items())
         if self.chance.random() < 0.2:  # it was interrupted and begins again
             for key, number in rows[: self.chance.randint(0, len(rows))]:

@@ -113,6 +113,18 @@ def test_a_truncate_is_of_its_own_table(tmp_path: Path) -> None:
     assert set(_values(topic)) == {2}
 
 
+@pytest.mark.parametrize("cuts", [(), (1,)])
+def test_an_event_whose_commit_is_not_known_says_how_far_its_source_had_come(tmp_path: Path, cuts: tuple[int, ...]) -> None:
+    """A snapshot below its LSN is one of a new epoch, in whichever append it comes: so a TRUNCATE of that epoch deletes its rows."""
+    topic = topic_in(tmp_path)
+    events = [change("u", 1, _postgresql(None, 1016), _row(1)), change("r", 1, _postgresql(None, 101), _row(1, "new server"))]
+    for begin, end in zip((0, *cuts), (*cuts, len(events)), strict=True):
+        append(topic, *events[begin:end])
+    assert [source.epoch for source in topic.sources()] == [2]
+    append(topic, change("u", 1, _postgresql(102, 103), _row(1, "later")))
+    assert _values(topic) == {1: "later"}
+
+
 @pytest.mark.parametrize("before", [None, 90, 100])
 @pytest.mark.parametrize("order", ["rows first", "TRUNCATE first", "rows again"])
 def test_a_truncate_at_the_lsn_of_a_snapshot_deletes_its_rows(tmp_path: Path, before: int | None, order: str) -> None:

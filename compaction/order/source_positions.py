@@ -22,7 +22,7 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -294,12 +294,15 @@ def parse_place(name: str) -> tuple[str, str]:
     return f"{scope}{colon}", partition
 
 
-def highest_by_place(texts: pa.Array) -> dict[str, str]:
-    """Return the highest order of some source sequences (null is left out), by `place_name`; without those whose order is not known."""
+def highest_by_place(texts: pa.Array, *, by: Literal["commit", "reach"] = "commit") -> dict[str, str]:
+    """Return the highest order of some source sequences (null is left out), by `place_name`; without those whose order is not known.
+
+    `by` "reach" a change of PostgreSQL counts with its own LSN, where that is above the commit before it.
+    """
     positions = Positions.of(texts.drop_null())
-    columns = {name: pl.Series(getattr(positions, name), dtype=pl.String) for name in ("scope", "partition", "commit")}
-    rows = pl.DataFrame(columns).filter(pl.col("commit") != "").group_by("scope", "partition").agg(pl.col("commit").max())
-    return {place_name(scope, partition): commit for scope, partition, commit in rows.iter_rows()}
+    columns = {name: pl.Series(getattr(positions, name), dtype=pl.String) for name in ("scope", "partition", by)}
+    rows = pl.DataFrame(columns).filter(pl.col(by) != "").group_by("scope", "partition").agg(pl.col(by).max())
+    return {place_name(scope, partition): highest for scope, partition, highest in rows.iter_rows()}
 
 
 def highest_of_each_place(*places: Mapping[str, str]) -> dict[str, str]:

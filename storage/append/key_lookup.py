@@ -138,12 +138,16 @@ class KeyLookup:
         return found
 
     def highest_in(self, scope: str, partition: str) -> str:
-        """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`."""
+        """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`.
+
+        A change of PostgreSQL whose commit was not known has an order below its own LSN, which counts: the source had come so far.
+        """
         found, place = "", place_name(scope, partition)
         for path, highest in zip(self.paths, self.highest, strict=True):
             if highest >= scope:
                 for group in row_groups(self.location, self.storage_options, path, ("source_sequence",)):
-                    found = max(found, highest_by_place(group.read().column("source_sequence").combine_chunks()).get(place, ""))
+                    texts = group.read().column("source_sequence").combine_chunks()
+                    found = max(found, highest_by_place(texts, by="reach").get(place, ""))
         return found
 
     def key_batches(self) -> Iterator[pl.DataFrame]:

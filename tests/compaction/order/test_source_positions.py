@@ -155,6 +155,8 @@ def test_the_highest_orders_of_each_place() -> None:
     texts = pa.array([_at("5.1", partition="0"), _at("7.1", "9", partition="0"), _at("6.1", partition="1"), _at(""), "3", "4", None])
     found = highest_by_place(texts)
     assert found == {"@mysql.s:0": "@mysql.s:0001/7.1", "@mysql.s:1": "@mysql.s:0001/6.1", "": "4"}
+    lsns = pa.array([_at("5.1", "7", scope="@postgresql.s:", partition="0"), _at("6.0", "9", scope="@postgresql.s:", partition="1")])
+    assert highest_by_place(lsns, by="reach") == {"@postgresql.s:0": "@postgresql.s:0001/7.1", "@postgresql.s:1": "@postgresql.s:0001/6.0"}
     assert highest_of_each_place(found, {"": "9"}, {"@mysql.s:1": "@mysql.s:0001/2.1"}) == {**found, "": "9"}
     places = {parse_place(place): commit for place, commit in found.items()}
     assert places == {("@mysql.s:", "0"): "@mysql.s:0001/7.1", ("@mysql.s:", "1"): "@mysql.s:0001/6.1", ("", ""): "4"}
