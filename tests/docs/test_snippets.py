@@ -52,7 +52,7 @@ _CLEANED_TWICE: Final = frozenset({"troubleshooting.md"})
 
 #: Spark's JVM does not follow Python into another folder.
 _RELATIVE: Final = re.compile(r"(?<=[\"'`])(?=(data|incoming|tables)/)")
-_RELATIVE_WORD: Final = re.compile(r"(?=(data|incoming|tables)(/|$))")
+_RELATIVE_WORD: Final = re.compile(r"(?=(data|incoming|tables)/|(data|incoming)$)")
 
 #: Programs whose command lines are shown and not run.
 _SHOWN: Final = frozenset({"python", "python3.11", "spark-submit", "venv-pack"})
@@ -161,7 +161,7 @@ class Runner:
 def _check_other(line: CommandLine, where: str) -> None:
     """Raise for a command that nobody has said what to do with, and for a target that the Makefile has not."""
     assert line.words[0] == "make", f"{where}: a program that tests/docs does not know"
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(line.words[1:]) <= targets, where
 
 
