@@ -34,10 +34,10 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9273,
+    "lastword": 9278,
     "pyspark_lastword": 443,
     "streaming": 6719,
-    "storage": 15220,
+    "storage": 15218,
     "change_data": 5708,
     "checkpoints": 215,
     "compaction": 6139,

@@ -49,7 +49,7 @@ class TableOptions:
     def __post_init__(self) -> None:
         """Check the values."""
         misfit_policy(self.mode)
-        check_properties(self.properties, deletion_vectors=self.deletion_vectors)
+        check_properties(self.properties)
         if self.on_type_change not in ON_TYPE_CHANGE:
             message = f"on_type_change = {self.on_type_change!r}: allowed is {' or '.join(ON_TYPE_CHANGE)}"
             raise UserError(message)

@@ -96,12 +96,9 @@ def is_obstacle(name: str, value: str) -> bool:
     return _OBSTACLES.fullmatch(name) is not None and value.lower() not in _NO
 
 
-def check_properties(properties: Mapping[str, str], *, deletion_vectors: bool) -> None:
+def check_properties(properties: Mapping[str, str]) -> None:
     """Raise `UserError` for properties that a table which takes steps cannot be made with."""
     wrong = [f"{name} = {value}" for name, value in properties.items() if is_obstacle(name, value) or name in _OURS]
-    feed = "delta.enableChangeDataFeed"
-    if not deletion_vectors and properties.get(feed, "false").lower() == "true":
-        wrong.append(f"{feed} = true with deletion_vectors = false")
     if wrong:
         message = f"properties {'; '.join(wrong)}: a table that is kept in step cannot have them"
         raise UserError(message)
@@ -140,7 +137,8 @@ def table_actions(
         "configuration": {**_DEFAULTS, **vectors, **before, **properties, _PROPERTY: owner.to_json()},
         "createdTime": action_time_ms(),
     }
-    return [{"protocol": _protocol(schema, state, deletion_vectors=deletion_vectors)}, {"metaData": metadata}]
+    feeds = deletion_vectors or properties.get("delta.enableChangeDataFeed", "").lower() == "true"
+    return [{"protocol": _protocol(schema, state, deletion_vectors=deletion_vectors, feeds=feeds)}, {"metaData": metadata}]
 
 
 def column_actions(state: TableState, new: pa.Schema, *, deletion_vectors: bool) -> list[dict[str, Any]]:
@@ -150,15 +148,15 @@ def column_actions(state: TableState, new: pa.Schema, *, deletion_vectors: bool)
     body = json.loads(state.metadata["schemaString"])
     body["fields"] += json.loads(schema_text(new))["fields"]
     metadata = {**state.metadata, "schemaString": json.dumps(body, separators=(",", ":"), ensure_ascii=False)}
-    protocol = _protocol(new, state, deletion_vectors=deletion_vectors)
+    protocol = _protocol(new, state, deletion_vectors=deletion_vectors, feeds=deletion_vectors)
     return [*([] if protocol == dict(state.protocol) else [{"protocol": protocol}]), {"metaData": metadata}]
 
 
-def _protocol(schema: pa.Schema, state: TableState | None, *, deletion_vectors: bool) -> dict[str, Any]:
+def _protocol(schema: pa.Schema, state: TableState | None, *, deletion_vectors: bool, feeds: bool) -> dict[str, Any]:
     """Return the protocol that a table needs; what it asks already stays, but for what would keep it from taking steps."""
     readers = {"deletionVectors"} if deletion_vectors else set()
     readers |= {"timestampNtz"} if has_local_times(schema) else set()
-    writers = {*readers, "changeDataFeed"} if deletion_vectors else set(readers)
+    writers = {*readers, "changeDataFeed"} if feeds else set(readers)
     if state is not None:
         asked = set(state.protocol.get("writerFeatures") or ()) or {
             name for name, version in _OF_VERSIONS.items() if version <= state.protocol["minWriterVersion"]
@@ -167,8 +165,8 @@ def _protocol(schema: pa.Schema, state: TableState | None, *, deletion_vectors: 
             return dict(state.protocol)
         readers |= set(state.protocol.get("readerFeatures") or ()) & KNOWN_FEATURES
         writers |= asked & KNOWN_FEATURES
-    if not readers and not writers:
-        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    if not readers and writers <= {"changeDataFeed"}:
+        return {"minReaderVersion": 1, "minWriterVersion": _OF_VERSIONS["changeDataFeed"] if writers else 2}
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,

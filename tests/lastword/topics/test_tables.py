@@ -145,10 +145,6 @@ def test_pausing_dropping_and_what_is_no_table(topic: ArrowTopic, tmp_path: Path
         ({"schema": _SCHEMA, "properties": {"delta.columnMapping.mode": "name"}}, "properties delta.columnMapping.mode = name"),
         ({"schema": _SCHEMA, "properties": {"delta.appendOnly": "true"}}, "properties delta.appendOnly = true"),
         ({"schema": _SCHEMA, "properties": {"lastword-table": "{}"}}, "properties lastword-table = {}"),
-        (
-            {"schema": _SCHEMA, "deletion_vectors": False, "properties": {"delta.enableChangeDataFeed": "true"}},
-            "delta.enableChangeDataFeed = true with deletion_vectors = false",
-        ),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(topic: ArrowTopic, tmp_path: Path, given: dict[str, Any], message: str) -> None:
