@@ -22,6 +22,8 @@ from lastword.streaming.append.sources import open_source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
+
     from lastword import SparkTopic
 
 _FILES, _ROWS_PER_FILE = 8, 50_000
@@ -37,7 +39,8 @@ def run(scale: Scale = WHOLE) -> None:
         rows = scale.rows(_ROWS_PER_FILE)
         for number in range(_FILES):
             (incoming / f"{number}.json").write_text("".join(_line(number * rows + row) for row in range(rows)))
-        _measure(LogDir(spark_session(), f"{folder}/logs"), incoming, scale)
+        session = spark_session()
+        _measure(session, LogDir(session, f"{folder}/logs"), incoming, scale)
 
 
 def _line(number: int) -> str:
@@ -45,8 +48,8 @@ def _line(number: int) -> str:
     return json.dumps({**row, "at": "2026-01-01T00:00:00.123456Z", "n": number}) + "\n"
 
 
-def _measure(logs: LogDir[SparkTopic], incoming: Path, scale: Scale) -> None:
-    spark, warm_up, rounds = logs.spark_for("files"), scale.warm_up(_WARM_UP), scale.turns(_TURNS)
+def _measure(spark: SparkSession, logs: LogDir[SparkTopic], incoming: Path, scale: Scale) -> None:
+    warm_up, rounds = scale.warm_up(_WARM_UP), scale.turns(_TURNS)
     rows_per_file, turns = scale.rows(_ROWS_PER_FILE), warm_up + rounds
 
     def topics(name: str) -> Callable[[], SparkTopic]:

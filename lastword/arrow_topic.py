@@ -334,7 +334,9 @@ class ArrowTopic(Topic):
         return self._reading(isolation, lambda view: ArrowBootstrap(rows=arrow_frames.latest(view), position=view.position))
 
     @overload
-    def materialize(self, path: str, *, follow: Literal[True], **arguments: Unpack[TableArguments]) -> TableFollower: ...
+    def materialize(
+        self, path: str, *, follow: Literal[True], every_seconds: float = 1.0, **arguments: Unpack[TableArguments]
+    ) -> TableFollower: ...
 
     @overload
     def materialize(self, path: str, *, follow: Literal[False] = False, **arguments: Unpack[TableArguments]) -> TableProgress: ...
@@ -349,6 +351,7 @@ class ArrowTopic(Topic):
         mode: str = "FAILFAST",
         on_type_change: str = "rebuild",
         deletion_vectors: bool = True,
+        column_mapping: bool = True,
         properties: Mapping[str, str] | None = None,
         rebuild: bool = False,
         isolation: str = "read_committed",
@@ -364,12 +367,15 @@ class ArrowTopic(Topic):
         Args:
             path: The path or URI of a Delta table.
             schema: The columns of the rows as SQL DDL, `id bigint, price decimal(10,2)`; none: those that the topic's sources say.
-            record_columns: Columns of the record that the table has besides: `_offset`, `_timestamp`, `_headers`.
+            record_columns: Columns of the record that the table has besides: `_offset`, `_timestamp`, `_headers`, and `_value`, the value
+                as bytes, with which a topic of any values has a table.
             history: Every row stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the bootstrap on.
             mode: What a value does that does not fit its column: `FAILFAST` ends the call with an error, `PERMISSIVE` makes it null.
             on_type_change: A column whose type changes: `rebuild` writes the table anew in one commit, `fail` ends the call. Columns that
                 are added go on; those that are dropped stay, null.
             deletion_vectors: False for readers that do not know them: a step then rewrites each file that loses rows (reader version 1).
+            column_mapping: A name with one of the characters space , ; { } ( ) = tab or line feed gets Delta's column mapping, which Spark,
+                delta-rs and DuckDB read and Polars does not; False: these characters are replaced by underscores.
             properties: Of the Delta table when it is made, or written anew.
             rebuild: Write the table anew, in the place of what is there.
             isolation: As `latest`.
@@ -396,7 +402,8 @@ class ArrowTopic(Topic):
             mode=mode,
             on_type_change=on_type_change,
             deletion_vectors=deletion_vectors,
-            properties=properties or {},
+            column_mapping=column_mapping,
+            properties=properties,
             isolation=isolation,
             max_offsets_per_step=max_offsets_per_step,
             storage_options=self._log_dir.storage_options,

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lastword.compaction.config.topic_config import TopicConfig, parse_service_config, parse_topic_config
-from lastword.compaction.errors import UserError
 from lastword.storage.files.paths import LogDirFiles
 from lastword.streaming.cleaning.cleaner import Cleaner
 
@@ -90,13 +89,6 @@ class Handle:
     def location(self) -> str:
         """The path or URI."""
         return self._files.uri
-
-    def spark_for(self, what: str) -> SparkSession:
-        """Return the Spark session for something that needs one; raise `UserError` naming it when there is none."""
-        if self.session is None:
-            message = f'{what} needs Spark: open the log.dir as LogDir(spark_session(), "{self.location}")'
-            raise UserError(message)
-        return self.session
 
     @property
     def storage_options(self) -> Mapping[str, str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from pyspark.sql import DataFrame
 
-from lastword.change_data.columns.column_types import ddl_of
 from lastword.compaction.errors import UserError
 from lastword.compaction.readers import EXPIRATION_MS
 from lastword.compaction.rows.input_columns import check_sequence_column
@@ -23,12 +22,11 @@ from lastword.streaming.reading.changes import changes as every_change
 from lastword.streaming.reading.changes import net_changes
 from lastword.streaming.reading.dataframes import data_records, latest_records, log_records
 from lastword.streaming.reading.decoding import as_table, decoded
-from lastword.streaming.reading.materialize import TableShape
 from lastword.streaming.reading.tail import Tail, TailOptions
 from lastword.streaming.reading.tail_source import streaming_frame
 from lastword.topic import AsOf, Keys, Offsets, StartingOffsets, Topic
 from lastword.topics.arguments import check_decoder, read_keys
-from lastword.topics.materializing import start_materialization
+from lastword.topics.materializing import start_sink, start_table_query
 from lastword.topics.positions import starting_position
 from lastword.transaction import Transaction
 
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
+    from typing_extensions import Unpack
 
     from lastword.change_data.events.envelopes import Envelope
     from lastword.change_data.events.event_rows import FrameDecoder
@@ -50,7 +49,9 @@ if TYPE_CHECKING:
     from lastword.streaming.append.auto_cdc import Names
     from lastword.streaming.append.change_rows import Expression
     from lastword.streaming.append.upstream import Mirror, Upstream
-    from lastword.streaming.reading.materialize import Sink
+    from lastword.streaming.reading.sinks import Sink
+    from lastword.topics.materializing import SinkArguments, TableQuery
+    from lastword.topics.tables import TableArguments
 
 
 class SparkBootstrap(NamedTuple):
@@ -234,8 +235,7 @@ class SparkTopic(Topic):
             return AutoCdcFlow(query)
 
         def start_table() -> StreamingQuery:
-            shape = {"key_format": "utf8", "value_format": "json", "schema": ddl_of(columns.value)}
-            return self.materialize(table, trigger=trigger, history=scd_type == 2, **shape)  # type: ignore[arg-type]  # noqa: PLR2004
+            return self.materialize(table, trigger=trigger, history=scd_type == 2)  # noqa: PLR2004
 
         if (trigger or {}).get("availableNow"):
             return AutoCdcFlow(query, start_table=start_table)
@@ -408,58 +408,64 @@ class SparkTopic(Topic):
         vectors = vector_of(self._log, begin, "begin"), vector_of(self._log, end, "end")
         return told(self._log, self._spark, *vectors, isolation=isolation)
 
+    @overload
+    def materialize(self, path: str, *, trigger: Mapping[str, Any] | None = None, **arguments: Unpack[TableArguments]) -> TableQuery: ...
+
+    @overload
+    def materialize(
+        self, path: Sink, *, checkpoint_location: str, trigger: Mapping[str, Any] | None = None, **arguments: Unpack[SinkArguments]
+    ) -> StreamingQuery: ...
+
     def materialize(
         self,
-        target: str | Sink,
+        path: str | Sink,
         *,
         trigger: Mapping[str, Any] | None = None,
-        key_format: str | None = None,
-        value_format: str | None = None,
-        schema: StructType | str | None = None,
-        mode: str = "FAILFAST",
-        history: bool = False,
-        rebuild: bool = False,
         checkpoint_location: str | None = None,
-        **options: Any,
+        **arguments: Any,
     ) -> StreamingQuery:
-        """Keep a table of last words in step with the log, exactly once, and return the query that does.
+        """Keep a Delta table of typed rows in step with the topic, exactly once, and return the query that does.
 
-        The table is bootstrapped in one commit if it is not there, then one commit a micro-batch moves rows and position together; stopped
-        or killed at any point, it goes on from there.
+        It is the table of `ArrowTopic.materialize`, and takes its arguments: Spark says when, the steps are taken by the driver without
+        MERGE. Stopped or killed at any point, it goes on from there. Or any other sink: a function is called for each micro-batch.
 
         Args:
-            target: The path or URI of a Delta table. Or a function `(rows, position)` that gets the newest record of each key of a
+            path: The path or URI of a Delta table. Or a function `(rows, position)` that gets the newest record of each key of a
                 micro-batch (`latest()`'s columns and `live`, false for a tombstone), from the log start on, and the position after them;
                 it needs a `checkpoint_location`. A micro-batch may come again after a crash: a sink that keeps the position beside its
                 rows knows it.
             trigger: Spark's.
-            key_format: `utf8` for keys as text.
-            value_format: With a `schema`, the fields of the value are columns beside `_partition`, `_key`, `_offset`, `_timestamp`,
-                `_headers`; without one the columns are those of `latest()`.
-            schema: As `latest`.
-            mode: What a value does that does not fit: `FAILFAST` ends the query with a `UserError` that names the record and the field,
-                `PERMISSIVE` makes it null.
-            history: Every word stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the bootstrap on.
-            rebuild: Bootstrap anew, in the place of what is there.
-            checkpoint_location: Of a function as target.
-            **options: Those of `tail`: isolation, max_offsets_per_trigger, reader ….
+            checkpoint_location: Of the query that calls a function; a table needs none.
+            **arguments: Of a table, those of `ArrowTopic.materialize` without `follow`: schema, record_columns, history, mode,
+                on_type_change, deletion_vectors, column_mapping, properties, rebuild, isolation, max_offsets_per_step. Of a function,
+                `key_format` (`utf8` for keys as text), `value_format`, `schema` and `mode` as `latest`, and those of `tail`.
+
+        Returns:
+            A `StreamingQuery`. That of a table has `progress` besides: commits, rows written and deleted, and the position.
 
         Raises:
-            UserError: The table is no target of this topic, or has names and types that a Delta table cannot hold. Raised by the query,
-                also by its `awaitTermination`: others changed rows or columns of the table (OPTIMIZE, VACUUM and new columns are accepted).
+            UserError: As `ArrowTopic.materialize`; by the query's `awaitTermination`, too.
+            ReaderBehind: As `ArrowTopic.materialize`.
         """
-        return start_materialization(
+        if callable(path):
+            return start_sink(
+                self._spark,
+                self._log,
+                path,
+                trigger=trigger or {},
+                checkpoint_location=checkpoint_location,
+                clock_ms=self._clock,
+                arguments=arguments,
+            )
+        return start_table_query(
             self._spark,
             self._log,
-            target,
-            options=TailOptions(**options),
-            shape=TableShape(key_format=key_format, value_format=value_format, schema=schema, mode=mode),
+            path,
             trigger=trigger or {},
-            history=history,
-            rebuild=rebuild,
             checkpoint_location=checkpoint_location,
-            clock_ms=self._clock,
             storage_options=self._log_dir.storage_options,
+            clock_ms=self._clock,
+            arguments=arguments,
         )
 
     def dead_letters(self) -> DataFrame:

@@ -8,7 +8,7 @@
 ```
 
 A search for bytes would find nothing: pages are compressed, keys stand in dictionaries. Files are read a few megabytes at a time. In the
-log and in targets a row is found by its key column; a dead letter also when its text names the key as a word of its own, for which of its
+log a row is found by its key column; a dead letter also when its text names the key as a word of its own, for which of its
 columns was the key nobody knows. No Spark, and no predicate that Delta would write into a commit: the key stands in no file because of us.
 """
 
@@ -25,10 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from lastword.storage.delta.tables import open_table
 from lastword.storage.files.paths import filesystem_of, storage_faults
 
 if TYPE_CHECKING:
@@ -38,10 +36,7 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES: Final = 16 * 2**20
 _BATCH_ROWS: Final = 65_536
-#: What tables call key, partition and offset.
-_SHAPES: Final = (["_key", "_partition", "_offset"], ["key", "partition", "offset"])
 _WORD: Final = "[0-9A-Za-z_]"
-_PHYSICAL: Final = "delta.columnMapping.physicalName"
 #: The partition of a file of the log stands in its path.
 PARTITION: Final = re.compile(r"(?:^|/)partition=(\d+)/")
 #: The columns of a dead letter that hold text in which a key may stand.
@@ -100,7 +95,6 @@ class KeySearch:
         """Look for `wanted` in the files of a table, so many rows or about so many bytes at a time; with `texts` as in dead letters."""
         self._batch_bytes, self._batch_rows = batch_bytes, batch_rows
         self._files, self._wanted, self._texts = filesystem_of(location, storage_options), wanted, texts
-        self._names = _stored_names(location, storage_options)
         self._pattern = re.compile(wanted.pattern.encode()) if texts and wanted.pattern else None
         self._clean: set[str] = set()
 
@@ -135,29 +129,26 @@ class KeySearch:
         return FoundIn(path=info.path, rows=rows, written_ms=written_ms) if rows else None
 
     def _rows(self, path: str) -> int:
-        """Count the rows of the key in one file; the shape of a target may have changed from file to file."""
+        """Count the rows of the key in one file."""
         with self._files.open_input_file(path) as source:
             names = pq.read_schema(source).names
         texts = [name for name in TEXT_COLUMNS if name in names] if self._texts else []
-        stored = [[self._names.get(name, name) for name in shape] for shape in _SHAPES]
-        shape = next((one for one in (*_SHAPES, *stored) if one[0] in names), None)
-        if shape is None:
-            message = "has no column of keys that the table knows"
+        if "key" not in names:
+            message = "has no column key"
             raise ValueError(message)
-        key, *place = shape
-        beside = ["headers", "refused_at", "record_key"] if self._texts else list(place) if self._wanted.kept else []
-        columns = [name for name in dict.fromkeys([key, *texts, *beside]) if name in names]
-        given = PARTITION.search(path)
+        beside = ["headers", "refused_at", "record_key"] if self._texts else ["offset"] if self._wanted.kept else []
+        columns = [name for name in dict.fromkeys(["key", *texts, *beside]) if name in names]
+        partition = PARTITION.search(path)
         total = 0
         with self._files.open_input_file(path) as source:
-            file = pq.ParquetFile(source, read_dictionary=[key, *texts])
+            file = pq.ParquetFile(source, read_dictionary=["key", *texts])
             for batch in _batches(file, columns, self._batch_bytes, self._batch_rows):
                 if self._texts:
                     total += int(self.letters_naming(batch).sum())
                     continue
-                mask = _is(_encode(batch.column(key)), self._wanted.key)
-                if self._wanted.kept and mask.any():
-                    mask = mask & ~self._keep_rows(batch, place, int(given.group(1)) if given else None)
+                mask = _is(_encode(batch.column("key")), self._wanted.key)
+                if self._wanted.kept and partition is not None and mask.any():
+                    mask = mask & ~self._kept_rows(batch, int(partition.group(1)))
                 total += int(mask.sum())
         return total
 
@@ -175,11 +166,9 @@ class KeySearch:
             at += batch.num_rows
         return found
 
-    def _keep_rows(self, batch: pa.RecordBatch, place: Sequence[str], partition: int | None) -> NDArray[np.bool_]:
-        """Tell which rows are records that are to stay; the partition of a row of the log stands in its path."""
-        offsets = batch.column(place[1]).to_pylist()
-        partitions = [partition] * len(offsets) if partition is not None else batch.column(place[0]).to_pylist()
-        return np.array([one in self._wanted.kept for one in zip(partitions, offsets, strict=True)], dtype=np.bool_)
+    def _kept_rows(self, batch: pa.RecordBatch, partition: int) -> NDArray[np.bool_]:
+        """Tell which rows of a partition are records that are to stay."""
+        return np.array([(partition, offset) in self._wanted.kept for offset in batch.column("offset").to_pylist()], dtype=np.bool_)
 
     def _find_mentions(self, batch: pa.RecordBatch, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Tell which dead letters name the key in a text, or in a header."""
@@ -209,15 +198,6 @@ class KeySearch:
         late = pc.greater_equal(micros, self._wanted.before_ms * 1000).fill_null(False)  # noqa: FBT003  what null becomes
         early: NDArray[np.bool_] = ~late.to_numpy(zero_copy_only=False)
         return mask & early
-
-
-def _stored_names(location: str, storage_options: Mapping[str, str]) -> dict[str, str]:
-    """Return how the files of a table call its columns, where that is another name (Delta's column mapping)."""
-    try:
-        fields = json.loads(open_table(location, storage_options).schema().to_json())["fields"]
-    except TableNotFoundError:
-        return {}
-    return {field["name"]: field["metadata"][_PHYSICAL] for field in fields if _PHYSICAL in field.get("metadata", {})}
 
 
 def statistics_naming(location: str, storage_options: Mapping[str, str], wanted: WantedKey) -> list[tuple[str, int]]:

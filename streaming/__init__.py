@@ -3,7 +3,7 @@
 ```
  source ──► append/query    foreachBatch: every micro-batch is one Delta commit       append/sources, append/kafka_topics
  ticker ──► cleaning/       foreachBatch on a ticker: rounds of cleaning, retention, upkeep
- log    ──► reading/        DataFrames, tail, materialized tables, the JVM-side source
+ log    ──► reading/        DataFrames, tail, sinks, what drives the steps of tables
  events, metrics            what all of them report
  planned_source             a Spark streaming source whose planning is Python
 ```

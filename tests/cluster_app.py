@@ -22,7 +22,9 @@ def main(config: str, report: str) -> None:
     service = Service(load_settings(Path(config)))
     service.logs.cleaner.limits = CleaningLimits(spread_bytes=0)
     service.run_until_signal()
-    source = service.logs.spark_for("counting").read.format("lastword")
+    session = service.logs.session
+    assert session is not None
+    source = session.read.format("lastword")
     counts = {name: source.load(f"{service.logs.location}/{name}").count() for name in service.logs.topics()}
     Path(report).write_text(json.dumps(counts))
 

@@ -63,7 +63,7 @@ def write_spark_archive(archive: Path) -> None:
         topic.append_stream(stream, name="incoming", trigger={"availableNow": True}).awaitTermination()
         topic.roll()
         topic.clean()
-        topic.materialize(f"{folder}/table", trigger={"availableNow": True}).awaitTermination()
+        topic.materialize(f"{folder}/table", trigger={"availableNow": True}, record_columns=["_value"]).awaitTermination()
         topic.records().orderBy("offset").collect()
         topic.latest().collect()
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  the only name of its process

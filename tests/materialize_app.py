@@ -44,7 +44,9 @@ def main(log_dir: str, name: str, target: str, kill_at: str, nth: int) -> None:
     spark = spark_session(master="local[2]", settings={"spark.log.level": "OFF", "spark.driver.memory": "1g"})
     topic = LogDir(spark, log_dir).topic(name)
     with crash_points.hook(reached):
-        topic.materialize(target, trigger={"availableNow": True}, max_offsets_per_trigger=20).awaitTermination()
+        topic.materialize(
+            target, trigger={"availableNow": True}, record_columns=["_offset", "_value"], max_offsets_per_step=20
+        ).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 176,
-    "names: found, told, said": 249,
-    "functions named by a participle": 103,
-    "phrases that say nothing": 44,
+    "names: one": 168,
+    "names: found, told, said": 240,
+    "functions named by a participle": 96,
+    "phrases that say nothing": 41,
     "functions over 60 lines": 3,
     "functions over 15 branches": 11,
     "class names with two meanings": 0,
-    "noqa": 140,
-    "type: ignore": 21,
+    "noqa": 137,
+    "type: ignore": 20,
     "monkeypatch.setattr in tests": 35,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9278,
+    "lastword": 9342,
     "pyspark_lastword": 443,
-    "streaming": 6719,
-    "storage": 15218,
-    "change_data": 5708,
+    "streaming": 5732,
+    "storage": 15352,
+    "change_data": 5685,
     "checkpoints": 215,
     "compaction": 6139,
 }

@@ -247,9 +247,7 @@ def _tables(session: SparkSession, logs: LogDir[SparkTopic], place: Path) -> dic
             trigger=_NOW,
         )
         assert kept.await_termination(90)
-        flow.materialize(
-            str(place / "now"), trigger=_NOW, value_format="json", schema="name string, at timestamp, `Unit Price` double"
-        ).awaitTermination()
+        flow.materialize(str(place / "now"), trigger=_NOW, record_columns=["_offset"]).awaitTermination()
     micros = "unix_micros(at) AS at"
     shown["table"] = sorted(map(repr, flow.table().selectExpr("id", "name", micros, "`Unit Price`").collect()))
     shown["files"] = flow.latest().count()
@@ -257,29 +255,42 @@ def _tables(session: SparkSession, logs: LogDir[SparkTopic], place: Path) -> dic
         frame = session.read.format("delta").load((place / name).as_uri())
         periods = ["_is_current", "_valid_to IS NULL AS is_open"] if name == "past" else []
         shown[name] = sorted(
-            map(repr, frame.selectExpr("CAST(_key AS STRING) AS key", "_offset", "name", micros, "`Unit Price`", *periods).collect())
+            map(repr, frame.selectExpr("CAST(id AS STRING) AS key", "_offset", "name", micros, "`Unit Price`", *periods).collect())
         )
         detail = DeltaTableRs(str(place / name))
-        shown[f"{name} settings"] = {key: value for key, value in detail.metadata().configuration.items() if "maxColumnId" not in key}
+        shown[f"{name} settings"] = {
+            key: value for key, value in detail.metadata().configuration.items() if key.startswith("delta.") and "maxColumnId" not in key
+        }
     receipt = flow.purge("1")
     shown["purge"] = (receipt.records_removed, sorted(receipt.target_rows_removed.values()), flow.latest().count())
     assert flow.verify().ok
     return shown
 
 
+_TABLE_SETTINGS: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.columnMapping.mode": "name",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.enableChangeDataFeed": "true",
+    "delta.enableDeletionVectors": "true",
+    "delta.logRetentionDuration": "interval 2 days",
+}
 #: What every session shall show of the tables: the rows of `_CHANGES` by hand.
 _TABLES: Final[Mapping[str, Any]] = {
     "table": ["Row(id=1, name='kiwi', at=0, Unit Price=Decimal('0.25'))", "Row(id=3, name=None, at=None, Unit Price=None)"],
     "files": 2,
-    "now": ["Row(key='1', _offset=3, name='kiwi', at=0, Unit Price=0.25)", "Row(key='3', _offset=2, name=None, at=None, Unit Price=None)"],
-    "now settings": {"delta.columnMapping.mode": "name"},
+    "now": [
+        "Row(key='1', _offset=3, name='kiwi', at=0, Unit Price=Decimal('0.25'))",
+        "Row(key='3', _offset=2, name=None, at=None, Unit Price=None)",
+    ],
+    "now settings": _TABLE_SETTINGS,
     "past": [
         "Row(key='1', _offset=0, name='fig', at=1772955000123456, Unit Price=Decimal('1.50'), _is_current=False, is_open=False)",
         "Row(key='1', _offset=3, name='kiwi', at=0, Unit Price=Decimal('0.25'), _is_current=True, is_open=True)",
         "Row(key='2', _offset=1, name='lime', at=1793511000000000, Unit Price=Decimal('2.00'), _is_current=False, is_open=False)",
         "Row(key='3', _offset=2, name=None, at=None, Unit Price=None, _is_current=True, is_open=True)",
     ],
-    "past settings": {"delta.columnMapping.mode": "name"},
+    "past settings": _TABLE_SETTINGS,
     "purge": (2, [1, 2], 1),
 }
 
@@ -367,7 +378,7 @@ def test_a_plain_path_is_one_of_the_local_disk_whatever_the_default_file_system_
     stream = session.readStream.schema("key string, value string").csv((tmp_path / "in").as_uri())
     assert topic.append_stream(stream, name="files", trigger=_NOW).awaitTermination(120)
     for _ in range(2):
-        topic.materialize(str(tmp_path / "now"), trigger=_NOW).awaitTermination()
+        topic.materialize(str(tmp_path / "now"), trigger=_NOW, record_columns=["_value"]).awaitTermination()
         topic.append(session.createDataFrame([("a", "4")], "key string, value string"))
     assert (topic.latest().count(), topic.dead_letters().count()) == (3, 0)
     assert spark.read.format("delta").load((tmp_path / "now").as_uri()).count() == 3

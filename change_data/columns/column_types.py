@@ -10,7 +10,7 @@ r"""Columns of a row and their types, each with the encoding in which the source
 ```
 
 `connect_schema` reads columns from Connect's schemas and from DDL, `row_converter` converts rows of the source, `row_decoder` decodes
-canonical rows. Here are the types, their names in Spark's DDL (`ddl_of`), and `merged` for rows of an older and a newer schema.
+canonical rows. Here are the types, and `merged` for rows of an older and a newer schema.
 """
 
 from __future__ import annotations
@@ -181,14 +181,6 @@ def fixed_decimal(data_type: DecimalType) -> tuple[int, int] | None:
     return (precision, scale) if precision <= _MAX_PRECISION else None
 
 
-def ddl_of(columns: Sequence[Column]) -> str:
-    """Return the DDL with which Spark's `from_json` reads canonical rows.
-
-    Times of day, UUIDs, enums, intervals and decimals without a fixed scale are strings; JSON is variant.
-    """
-    return ", ".join(f"{quoted(column.name)} {_spark_type(column.data_type)}" for column in columns)
-
-
 def with_time_zones(ddl: str) -> str:
     """Return Spark's DDL with `timestamp_ltz` for the type `timestamp`: whether that has a time zone is a setting of the session."""
     return _TIMESTAMP.sub(lambda found: found[1] or "timestamp_ltz", ddl)
@@ -197,21 +189,6 @@ def with_time_zones(ddl: str) -> str:
 def quoted(name: str) -> str:
     """Return a column's name as DDL has it: in backticks, unless it is a plain word."""
     return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
-
-
-def _spark_type(data_type: DataType) -> str:
-    if isinstance(data_type, ArrayType):
-        return f"array<{_spark_type(data_type.element)}>"
-    if isinstance(data_type, MapType):
-        return f"map<string,{_spark_type(data_type.value)}>"
-    if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {_spark_type(field.data_type)}' for field in data_type.fields)}>"
-    if isinstance(data_type, DecimalType):
-        fixed = fixed_decimal(data_type)
-        return "string" if fixed is None else f"decimal({fixed[0]},{fixed[1]})"
-    # What `timestamp` means is a setting of the session.
-    named = {"json": "variant", "timestamp": "timestamp_ltz", **dict.fromkeys(("enum", "uuid", "interval", "time"), "string")}
-    return named.get(data_type.kind, data_type.kind)
 
 
 def merged(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:

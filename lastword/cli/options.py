@@ -17,17 +17,13 @@ from lastword.cli import tables
 from lastword.compaction.errors import InvalidConfiguration, LastwordError, UserError, Violation
 from lastword.compaction.secrets import HIDDEN
 from lastword.log_dir import LogDir
-from lastword.service.signals import start_session
 from lastword.spark.object_store import storage_options
-from lastword.spark.session import spark_session, without_query_contexts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lastword.arrow_topic import ArrowTopic
     from lastword.service.settings import Settings
-    from lastword.service.signals import StopSignals
-    from lastword.spark_topic import SparkTopic
 
 
 @dataclass
@@ -85,17 +81,6 @@ def open_log_dir(log_dir: str, *, must_exist: bool = True) -> LogDir[ArrowTopic]
     if must_exist:
         logs.check_exists()
     return logs
-
-
-def with_spark(log_dir: str, signals: StopSignals | None = None) -> LogDir[SparkTopic]:
-    """Return the log.dir of a command with a Spark session that logs errors only; `signals` receive what comes while it starts."""
-    open_log_dir(log_dir)  # before Spark is started, which takes seconds
-    if signals is None:
-        without_query_contexts()
-        session = spark_session(settings={**_CONNECTION.spark, **QUIET})
-    else:
-        session = start_session({**_CONNECTION.spark, **QUIET}, signals)
-    return LogDir(session, _CONNECTION.location(log_dir), storage_options=_CONNECTION.options(log_dir))
 
 
 def connection_options() -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, notes, open_log_dir, out, with_spark
+from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, notes, open_log_dir, out
 from lastword.compaction.errors import PurgeIncomplete, UserError
 from lastword.compaction.moments import instant
 from lastword.text import printable
@@ -34,7 +34,7 @@ def purge(
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Erase a key from the log, registered targets, dead letters and all old files; the receipt proves that no file contains it.
+    """Erase a key from the log, registered tables, dead letters and all old files; the receipt proves that no file contains it.
 
     Exit code 1 means that the purge is incomplete: the output lists what remains or blocks it. Run the command again later. Exit code 3
     means that nothing was erased, because no file contained the key.
@@ -48,8 +48,6 @@ def purge(
         one: LogTopic = open_log_dir(log_dir).topic(topic)
         until = "" if before is None else f" where it is older than {before}"
         confirm(f"Erase the key {printable(wanted.decode(errors='replace'), 60)!r} of topic {topic}{until} for good?", yes=yes)
-        if not all(details.get("typed") for details in one.log.decisions().targets.values()):  # Spark writes the others
-            one = with_spark(log_dir).topic(topic)
         receipt = one.purge(wanted, before=before_ms)
     except PurgeIncomplete as error:
         remains = tuple(error.remains)
@@ -97,7 +95,7 @@ def _receipt(one: PurgeReceipt) -> Iterator[str]:
     for target, rows in one.target_rows_removed.items():
         yield f"  removed from {target}: {rows:,} rows"
     for target in one.absent_targets:
-        yield f"  not searched, no longer a target of this topic: {target}"
+        yield f"  not searched, no longer a table of this topic: {target}"
     for name in one.readers:
         yield f"  reader {name} had not read the tombstone and may still hold the key; it is notified when it resumes"
     if one.statistics_until_ms is None:

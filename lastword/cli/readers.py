@@ -111,7 +111,7 @@ def materialize(
         str | None, typer.Option(help="Columns of a value as SQL DDL. Default: the columns that the topic's sources have named.")
     ] = None,
     column: Annotated[
-        list[str] | None, typer.Option(help="Also this column of the record: _offset, _timestamp, _headers. May be repeated.")
+        list[str] | None, typer.Option(help="Also this column of the record: _offset, _timestamp, _headers, _value. May be repeated.")
     ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Keep all versions of each key with their validity period (SCD type 2).")
@@ -123,6 +123,10 @@ def materialize(
     deletion_vectors: Annotated[
         bool,
         typer.Option(help="Mark deleted rows in deletion vectors. Without them a step rewrites files, and any reader reads the table."),
+    ] = True,
+    column_mapping: Annotated[
+        bool,
+        typer.Option(help="Give names with spaces and the like Delta's column mapping. Without it underscores replace the characters."),
     ] = True,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Bootstrap again and replace the existing table.")] = False,
     isolation: Annotated[str, typer.Option(help="Isolation level: read_committed or read_uncommitted.")] = "read_committed",
@@ -148,6 +152,7 @@ def materialize(
                 mode=mode,
                 on_type_change=on_type_change,
                 deletion_vectors=deletion_vectors,
+                column_mapping=column_mapping,
                 rebuild=rebuild,
                 isolation=isolation,
                 max_offsets_per_step=max_offsets_per_step,

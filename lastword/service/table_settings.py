@@ -34,7 +34,7 @@ class TableSettings(BaseModel):
     path: Annotated[str, Field(description="The path or URI of the Delta table; {topic} stands for the topic's name")]
     every: Annotated[float, Field(gt=0, description="Seconds between two looks at the topic")] = 10.0
     columns: Annotated[str, Field(alias="schema", description="Columns as SQL DDL; empty: those that the topic's sources say")] = ""
-    record_columns: Annotated[list[str], Field(description="Also these columns of the record: _offset, _timestamp, _headers")] = []
+    record_columns: Annotated[list[str], Field(description="Also these columns of the record: _offset, _timestamp, _headers, _value")] = []
     history: Annotated[bool, Field(description="Keep every row with the period in which it was valid (SCD type 2)")] = False
     mode: Annotated[
         Literal["FAILFAST", "PERMISSIVE"], Field(description="A value that does not fit its column: ends the step, or is null")
@@ -43,6 +43,9 @@ class TableSettings(BaseModel):
         Literal["rebuild", "fail"], Field(description="When the type of a column changes: write the table anew, or stop")
     ] = "rebuild"
     deletion_vectors: Annotated[bool, Field(description="false for readers that do not know them: a step then rewrites files")] = True
+    column_mapping: Annotated[
+        bool, Field(description="false: characters that need Delta's column mapping are replaced by underscores in names of columns")
+    ] = True
     isolation: Annotated[Literal["read_committed", "read_uncommitted"], Field(description="Kafka's isolation.level")] = "read_committed"
     max_offsets_per_step: Annotated[int, Field(ge=0, description="Offsets that a commit takes at the most, about; 0: all")] = 0
     properties: Annotated[dict[str, str], Field(description="Properties of the Delta table when it is made")] = {}

@@ -148,6 +148,7 @@ class TableSupervisor:
                 mode=given.mode,
                 on_type_change=given.on_type_change,
                 deletion_vectors=given.deletion_vectors,
+                column_mapping=given.column_mapping,
                 isolation=given.isolation,
                 max_offsets_per_step=given.max_offsets_per_step or None,
                 properties=given.properties,

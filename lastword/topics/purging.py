@@ -5,27 +5,26 @@
  tombstone into each partition whose newest record of it is none              one append
  decide    these tombstones may go at once                                    ledger: partition and offset, never the key
  clean     the partitions, forced, to the end of the tombstones               one swap: records and tombstone go together
- erase     the rows in dead letters and registered targets                    a MERGE each
+ erase     the rows in dead letters and in registered tables                  one commit each
  sweep     files of older versions that hold the key                          deleted, one by one
  prove     decode every file that is left                                     → receipt; or what remains, and no receipt
 ```
 
 Records of a key and the tombstone that supersedes them go in one swap, or none of them does; so a tombstone that is let go before its
-horizon (ADR 0013) never uncovers an older value. Readers that have not read it are told that they missed one, as always; targets that are
-registered are not, as the row is erased there. What protects the log stays: an open transaction, min.compaction.lag.ms and pauses hold a
+horizon (ADR 0013) never uncovers an older value. Readers that have not read it are told that they missed one, as always; registered
+tables are not, as the row is erased there. What protects the log stays: an open transaction, min.compaction.lag.ms and pauses hold a
 purge back. The tombstone is written all the same: for readers the key is gone from then on.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lastword.compaction.config.keys import DAY_MS, HOUR_MS
+from lastword.compaction.config.keys import DAY_MS
 from lastword.compaction.errors import Aborted, PurgeIncomplete, UserError
 from lastword.compaction.moments import moment_ms
 from lastword.storage.append.append import append_rows
@@ -33,13 +32,14 @@ from lastword.storage.append.key_lookup import is_sequenced
 from lastword.storage.append.requests import AppendStats
 from lastword.storage.append.writing import ArrowRows
 from lastword.storage.delta import crash_points
-from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.tables import open_table
 from lastword.storage.erasure import erase_dead_letters, rows_of_key, sweep
 from lastword.storage.key_search import KeySearch, WantedKey, statistics_naming
 from lastword.storage.ledger.decisions import Decision, Kind
+from lastword.storage.tables.table_log import TableLog
 from lastword.storage.tables.table_options import Erased
+from lastword.storage.tables.upkeep import interval_ms
 from lastword.streaming.events import logger
 from lastword.topics import decisions
 from lastword.topics.explanation import partition_reports
@@ -48,19 +48,14 @@ from lastword.topics.tables import reader_name, table_for_erasure
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
-
     from lastword.handle import Handle
     from lastword.storage.erasure import KeyRows, Swept
     from lastword.storage.log.topic_log import TopicLog
-    from lastword.streaming.reading.target import Target
 
 #: How often the key may come again while it is purged.
 _ROUNDS: Final = 20
 _TRIES: Final = 3
 _LOG: Final = logger("purge")
-_INTERVAL: Final = re.compile(r"(?:interval\s+)?(\d+)\s+(hour|day|week)s?", re.IGNORECASE)
-_UNITS_MS: Final = {"hour": HOUR_MS, "day": DAY_MS, "week": 7 * DAY_MS}
 #: Delta's default of delta.logRetentionDuration.
 _LOG_RETENTION_MS: Final = 30 * DAY_MS
 
@@ -127,12 +122,9 @@ class _Done:
     tombstones: dict[int, int] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
     letters: int = 0
-    target_rows: dict[str, int] = field(default_factory=dict)
+    #: What was erased from tables, by location.
+    tables: dict[str, Erased] = field(default_factory=dict)
     absent: list[str] = field(default_factory=list)
-    unborn: list[str] = field(default_factory=list)
-    unsure: list[str] = field(default_factory=list)
-    #: What was erased from typed tables, by location.
-    typed: dict[str, Erased] = field(default_factory=dict)
 
 
 class Purge:
@@ -152,10 +144,7 @@ class Purge:
         with self._log.append_lock():
             self._done.letters = erase_dead_letters(self._log.paths.dead_letters, self._log.storage_options, wanted)
         for name, details in sorted(self._log.decisions().targets.items()):
-            if details.get("typed"):
-                self._erase_from_table(name, details)
-            else:
-                self._erase_from_target(name, details, wanted)
+            self._erase_from_table(name, details)
         crash_points.reached(CrashPoint.PURGE_ERASED)
         receipt = self._proven(wanted)
         _LOG.info(
@@ -185,10 +174,14 @@ class Purge:
                 "and purge again"
             )
             raise UserError(message)
-
-        by_spark = [name for name, details in today.targets.items() if not details.get("typed")]
-        if by_spark:
-            self._spark_for(min(by_spark))
+        former = sorted(name for name, details in today.targets.items() if not details.get("typed"))
+        there = [name for name in former if TableLog(name, self._log_dir.storage_options).state() is not None]
+        if there:
+            message = (
+                f"topic {self._log.name} is not purged: a former version of lastword kept the table {', '.join(there)}; this one "
+                "cannot erase a key from it: drop the table (DROP TABLE, or delete its folder) and purge again; materialize makes it anew"
+            )
+            raise UserError(message)
 
     # --- the log ------------------------------------------------------------------------------------------------------------------------
 
@@ -287,56 +280,16 @@ class Purge:
 
     # --- what holds copies --------------------------------------------------------------------------------------------------------------
 
-    def _spark_for(self, name: str) -> SparkSession:
-        return self._log_dir.spark_for(f"topic {self._log.name}: erasing a key also from the registered table {name}")
-
-    def _target(self, name: str, details: Mapping[str, Any]) -> Target:
-        from lastword.streaming.reading.target import Target  # noqa: PLC0415  imports pyspark, which a purge without targets does not need
-
-        topic_id, options = self._log.decisions().topic_id, self._log_dir.storage_options
-        return Target(name, topic_id=topic_id, history=bool(details.get("history")), storage_options=options)
-
-    def _erase_from_target(self, name: str, details: Mapping[str, Any], wanted: WantedKey) -> None:
-        """Delete the rows of the key from a registered target, behind a fence if a step may bring them back."""
-        target = self._target(name, details)
-        owner = target.owner()
-        try:
-            standing = target.standing()
-        except UserError:
-            (self._done.unsure if owner in {None, self._log.decisions().topic_id} else self._done.absent).append(name)
-            return
-        if standing is None:
-            self._done.unborn.append(name)
-            return
-
-        from lastword.streaming.reading.own_session import own_session  # noqa: PLC0415  as above
-
-        spark = own_session(self._spark_for(name))
-
-        def fenced() -> None:
-            current = target.standing() or standing
-            if self._lags(current.position.offsets):
-                target.fence(spark, current, self._log.snapshot().version)
-
-        retry_on_conflict(fenced)
-        self._done.target_rows[name] = retry_on_conflict(lambda: target.erase(spark, wanted))
-        retry_on_conflict(lambda: target.fence(spark, target.standing() or standing, self._log.snapshot().version))
-
     def _erase_from_table(self, name: str, details: Mapping[str, Any]) -> None:
         """Delete the rows of the key from a typed table, and its files that hold one."""
-        table = table_for_erasure(self._log, name, history=bool(details.get("history")), storage_options=self._log_dir.storage_options)
+        table = table_for_erasure(self._log, name, details, storage_options=self._log_dir.storage_options)
         if not table.is_of_topic():
             self._done.absent.append(name)
             return
         try:
-            self._done.typed[name] = table.erase(self._key, kept=self._done.kept)
+            self._done.tables[name] = table.erase(self._key, kept=self._done.kept)
         except UserError as error:
-            self._done.typed[name] = Erased(left=(f"{name}: {error}",))
-
-    def _lags(self, offsets: Sequence[int]) -> bool:
-        """Tell whether a target has not read past the tombstone of a purge, of this one or of one that a crash ended."""
-        purges = self._log.decisions().purges
-        return any((row.offset or 0) >= offsets[partition] for partition, rows in purges.items() for row in rows)
+            self._done.tables[name] = Erased(left=(f"{name}: {error}",))
 
     # --- files --------------------------------------------------------------------------------------------------------------------------
 
@@ -353,33 +306,21 @@ class Purge:
         with self._log_dir.cleaner.locks.reserve(log), log.append_lock():  # nobody writes a file now that is not committed yet
             for location, search in searches.items():
                 swept[location] = sweep(search, location, options, now_ms=self._now_ms, is_log=location == log.paths.log)
-        for name in (*done.target_rows, *done.unsure):
-            searches[name] = KeySearch(name, options, wanted)
-            swept[name] = sweep(searches[name], name, options, now_ms=self._now_ms)
         crash_points.reached(CrashPoint.PURGE_SWEPT)
         remains = [
             f"{location}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; the file {why}"
-            + ("; the table is no target of this topic, or its Delta log is too short to tell" if location in done.unsure else "")
             for location, found in swept.items()
             for one, why in found.left
         ]
-        for name in done.unborn:
-            searches[name] = KeySearch(name, options, wanted)
-            left = searches[name].look()
-            why = (
-                "no table is there: a bootstrap in flight, or what a crash left of one; start it again or delete the file, and purge again"
-            )
-            remains += [f"{name}/{file.path}: {'unknown' if file.rows is None else file.rows} rows of it; {why}" for file in left]
-        remains += [line for erased in done.typed.values() for line in erased.left]
+        remains += [line for erased in done.tables.values() for line in erased.left]
         if remains:
             raise PurgeIncomplete(log.name, remains)
         named = [
             (f"{location}/{path}", written_ms + self._log_retention_ms(location))
-            for location in swept
-            if location != log.paths.log
+            for location in (log.paths.dead_letters, *done.tables)
             for path, written_ms in statistics_naming(location, options, wanted)
         ]
-        erased = {reader_name(name) for name in done.typed}
+        erased = {reader_name(name) for name in done.tables}
         missing = (name for name, reader in log.readers().items() if name not in erased and self._find_missed(reader.position.offsets))
         return PurgeReceipt(
             topic=log.name,
@@ -389,12 +330,12 @@ class Purge:
             kept=dict(sorted(done.kept.items())),
             records_removed=done.records or 0,
             dead_letters_removed=done.letters,
-            target_rows_removed={**done.target_rows, **{name: erased.rows for name, erased in done.typed.items()}},
-            files_removed=sum(one.removed for one in swept.values()) + sum(erased.removed_files for erased in done.typed.values()),
-            files_searched=sum(one.decoded for one in searches.values()) + sum(erased.searched_files for erased in done.typed.values()),
+            target_rows_removed={name: erased.rows for name, erased in done.tables.items()},
+            files_removed=sum(one.removed for one in swept.values()) + sum(erased.removed_files for erased in done.tables.values()),
+            files_searched=sum(one.decoded for one in searches.values()) + sum(erased.searched_files for erased in done.tables.values()),
             table_version=log.snapshot().version,
             readers=tuple(sorted(missing)),
-            absent_targets=tuple(sorted((*done.absent, *done.unborn))),
+            absent_targets=tuple(sorted(done.absent)),
             statistics=tuple(path for path, _ in named),
             statistics_until_ms=max((until for _, until in named), default=None),
         )
@@ -404,9 +345,8 @@ class Purge:
 
     def _log_retention_ms(self, location: str) -> int:
         """Return how long a Delta log keeps its commits."""
-        table = open_table(location, self._log_dir.storage_options)
-        found = _INTERVAL.fullmatch(table.metadata().configuration.get("delta.logRetentionDuration", "").strip())
-        return int(found[1]) * _UNITS_MS[found[2].lower()] if found else _LOG_RETENTION_MS
+        configuration = open_table(location, self._log_dir.storage_options).metadata().configuration
+        return interval_ms(configuration, "delta.logRetentionDuration", _LOG_RETENTION_MS)
 
 
 def before_as_ms(before: datetime | str | int | None) -> int | None:

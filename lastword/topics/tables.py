@@ -77,7 +77,7 @@ class TableDescription:
 
 
 class TableArguments(TypedDict, total=False):
-    """The arguments of `ArrowTopic.materialize` beside path and `follow`."""
+    """The arguments of `materialize` that say what a table is like."""
 
     schema: str | None
     record_columns: Sequence[str]
@@ -85,11 +85,11 @@ class TableArguments(TypedDict, total=False):
     mode: str
     on_type_change: str
     deletion_vectors: bool
+    column_mapping: bool
     properties: Mapping[str, str] | None
     rebuild: bool
     isolation: str
     max_offsets_per_step: int | None
-    every_seconds: float
 
 
 class ColumnsUnknown(UserError):
@@ -120,8 +120,14 @@ class TableKeeper:
         self._told_ms = 0
 
     def start(self, *, rebuild: bool) -> None:
-        """Register the table in the ledger, so that a purge finds it, and write it anew if that is asked for."""
-        decide_table(self._topic, self.table.location, {"history": self._layout().history, "typed": True}, now_ms=self._clock_ms())
+        """Register the table in the ledger, so that a purge finds it, and write it anew if that is asked for.
+
+        Raises `UserError` before anything is made for a table that is none of the topic, or was changed by somebody else.
+        """
+        self.table.check(rebuild=rebuild)
+        layout = self._layout()
+        details = {"history": layout.history, "typed": True, "column_mapping": None if layout.column_mapping else False}
+        decide_table(self._topic, self.table.location, details, now_ms=self._clock_ms())
         if rebuild:
             self._take(self.table.rebuild())
 
@@ -208,17 +214,18 @@ def keep_table(
     log: TopicLog,
     path: str,
     *,
-    schema: str | None,
-    record_columns: Sequence[str],
-    history: bool,
-    mode: str,
-    on_type_change: str,
-    deletion_vectors: bool,
-    properties: Mapping[str, str],
-    isolation: str,
-    max_offsets_per_step: int | None,
     storage_options: Mapping[str, str],
     clock_ms: Callable[[], int],
+    schema: str | None = None,
+    record_columns: Sequence[str] = (),
+    history: bool = False,
+    mode: str = "FAILFAST",
+    on_type_change: str = "rebuild",
+    deletion_vectors: bool = True,
+    column_mapping: bool = True,
+    properties: Mapping[str, str] | None = None,
+    isolation: str = "read_committed",
+    max_offsets_per_step: int | None = None,
 ) -> TableKeeper:
     """Return what keeps a table, by the arguments of `ArrowTopic.materialize`; raise `UserError` for one that is wrong."""
     options = TableOptions(
@@ -227,11 +234,18 @@ def keep_table(
         deletion_vectors=deletion_vectors,
         on_type_change=on_type_change,
         max_offsets_per_step=max_offsets_per_step,
-        properties=dict(properties),
+        properties=dict(properties or {}),
     )
 
     def layout() -> TableLayout:
-        return TableLayout(columns=table_columns(log, schema), record_columns=tuple(record_columns), history=history)
+        try:
+            columns = table_columns(log, schema)
+        except ColumnsUnknown as error:
+            if "_value" not in record_columns:
+                message = f'{error}; or keep the values as they are: record_columns=["_value"] (--column _value)'
+                raise ColumnsUnknown(message) from None
+            columns = TableColumns()
+        return TableLayout(columns=columns, record_columns=tuple(record_columns), history=history, column_mapping=column_mapping)
 
     RowMaker(layout(), topic=log.name)  # it raises for columns that no table has
     return TableKeeper(log, path, layout, options, storage_options=storage_options, clock_ms=clock_ms)
@@ -240,27 +254,32 @@ def keep_table(
 def table_columns(log: TopicLog, schema: str | None) -> TableColumns:
     """Return the columns of the table whose rows a topic holds: those that its sources say, or `schema` gives as SQL DDL.
 
-    Raises `UserError` when neither does, or `schema` is no DDL.
+    Raises `UserError` when `schema` is no DDL, and `ColumnsUnknown` when nothing says them.
     """
-    known = log.decisions().columns
-    known_columns = TableColumns() if known is None else TableColumns.of_details(known)
+    columns = _columns_of_sources(log)
     given: Any = schema
     if given is not None and not isinstance(given, str):
         message = f"topic {log.name}: schema = {given!r}: allowed is SQL DDL as a text, such as 'id bigint, price decimal(10,2)'"
         raise UserError(message)
     if schema is not None:
         try:
-            return replace(known_columns, value=columns_of_ddl(schema))
+            return replace(columns or TableColumns(), value=columns_of_ddl(schema))
         except ValueError as error:
             message = f"topic {log.name}: schema = {schema!r}: {error}"
             raise UserError(message) from None
-    if known is None:
+    if columns is None:
         message = (
             f"topic {log.name}: no source of the topic says which columns its rows have; give them as SQL DDL: "
             'schema="id bigint, price decimal(10,2)"'
         )
         raise ColumnsUnknown(message)
-    return known_columns
+    return columns
+
+
+def _columns_of_sources(log: TopicLog) -> TableColumns | None:
+    """Return the columns that the topic's sources have named; None when none did."""
+    details = log.decisions().columns
+    return None if details is None else TableColumns.of_details(details)
 
 
 def decide_table(log: TopicLog, location: str, details: Mapping[str, Any], *, now_ms: int) -> None:
@@ -317,11 +336,13 @@ def reader_name(location: str) -> str:
     return f"table:{location[-_LONGEST_LOCATION:]}"
 
 
-def table_for_erasure(log: TopicLog, location: str, *, history: bool, storage_options: Mapping[str, str]) -> MaterializedTable:
+def table_for_erasure(log: TopicLog, location: str, details: Mapping[str, Any], *, storage_options: Mapping[str, str]) -> MaterializedTable:
     """Return a registered table to erase a key from: of its columns those of the key alone are known."""
-    known = log.decisions().columns
-    columns = TableColumns() if known is None else TableColumns.of_details(known)
-    layout = TableLayout(columns=columns, history=history)
+    layout = TableLayout(
+        columns=_columns_of_sources(log) or TableColumns(),
+        history=bool(details["history"]),
+        column_mapping=bool(details.get("column_mapping", True)),
+    )
     return MaterializedTable(log, location, lambda: layout, TableOptions(), storage_options)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,7 +35,14 @@ from lastword.storage.tables.step_changes import StepChanges, Vectors
 from lastword.storage.tables.table_files import TableFiles
 from lastword.storage.tables.table_log import REBUILD, FileChanges, TableLog
 from lastword.storage.tables.table_options import Erased, TableStep, TableUpkeep
-from lastword.storage.tables.table_properties import TableOwner, column_actions, position_of, position_transactions, table_actions
+from lastword.storage.tables.table_properties import (
+    TableOwner,
+    column_actions,
+    is_obstacle,
+    position_of,
+    position_transactions,
+    table_actions,
+)
 from lastword.storage.tables.table_rows import RECORD_COLUMNS, RowMaker
 from lastword.storage.tables.table_schema import differing_columns, read_schema
 from lastword.storage.tables.table_state import ERASURE_OF_CHANGED, checkpoint_version
@@ -76,6 +84,13 @@ class MaterializedTable:
         """
         state = self._log.examine(self._check_owner)
         return None if state is None else self._position(state)
+
+    def check(self, *, rebuild: bool) -> None:
+        """Raise `UserError` if the next step, or a rebuild, would end with it for what the table is."""
+        if not rebuild:
+            self.position()
+        elif (state := self._log.state()) is not None:
+            self._check_replaceable(state)
 
     def is_of_topic(self) -> bool:
         """Tell whether the table is one of this topic, or none is there and files lie at its place, as a crash may have left them."""
@@ -119,10 +134,11 @@ class MaterializedTable:
                 message = f"{self.location} does not fit the records: {'; '.join(changed)}. {REBUILD}"
                 raise UserError(message)
             return self._write_anew(state)
-        new = pa.schema([column for column in rows.schema if column.name not in there.names])
+        is_new = [name not in there.names for name in rows.schema.names]
+        new, named = (pa.schema(compress(schema, is_new)) for schema in (rows.schema, rows.named_schema))
         schema = pa.schema([*(column for column in there if not pa.types.is_null(column.type)), *new])
-        table = column_actions(state, new, deletion_vectors=state.takes_vectors)
-        files = TableFiles(self.location, self._storage_options, schema, layout.key_names)
+        table = column_actions(state, named, deletion_vectors=state.takes_vectors)
+        files = TableFiles(self.location, self._storage_options, schema, layout.stored_key_names)
         changes = StepChanges(state.files, files, self._key_index(files, layout), self._vector_cache(files), rows)
         limits, columns = self._options.limits, _record_columns(layout)
         crash_points.reached(CrashPoint.STEP_PLANNED)
@@ -136,7 +152,7 @@ class MaterializedTable:
         layout = self._layout()
         rows = self._row_maker(layout)
         view = view_of(self._topic.at(), self._options.isolation)
-        files = TableFiles(self.location, self._storage_options, rows.schema, layout.key_names)
+        files = TableFiles(self.location, self._storage_options, rows.schema, layout.stored_key_names)
         self._index = None
         changes = StepChanges({}, files, self._key_index(files, layout), self._vector_cache(files), rows, looks_up=False)
         limits, columns = self._options.limits, _record_columns(layout)
@@ -144,7 +160,7 @@ class MaterializedTable:
         records = latest_records(view, columns, max_rows=limits.chunk_rows, max_bytes=limits.chunk_bytes)
         table = table_actions(
             state,
-            rows.schema,
+            rows.named_schema,
             self._own(layout),
             deletion_vectors=self._options.deletion_vectors,
             properties=self._options.properties,
@@ -342,14 +358,15 @@ class MaterializedTable:
         """Raise `UserError` for a table that is not to be replaced: one that was never a table of this topic."""
         owner = self._owner(state)
         owner.check(replace(self._own(self._layout()), history=owner.history), self.location, ways_out=REBUILD)
-        if state.configuration.get("delta.columnMapping.mode", "none") != "none":
-            message = f"{self.location} has delta.columnMapping.mode, which cannot be taken back: drop the table"
+        mode = state.configuration.get("delta.columnMapping.mode", "none")
+        if is_obstacle("delta.columnMapping.mode", mode):
+            message = f"{self.location} has delta.columnMapping.mode = {mode}, which cannot be taken back: drop the table"
             raise UserError(message)
 
     def _differences(self, state: TableState, there: pa.Schema, rows: RowMaker, layout: TableLayout) -> list[str]:
         """Return what differs of the columns that a step cannot go on with."""
         key = self._owner(state).key
-        differing = differing_columns(there, rows.schema)
+        differing = differing_columns(there, rows.schema, rows.named_schema.names)
         if key != layout.key_names:
             differing.append(f"the key is ({', '.join(key)}) and would be ({', '.join(layout.key_names)})")
         return differing
@@ -361,7 +378,7 @@ class MaterializedTable:
         layout = self._layout()
         schema = self._row_maker(layout).schema if state is None else read_schema(state.metadata["schemaString"])
         known = pa.schema([column for column in schema if not pa.types.is_null(column.type)])
-        return TableFiles(self.location, self._storage_options, known, layout.key_names)
+        return TableFiles(self.location, self._storage_options, known, layout.stored_key_names)
 
     # --- caches -------------------------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lastword.compaction.errors import UnknownFormat, UserError
 from lastword.compaction.read_positions import Position
 from lastword.storage.delta.commit_text import action_time_ms
-from lastword.storage.tables.table_schema import has_local_times, schema_text
+from lastword.storage.tables.table_schema import has_local_times, map_columns, needs_mapping, schema_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,19 +37,29 @@ _DEFAULTS: Final = {
     "delta.checkpointInterval": "100",
 }
 #: The features that a version of the protocol without a list of them asks of its writers, and the first such version.
-_OF_VERSIONS: Final = {"appendOnly": 2, "invariants": 2, "checkConstraints": 3, "changeDataFeed": 4, "generatedColumns": 4}
+_OF_VERSIONS: Final = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+}
 #: Features of which a commit that adds, removes and marks rows does all that is asked.
 KNOWN_FEATURES: Final = frozenset(
     [
         *("appendOnly", "invariants", "changeDataFeed", "deletionVectors", "timestampNtz", "variantType", "domainMetadata"),
-        *("clustering", "generatedColumns", "checkConstraints", "vacuumProtocolCheck"),
+        *("clustering", "generatedColumns", "checkConstraints", "vacuumProtocolCheck", "columnMapping"),
     ]
 )
 #: Properties with which a step would be refused, or damage the table.
 _OBSTACLES: Final = re.compile(
-    r"delta\.(constraints\..*|setTransactionRetentionDuration|enableInCommitTimestamps|enableRowTracking|columnMapping\.mode|appendOnly)"
+    r"delta\.(constraints\..*|setTransactionRetentionDuration|enableInCommitTimestamps|enableRowTracking|appendOnly)"
+    r"|delta\.columnMapping\.(?!mode$|maxColumnId$).*"
 )
 _NO: Final = frozenset({"", "false", "none"})
+_MAPPING: Final = "delta.columnMapping.mode"
+_LAST_ID: Final = "delta.columnMapping.maxColumnId"
 #: Properties that are not a user's to set.
 _OURS: Final = frozenset({_PROPERTY, "delta.enableDeletionVectors", "delta.minReaderVersion", "delta.minWriterVersion"})
 _VECTORS: Final = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
@@ -93,7 +103,14 @@ class TableOwner:
 
 def is_obstacle(name: str, value: str) -> bool:
     """Tell whether a property of a table keeps it from taking steps."""
+    if name == _MAPPING:
+        return value.lower() not in {"none", "name"}
     return _OBSTACLES.fullmatch(name) is not None and value.lower() not in _NO
+
+
+def has_mapping(configuration: Mapping[str, str]) -> bool:
+    """Tell whether data files know the columns of a table by stored names."""
+    return configuration.get(_MAPPING, "none") == "name"
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
@@ -129,16 +146,23 @@ def table_actions(
     """Return the actions that make a table, or write it anew: protocol and metadata. Of the properties before, retention alone stays."""
     before = {} if state is None else {name: value for name, value in state.configuration.items() if name in _DEFAULTS}
     vectors = _VECTORS if deletion_vectors else {}
+    configuration = {**_DEFAULTS, **vectors, **before, **properties, _PROPERTY: owner.to_json()}
+    body = json.loads(schema_text(schema))
+    of_state = {} if state is None else state.configuration
+    maps = needs_mapping(schema) or has_mapping(of_state) or has_mapping(properties)
+    if maps:
+        last_id = map_columns(body["fields"], int(of_state.get(_LAST_ID, 0)))
+        configuration |= {_MAPPING: "name", _LAST_ID: str(last_id)}
     metadata: dict[str, Any] = {
         "id": str(uuid.uuid4()) if state is None else state.metadata["id"],
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": schema_text(schema),
+        "schemaString": _compact(body),
         "partitionColumns": [],
-        "configuration": {**_DEFAULTS, **vectors, **before, **properties, _PROPERTY: owner.to_json()},
+        "configuration": configuration,
         "createdTime": action_time_ms(),
     }
     feeds = deletion_vectors or properties.get("delta.enableChangeDataFeed", "").lower() == "true"
-    return [{"protocol": _protocol(schema, state, deletion_vectors=deletion_vectors, feeds=feeds)}, {"metaData": metadata}]
+    return [{"protocol": _protocol(schema, state, deletion_vectors=deletion_vectors, feeds=feeds, maps=maps)}, {"metaData": metadata}]
 
 
 def column_actions(state: TableState, new: pa.Schema, *, deletion_vectors: bool) -> list[dict[str, Any]]:
@@ -147,15 +171,24 @@ def column_actions(state: TableState, new: pa.Schema, *, deletion_vectors: bool)
         return []
     body = json.loads(state.metadata["schemaString"])
     body["fields"] += json.loads(schema_text(new))["fields"]
-    metadata = {**state.metadata, "schemaString": json.dumps(body, separators=(",", ":"), ensure_ascii=False)}
-    protocol = _protocol(new, state, deletion_vectors=deletion_vectors, feeds=deletion_vectors)
+    configuration, maps = dict(state.configuration), needs_mapping(new) or has_mapping(state.configuration)
+    if maps:
+        last_id = map_columns(body["fields"], int(configuration.get(_LAST_ID, 0)))
+        configuration |= {_MAPPING: "name", _LAST_ID: str(last_id)}
+    metadata = {**state.metadata, "schemaString": _compact(body), "configuration": configuration}
+    protocol = _protocol(new, state, deletion_vectors=deletion_vectors, feeds=deletion_vectors, maps=maps)
     return [*([] if protocol == dict(state.protocol) else [{"protocol": protocol}]), {"metaData": metadata}]
 
 
-def _protocol(schema: pa.Schema, state: TableState | None, *, deletion_vectors: bool, feeds: bool) -> dict[str, Any]:
+def _compact(body: Any) -> str:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+
+
+def _protocol(schema: pa.Schema, state: TableState | None, *, deletion_vectors: bool, feeds: bool, maps: bool) -> dict[str, Any]:
     """Return the protocol that a table needs; what it asks already stays, but for what would keep it from taking steps."""
     readers = {"deletionVectors"} if deletion_vectors else set()
     readers |= {"timestampNtz"} if has_local_times(schema) else set()
+    readers |= {"columnMapping"} if maps else set()
     writers = {*readers, "changeDataFeed"} if feeds else set(readers)
     if state is not None:
         asked = set(state.protocol.get("writerFeatures") or ()) or {

@@ -26,7 +26,7 @@ from lastword.change_data.columns.row_decoder import RowDecoder
 from lastword.change_data.columns.table_columns import RowMisfit, TableColumns, TableDecoder, describe_misfit, key_objects
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
-from lastword.storage.tables.table_schema import check_names
+from lastword.storage.tables.table_schema import check_names, renamed_schema, replaced_name, stored_name, with_names
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PARTITION: Final = "_partition"
 KEY: Final = "_key"
 #: Columns of the record that a table may have besides, and their types.
-RECORD_COLUMNS: Final = {"_offset": pa.int64(), "_timestamp": TIMESTAMP, "_headers": HEADERS}
+RECORD_COLUMNS: Final = {"_offset": pa.int64(), "_timestamp": TIMESTAMP, "_headers": HEADERS, "_value": pa.binary()}
 VALID_FROM, VALID_TO, CURRENT = "_valid_from", "_valid_to", "_is_current"
 #: When a row of a history holds.
 PERIOD: Final = {VALID_FROM: TIMESTAMP, VALID_TO: TIMESTAMP, CURRENT: pa.bool_()}
@@ -49,11 +49,15 @@ _ESCAPED: Final = '["\\\\\\x00-\\x1f\\x7f]'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:
-    """The columns of a table: those of the topic's rows, and which of the record's it has besides (`record_columns`)."""
+    """The columns of a table: those of the topic's rows, and which of the record's it has besides (`record_columns`).
+
+    Names that Delta takes only under column mapping get it; without `column_mapping` their characters are replaced by underscores.
+    """
 
     columns: TableColumns
     record_columns: tuple[str, ...] = ()
     history: bool = False
+    column_mapping: bool = True
 
     def __post_init__(self) -> None:
         """Check the columns, and that none has the name of one of ours."""
@@ -72,6 +76,15 @@ class TableLayout:
     def key_names(self) -> tuple[str, ...]:
         """The columns of the key, of those that a table tells rows apart by; none if `_key` alone does."""
         return tuple(column.name for column in self.key_columns)
+
+    @property
+    def stored_key_names(self) -> tuple[str, ...]:
+        """What data files call the columns of the key."""
+        return tuple(stored_name(self.table_name(name)) for name in self.key_names)
+
+    def table_name(self, name: str) -> str:
+        """Return what the table calls a column of the topic."""
+        return name if self.column_mapping else replaced_name(name)
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -109,9 +122,11 @@ class RowMaker:
         self.layout, self._topic = layout, topic
         self._decoder = TableDecoder(layout.columns, on_misfit=on_misfit, for_spark=True)
         self._keys = RowDecoder(layout.key_columns, for_spark=True)
-        #: The columns of the table.
-        self.schema = pa.schema([*self._decoder.schema, *layout.own_columns.items()])
-        check_names(self.schema, f"topic {topic}")
+        self._decoded = pa.schema([*self._decoder.schema, *layout.own_columns.items()])
+        #: The columns of the table, as its readers see them, and as its files call them.
+        self.named_schema = renamed_schema(self._decoded, layout.table_name)
+        self.schema = renamed_schema(self.named_schema, stored_name)
+        check_names(self.named_schema, f"topic {topic}")
 
     def keys(self, records: pa.Table) -> RecordKeys:
         """Return the keys of records (partition, key); the columns of one that does not fit them are null."""
@@ -131,7 +146,8 @@ class RowMaker:
         own: dict[str, Any] = {PARTITION: records.column("partition"), KEY: key}
         own |= {name: records.column(name.removeprefix("_")) for name in self.layout.own_columns if name in RECORD_COLUMNS}
         given = {**named, **own}
-        return pa.table({field.name: given.get(field.name, pa.nulls(len(records), field.type)) for field in self.schema}).cast(self.schema)
+        rows = [given.get(field.name, pa.nulls(len(records), field.type)) for field in self._decoded]
+        return with_names(pa.table(rows, names=self._decoded.names).cast(self._decoded), self.schema)
 
     def _decode(self, records: pa.Table) -> pa.Table:
         batches = list[pa.RecordBatch]()
@@ -182,7 +198,7 @@ class RowMaker:
 
     def _has_key(self, decoded: pa.Table, keys: RecordKeys) -> Mask:
         """Tell which rows have the columns of their key as the key says them."""
-        same = np.ones(len(decoded), dtype=np.bool_)
+        same = np.ones(len(keys.columns), dtype=np.bool_)
         for name in self.layout.key_names:
             given = pl.Series(decoded.column(name).combine_chunks())
             same &= given.eq_missing(pl.Series(keys.columns.column(name).combine_chunks())).to_numpy()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _DAY_MS: Final = 86_400_000
 _UNITS_MS: Final = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": _DAY_MS, "week": 7 * _DAY_MS}
-_INTERVAL: Final = re.compile(r"interval\s+(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
+_INTERVAL: Final = re.compile(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
 #: What a step calls its data files.
 _DATA_FILE: Final = re.compile(r"part-[0-9a-f-]{36}\.parquet")
 
@@ -67,7 +67,7 @@ def plan_merges(files: Iterable[TableFile], limits: MergeLimits) -> list[list[Ta
     return [*groups, held] if held else groups
 
 
-def retention_ms(configuration: Mapping[str, str], name: str, default_ms: int) -> int:
+def interval_ms(configuration: Mapping[str, str], name: str, default_ms: int) -> int:
     """Return a duration that a property of a table names, `interval 1 days`, in milliseconds."""
     matched = _INTERVAL.fullmatch(configuration.get(name, "").strip())
     return int(matched[1]) * _UNITS_MS[matched[2].lower()] if matched and matched[2].lower() in _UNITS_MS else default_ms
@@ -78,7 +78,7 @@ def unused_files(filesystem: fs.FileSystem, state: TableState, *, now_ms: int) -
 
     Nothing where the Delta log does not reach back so far: what was removed last is not known then.
     """
-    before_ms = now_ms - retention_ms(state.configuration, "delta.deletedFileRetentionDuration", 7 * _DAY_MS)
+    before_ms = now_ms - interval_ms(state.configuration, "delta.deletedFileRetentionDuration", 7 * _DAY_MS)
     listed = filesystem.get_file_info(fs.FileSelector("")) + filesystem.get_file_info(fs.FileSelector(FOLDER, allow_not_found=True))
     used = {*state.files, *(file.vector.path for file in state.files.values() if file.vector is not None)}
     old = {

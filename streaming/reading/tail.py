@@ -51,9 +51,6 @@ class TailOptions:
 
     `fail_on_data_loss`: records that were deleted or taken back before they were read end the query; otherwise a warning says so and the
     tail goes on where the log can. `on_missed_tombstones` ("error", "warn"): the same for tombstones that went before they were read.
-    `consistent`: a fold of all spans is exactly what the log said at the end of each. What is superseded by a record behind a span may be
-    cleaned away, so a span does not end inside of a clean section then (and may hold more than `max_offsets_per_trigger`), and is read at
-    the table version that it was planned at. The tombstones of purges do not count for it: a purge erases from registered targets itself.
     A tail that is named as a `reader` is registered: what it has not read is kept for it, until it has not been seen for
     `reader_expiration_ms` (`lastword.compaction.readers`).
     """
@@ -62,7 +59,6 @@ class TailOptions:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     on_missed_tombstones: str = "error"
-    consistent: bool = False
     reader: str | None = None
     reader_expiration_ms: int = EXPIRATION_MS
 
@@ -115,7 +111,7 @@ class Tail:
     def __init__(self, log: TopicLog, spark: SparkSession, options: TailOptions, clock_ms: Callable[[], int]) -> None:
         """Tail `log`; nothing is read yet. `clock_ms` says when a registered reader is seen."""
         self.log, self.spark, self.options = log, spark, options
-        self._history = HistoryWatch(purges=not options.consistent)
+        self._history = HistoryWatch()
         self._clock_ms = clock_ms
         self._seen: tuple[int, Position | None] = 0, None
 
@@ -145,11 +141,6 @@ class Tail:
         begin, accepted = self._checked(after, view)
         bounds = view.end if until is None else tuple(map(min, view.end, until))
         offsets = advance(begin, bounds, self.options.max_offsets_per_trigger)
-        if self.options.consistent:
-            # A partition that has come as far as `until` stays there; any other leaves the clean section first, however far that reaches.
-            clean = tuple(map(min, view.first_dirty, view.end))
-            moves = zip(begin, bounds, offsets, clean, strict=True)
-            offsets = tuple(max(at, end) if first < bound else at for first, bound, at, end in moves)
         if offsets == after.offsets and not accepted:
             return TailRange(begin=after.offsets, end=after)
         version = view.version
@@ -176,15 +167,15 @@ class Tail:
 
         Rows of a partition are in no order inside of a span; every row of a span comes before those of the next. Raises as `plan`.
         """
-        view = self._view(span.end.table_version if self.options.consistent else None)
+        view = self._view()
         if view.version != span.end.table_version:
             self._checked(replace(span.end, offsets=span.begin), view)
         rows = log_records(self.spark, self.log, replace(view, end=span.end.offsets), begin=span.begin)
         return data_records(rows).select(*TAIL_COLUMNS)
 
-    def _view(self, version: int | None = None) -> View:
-        """Return the view of the newest table version, or of one that is there for sure."""
-        return view_of(self.log.at(version), self.options.isolation)
+    def _view(self) -> View:
+        """Return the view of the newest table version."""
+        return view_of(self.log.at(), self.options.isolation)
 
     def _checked(self, position: Position, view: View) -> tuple[tuple[int, ...], bool]:
         """Return where to go on from a position, and whether something that was missed had to be accepted for it."""

@@ -19,7 +19,7 @@ from lastword.streaming.append.query import Appender
 from lastword.streaming.cleaning.claims import Claims
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
-from lastword.streaming.reading.target import register
+from lastword.topics.tables import decide_table
 from tests.change_events import append, change
 from tests.clocks import at
 from tests.pictures import DAY_MS, HOUR_MS, T0, rows
@@ -83,7 +83,7 @@ def of_readers_and_tables(logs: LogDir) -> Topic:
     for name in ("orders-cache", "search-index"):
         topic.log.reader_positions.write(replace(reader, name=name), topic.log.ledger)
     at(T0 + DAY_MS, topic).drop_reader("orders-cache")
-    register(topic.log, "/tables/read", history=True, now_ms=T0)
+    decide_table(topic.log, "/tables/read", {"history": True}, now_ms=T0)
     return topic
 
 

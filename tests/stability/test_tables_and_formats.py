@@ -12,17 +12,15 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 
 from lastword import LogDir, Position, RegistryConfig, RegistryDecoder, UnknownFormat
 from lastword.compaction.readers import EXPIRATION_MS, Reader
 from lastword.storage.files.file_listing import FileListing
 from lastword.storage.files.source_files import FoundFile
 from lastword.streaming.reading.tail import TailRange
-from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState
 from tests.clocks import at
 from tests.golden import files, frozen_clock
 from tests.pictures import T0, rows
@@ -43,7 +41,6 @@ FORMATS: Final = {
     "producer_states": ("producer_cache", 2),
     "file_listing": ("file_listing", 1),
     "registry_schema": ("store", 1),
-    "target_position": ("target_state", 1),
     "typed_table": ("table_properties", 1),
 }
 #: What is stored without a version: Delta's own formats, and texts that only grow.
@@ -127,14 +124,6 @@ def test_a_schema_of_a_registry(tmp_path: Path, golden: Golden, registry: str) -
     _decoder(registry, tmp_path)
     kept = json.loads((tmp_path / "schemas" / "1.json").read_text().replace(registry, "<registry>"))
     golden.check("formats/registry_schema.json", kept)
-
-
-def test_where_a_materialized_table_is(tmp_path: Path, golden: Golden) -> None:
-    """In the commit of each step, and in a file beside the table, as Delta deletes old commits."""
-    state, table = _target(tmp_path)
-    commit = json.loads(_info(tmp_path, 0)["userMetadata"])
-    golden.check("formats/target_position.json", {"commit": commit, "file": json.loads(_kept(tmp_path).read_text())})
-    assert state.standing(table) is not None
 
 
 def test_what_a_typed_table_says_of_itself(tmp_path: Path, golden: Golden) -> None:
@@ -226,14 +215,6 @@ def test_a_schema_of_another_version_is_fetched_again(tmp_path: Path, registry: 
     assert path.read_text() == whole
 
 
-def test_where_a_table_is_by_a_file_of_another_version_its_commits_say(tmp_path: Path) -> None:
-    """As long as Delta has the commit of the newest step; later the table is built anew."""
-    state, table = _target(tmp_path)
-    before = state.standing(table)
-    _with_format(_kept(tmp_path), 2)
-    assert state.standing(table) == before
-
-
 def _actions(table: Path, version: int) -> list[dict[str, Any]]:
     text = (table / "_delta_log" / f"{version:020}.json").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
@@ -280,21 +261,6 @@ def _register(topic: ArrowTopic, offset: int) -> None:
 
 def _reader_file(topic: ArrowTopic) -> Path:
     return Path(topic.log.paths.root, "readers", "orders-cache.json")
-
-
-def _target(folder: Path) -> tuple[TargetState, DeltaTable]:
-    state = TargetState(str(folder), Owner(topic_id="0" * 32, history=False), {})
-    first = TableStatus(position=Position(offsets=(7, 0), table_version=4, since_version=4, topic_id="0" * 32), steps=0)
-    properties = CommitProperties(custom_metadata={"userMetadata": state.metadata(first)}, app_transactions=[Transaction(APP_ID, 0)])
-    write_deltalake(folder, pa.table({"key": ["a"], "value": [1]}), commit_properties=properties)
-    table = state.table()
-    assert table is not None
-    assert state.committed(table, first) == first
-    return state, table
-
-
-def _kept(folder: Path) -> Path:
-    return folder / "_lastword" / "position.json"
 
 
 def _with_format(path: Path, version: int) -> None:

@@ -6,18 +6,15 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from lastword import LogDir
-from lastword.compaction.read_positions import Position
+from lastword import LogDir, clock
 from lastword.storage.delta import following
 from lastword.storage.delta.snapshot import ABSENT, Files, LogSnapshot
 from lastword.storage.ledger import ledger as ledgers
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.reading import target_state
-from lastword.streaming.reading.target_state import APP_ID, Owner, TableStatus, TargetState
+from lastword.storage.tables import table_log
+from lastword.topics.tables import keep_table
 from tests.pictures import rows
 
 if TYPE_CHECKING:
@@ -113,26 +110,17 @@ def test_an_append_reads_the_commits_since_the_last_one(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("count", [_FEW, _MANY])
-def test_a_step_of_a_target_reads_the_commits_since_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """However many commits of others and steps of ours came before it."""
-    state = TargetState(str(tmp_path), Owner(topic_id="t", history=False), {})
-    standing = TableStatus(position=Position(offsets=(0,)), steps=0)
-
-    def step(number: int, examined: int) -> TableStatus:
-        taken = TableStatus(position=Position(offsets=(number,)), steps=number, examined=examined)
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": state.metadata(taken)}, app_transactions=[Transaction(APP_ID, number)]
-        )
-        write_deltalake(tmp_path, pa.table({"key": ["a"]}), mode="append", commit_properties=properties)
-        found = state.committed(DeltaTable(tmp_path), taken)
-        assert found is not None
-        return found
-
+def test_a_step_of_a_table_reads_the_commits_since_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """However many steps came before it."""
+    topic = LogDir(tmp_path / "data").create_topic("fruit")
+    follower_steps = []
+    read = _counted(monkeypatch, table_log, "commit_actions")
+    table = keep_table(topic.log, str(tmp_path / "table"), record_columns=["_value"], storage_options={}, clock_ms=clock.now_ms)
+    table.start(rebuild=False)
     for number in range(count):
-        standing = step(number, standing.examined if number else -1)
-    read = _counted(monkeypatch, target_state, "commit_actions")
-    table = DeltaTable(tmp_path)
-    assert state.standing(table) == standing
-    assert state.harm(table, standing) is None
-    step(count, standing.examined)
-    assert len(read) <= 3
+        topic.append(rows(f"a={number}"))
+        read.clear()
+        table.catch_up()
+        follower_steps.append(len(read))
+    assert table.progress.steps == count
+    assert max(follower_steps) <= 8

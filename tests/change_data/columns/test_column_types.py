@@ -28,7 +28,6 @@ from lastword.change_data.columns.column_types import (
     Misfit,
     ScalarType,
     StructType,
-    ddl_of,
     merged,
     with_time_zones,
 )
@@ -541,7 +540,6 @@ def test_ddl_is_read_as_spark_writes_it() -> None:
         "t array<struct<x: int, y: string>>, m map<string,array<date>>, v string, w string, iv interval"
     )
     assert pickle.loads(pickle.dumps(columns)) == columns  # noqa: S301
-    assert columns_of_ddl(ddl_of(columns[:5])) == columns[:5]
 
 
 @pytest.mark.parametrize(
@@ -621,19 +619,6 @@ def test_a_decimal_has_precision_and_scale_or_neither() -> None:
 def test_a_timestamp_of_ddl_has_a_time_zone_in_every_session(ddl: str, found: str) -> None:
     """The type, at any depth; neither a column of this name nor what is quoted."""
     assert with_time_zones(ddl) == found
-
-
-def test_ddl_for_spark_has_its_types() -> None:
-    """What Spark has no type for is text."""
-    columns = columns_of_ddl(
-        "id int, `a``b c` float, p decimal(20,10), n decimal(*), z decimal(65,30), y decimal(3,5), x decimal(5,-2), u uuid, e enum,"
-        "i interval, t time, j json, l timestamp_ntz, k timestamp, s struct<`d d`: array<time>>, m map<string,json>"
-    )
-
-    assert ddl_of(columns) == (
-        "id int, `a``b c` float, p decimal(20,10), n string, z string, y decimal(5,5), x decimal(7,0), u string, e string, i string, "
-        "t string, j variant, l timestamp_ntz, k timestamp_ltz, s struct<`d d`: array<string>>, m map<string,variant>"
-    )
 
 
 # Schemas that change

@@ -144,7 +144,7 @@ def test_tables_of_a_topic_and_of_a_pattern(tmp_path: Path) -> None:
         (
             'topic = "a"\npath = "t"\nrecord.columns = ["_partition"]',
             "tables.0.record.columns",
-            "allowed are _offset, _timestamp, _headers",
+            "allowed are _offset, _timestamp, _headers, _value",
         ),
         ('topic = "a"\npath = "t"\nintervall = 3', "tables.0.intervall", "unknown"),
         ('topic = "a"\npath = "t"\nhistry = true', "tables.0.histry", "did you mean history?"),

@@ -39,6 +39,7 @@ class Kept:
     is_key_text: bool = False
     history: bool = False
     record_columns: tuple[str, ...] = ()
+    column_mapping: bool = True
     options: TableOptions = field(default_factory=TableOptions)
     partitions: int = 1
     name: str = "t"
@@ -56,7 +57,12 @@ class Kept:
     def layout(self) -> TableLayout:
         """Return the columns as they are now."""
         columns = TableColumns(key=columns_of_ddl(self.key_ddl), is_key_text=self.is_key_text, value=columns_of_ddl(self.value_ddl))
-        return TableLayout(columns=columns, record_columns=self.record_columns, history=self.history)
+        return TableLayout(columns=columns, record_columns=self.record_columns, history=self.history, column_mapping=self.column_mapping)
+
+    @staticmethod
+    def key(number: int) -> bytes:
+        """Return the key of the row with an id."""
+        return _json({"id": number})
 
     def append(self, *records: tuple[str | bytes | int, Any], partition: int = 0, time_ms: int = T0) -> None:
         """Append records (key, value): an int as key is that `id`, as value that `n`; a dict is an object; None is a tombstone."""

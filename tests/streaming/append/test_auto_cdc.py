@@ -443,7 +443,7 @@ def test_a_flow_with_a_table_runs_until_it_is_stopped_and_nothing_runs_when_the_
     flow.stop()
     assert (flow.append_query.isActive, flow.table_query, flow.await_termination(1)) == (False, None, True), "a flow without a table"
     spark.range(3).write.format("delta").save(str(tmp_path / "theirs"))
-    with pytest.raises(UserError, match="this topic was not materialised into it"):
+    with pytest.raises(UserError, match="was not materialized into"):
         topic.create_auto_cdc_flow(_stream(spark, tmp_path / "in"), table=str(tmp_path / "theirs"), **how)
     assert [query.name for query in spark.streams.active] == []
 
