@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 176,
-    "names: found, told, said": 249,
-    "functions named by a participle": 103,
-    "phrases that say nothing": 44,
+    "names: one": 169,
+    "names: found, told, said": 215,
+    "functions named by a participle": 95,
+    "phrases that say nothing": 41,
     "functions over 60 lines": 3,
-    "functions over 15 branches": 11,
+    "functions over 15 branches": 9,
     "class names with two meanings": 0,
     "noqa": 140,
     "type: ignore": 21,
@@ -38,7 +38,7 @@ ROOMS: Final = {
     "pyspark_lastword": 443,
     "streaming": 6719,
     "storage": 15218,
-    "change_data": 5708,
+    "change_data": 5706,
     "checkpoints": 215,
     "compaction": 6139,
 }

@@ -10,7 +10,7 @@ r"""Columns of a row and their types, each with the encoding in which the source
 ```
 
 `connect_schema` reads columns from Connect's schemas and from DDL, `row_converter` converts rows of the source, `row_decoder` decodes
-canonical rows. Here are the types, their names in Spark's DDL (`ddl_of`), and `merged` for rows of an older and a newer schema.
+canonical rows. Here are the types, their names in Spark's DDL (`ddl_of`), and `merge_columns` for rows of an older and a newer schema.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: The type, and what is quoted: a column of this name has a type behind it.
 _TIMESTAMP: Final = re.compile(r"(`[^`]*`|'[^']*'|\"[^\"]*\")|\btimestamp\b(?=\s*(?:[,>)]|$|not\b|comment\b))", re.IGNORECASE)
@@ -107,7 +107,7 @@ class DecimalType(_Type):
     precision: int | None = None
     scale: int | None = None
     encoding: str = "base64"
-    #: The scale of the source's base64 where it is another one, after `merged`.
+    #: The scale of the source's base64 where it is another one, after `merge_columns`.
     source_scale: int | None = None
 
     def __post_init__(self) -> None:
@@ -150,12 +150,8 @@ class Column:
 
 
 def _type_name(data_type: object) -> str:
-    if isinstance(data_type, ArrayType):
-        return f"array<{data_type.element}>"
-    if isinstance(data_type, MapType):
-        return f"map<string,{data_type.value}>"
-    if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {field.data_type}' for field in data_type.fields)}>"
+    if isinstance(data_type, (ArrayType, MapType, StructType)):
+        return _nested_name(data_type, str)
     if isinstance(data_type, DecimalType):
         return "decimal(*)" if data_type.precision is None else f"decimal({data_type.precision},{data_type.scale})"
     if isinstance(data_type, ScalarType) and data_type.encoding == "nanos":
@@ -186,26 +182,30 @@ def ddl_of(columns: Sequence[Column]) -> str:
 
     Times of day, UUIDs, enums, intervals and decimals without a fixed scale are strings; JSON is variant.
     """
-    return ", ".join(f"{quoted(column.name)} {_spark_type(column.data_type)}" for column in columns)
+    return ", ".join(f"{quote_name(column.name)} {_spark_type(column.data_type)}" for column in columns)
 
 
 def with_time_zones(ddl: str) -> str:
     """Return Spark's DDL with `timestamp_ltz` for the type `timestamp`: whether that has a time zone is a setting of the session."""
-    return _TIMESTAMP.sub(lambda found: found[1] or "timestamp_ltz", ddl)
+    return _TIMESTAMP.sub(lambda match: match[1] or "timestamp_ltz", ddl)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a column's name as DDL has it: in backticks, unless it is a plain word."""
     return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
-def _spark_type(data_type: DataType) -> str:
+def _nested_name(data_type: ArrayType | MapType | StructType, name_of: Callable[[DataType], str]) -> str:
     if isinstance(data_type, ArrayType):
-        return f"array<{_spark_type(data_type.element)}>"
+        return f"array<{name_of(data_type.element)}>"
     if isinstance(data_type, MapType):
-        return f"map<string,{_spark_type(data_type.value)}>"
-    if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {_spark_type(field.data_type)}' for field in data_type.fields)}>"
+        return f"map<string,{name_of(data_type.value)}>"
+    return f"struct<{', '.join(f'{quote_name(field.name)}: {name_of(field.data_type)}' for field in data_type.fields)}>"
+
+
+def _spark_type(data_type: DataType) -> str:
+    if isinstance(data_type, (ArrayType, MapType, StructType)):
+        return _nested_name(data_type, _spark_type)
     if isinstance(data_type, DecimalType):
         fixed = fixed_decimal(data_type)
         return "string" if fixed is None else f"decimal({fixed[0]},{fixed[1]})"
@@ -214,7 +214,7 @@ def _spark_type(data_type: DataType) -> str:
     return named.get(data_type.kind, data_type.kind)
 
 
-def merged(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
+def merge_columns(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns that fit the rows of an older and of a newer schema.
 
     Columns of `old` come first, whether `new` has them or not, then those that `new` adds. Integers, floats and decimals get the wider of
@@ -259,7 +259,7 @@ def _wider_scalar(old: ScalarType, new: ScalarType) -> ScalarType | None:
     if len(kinds) == 1:
         return new
     if kinds <= set(INTEGER_BITS):
-        return max(old, new, key=lambda one: INTEGER_BITS[one.kind])
+        return max(old, new, key=lambda column_type: INTEGER_BITS[column_type.kind])
     if kinds == {"float", "double"}:
         return ScalarType("double")
     return ScalarType("string") if kinds <= _TEXTS else None

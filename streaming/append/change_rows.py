@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
-from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.columns.column_types import quote_name
 from lastword.change_data.columns.connect_schema import columns_of_ddl
 from lastword.change_data.columns.table_columns import TableColumns
 from lastword.change_data.events.envelopes import Envelope
@@ -92,7 +92,7 @@ class ChangeColumns:
 
 def _column(name: str) -> Column:
     """Return the column of a name, whatever characters it has."""
-    return F.col(quoted(name))
+    return F.col(quote_name(name))
 
 
 def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside: Sequence[Column] = ()) -> DataFrame:
@@ -148,9 +148,9 @@ def table_columns(rows: DataFrame, changes: ChangeColumns) -> TableColumns:
 def _table_column(name: str, data_type: T.DataType) -> TableColumn:
     """Return a column of a type of Spark; what is written as JSON and has no type of ours is JSON."""
     try:
-        (column,) = columns_of_ddl(f"{quoted(name)} {data_type.simpleString()}")
+        (column,) = columns_of_ddl(f"{quote_name(name)} {data_type.simpleString()}")
     except ValueError:
-        (column,) = columns_of_ddl(f"{quoted(name)} json")
+        (column,) = columns_of_ddl(f"{quote_name(name)} json")
     return column
 
 

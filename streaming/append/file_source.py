@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.columns.column_types import quote_name
 from lastword.change_data.files.file_rows import CorruptFile, FileColumns
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
@@ -151,7 +151,7 @@ def file_format_of(source: FileSource) -> FileFormat:
 
 def _stream(spark: SparkSession, source: FileSource, log: TopicLog, read: Read, types: Mapping[str, str]) -> DataFrame:
     """Return the rows of the files that arrive: `read` gives those of one file, in columns of `types`; `PLACE` stands beside them."""
-    columns = spark.createDataFrame([], ", ".join(f"{quoted(name)} {one}" for name, one in {**types, **PLACE}.items()))
+    columns = spark.createDataFrame([], ", ".join(f"{quote_name(name)} {one}" for name, one in {**types, **PLACE}.items()))
     return planned_stream(FilePlanner(spark, source, log, read, columns.schema), columns)
 
 
@@ -294,9 +294,9 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         timestamp=_TIME if source.timestamp else "",
         sequence_as=source.sequence_as,
     )
-    casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in types}
+    casts = {field.name: F.col(quote_name(field.name)).try_cast(field.dataType) for field in types}
     if source.timestamp:
-        casts[_TIME] = _time(F.col(quoted(source.timestamp)))
+        casts[_TIME] = _time(F.col(quote_name(source.timestamp)))
     typed = _cast(rows, names, casts, source, [KEY, VALUE])
     return OpenSource(rows=change_rows(typed, changes, subject=f"source {source.name}", beside=_beside()))
 
@@ -341,7 +341,7 @@ def _remember(source: FileSource, log: TopicLog, schema: T.StructType, now_ms: i
 def _typed(rows: DataFrame, schema: T.StructType, source: FileSource) -> DataFrame:
     """Return rows with the columns of a schema, from their text; what does not fit it is malformed."""
     if source.format == "csv":
-        casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
+        casts = {field.name: F.col(quote_name(field.name)).try_cast(field.dataType) for field in schema}
         return _cast(rows, schema.names, casts, source, [])
     made = parsed_json(rows, F.col(TEXT), schema, _kept_columns([]), subject=f"source {source.name}")
     return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, TEXT)
@@ -354,7 +354,7 @@ def _cast(rows: DataFrame, names: Iterable[str], casts: Mapping[str, Column], so
         return rows
     made = parsed_json(rows, F.col(TEXT), texts, _kept_columns(beside), subject=f"source {source.name}")
     fields = {name: source.timestamp if name == _TIME else name for name in casts}
-    wrong = [F.col(quoted(fields[name])).isNotNull() & column.isNull() for name, column in casts.items()]
+    wrong = [F.col(quote_name(fields[name])).isNotNull() & column.isNull() for name, column in casts.items()]
     malformed = F.coalesce(F.col(_UNREAD), F.when(reduce(or_, wrong), F.col(TEXT))).alias(MALFORMED)
     return made.select(*[column.alias(name) for name, column in casts.items()], malformed, *[*beside, REFUSAL, FILE, ROW])
 

@@ -30,7 +30,7 @@ from delta.tables import DeltaTable as SparkDeltaTable
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.columns.column_types import quote_name
 from lastword.compaction.errors import CommitConflict, UserError
 from lastword.storage.files.locations import location_of, spark_location
 from lastword.storage.ledger.decisions import Decision, Kind
@@ -244,13 +244,13 @@ class Target:
         for text in obstacles(table):
             key = text.partition(" = ")[0]
             is_constraint = key.startswith("delta.constraints.")
-            taken = f"DROP CONSTRAINT {quoted(key.rpartition('.')[2])}" if is_constraint else f"UNSET TBLPROPERTIES ('{key}')"
+            taken = f"DROP CONSTRAINT {quote_name(key.rpartition('.')[2])}" if is_constraint else f"UNSET TBLPROPERTIES ('{key}')"
             spark.sql(f"ALTER TABLE {self._sql_name()} {taken}")
         if mapped and table.metadata().configuration.get(_MAPPING, "none") == "none":
             spark.sql(f"ALTER TABLE {self._sql_name()} SET TBLPROPERTIES ('{_MAPPING}' = 'name')")
 
     def _sql_name(self) -> str:
-        return f"delta.{quoted(self._place)}"
+        return f"delta.{quote_name(self._place)}"
 
     def _apply(self, rows: DataFrame, commit: Mapping[str, str]) -> None:
         words = F.max_by(F.struct("value", "headers", "timestamp", "offset", "live"), "offset")
@@ -268,7 +268,7 @@ class Target:
         """Write the table anew: what no record names, and the records that are no tombstones."""
         names = names_of(table)
         keys = newest.select(F.col("partition").alias(names["partition"]), F.col("key").alias(names["key"]))
-        kept = table.join(keys, [names["partition"], names["key"]], "left_anti").select(*map(quoted, table.columns))
+        kept = table.join(keys, [names["partition"], names["key"]], "left_anti").select(*map(quote_name, table.columns))
         written = kept.unionByName(shaped(newest.where("live")), allowMissingColumns=True)
         written.write.format("delta").mode("overwrite").options(**commit).save(self._place)
 
@@ -277,7 +277,7 @@ class Target:
         changes = shaped(newest.withColumnRenamed("live", _LIVE), keep=(_LIVE,))
         names = names_of(target.toDF())
         same = f"target.{names['partition']} = change.{names['partition']} AND target.{names['key']} = change.{names['key']}"
-        columns: dict[str, str | Column] = {quoted(name): f"change.{quoted(name)}" for name in changes.columns if name != _LIVE}
+        columns: dict[str, str | Column] = {quote_name(name): f"change.{quote_name(name)}" for name in changes.columns if name != _LIVE}
         merge = target.alias("target").merge(changes.alias("change"), same)
         merge = merge.whenMatchedDelete(f"NOT change.{_LIVE}").whenMatchedUpdate(set=columns)
         with _committing(newest.sparkSession, commit):
@@ -312,7 +312,7 @@ class Target:
                 f"AND target.{names['key']} = change.{_CLOSES}"
             )
             given = [name for name in changes.columns if name not in {_FROM, *added}]
-            columns: dict[str, str | Column] = {quoted(name): f"change.{quoted(name)}" for name in given}
+            columns: dict[str, str | Column] = {quote_name(name): f"change.{quote_name(name)}" for name in given}
             merge = target.alias("target").merge(closing.unionByName(adding).alias("change"), same)
             merge = merge.whenMatchedUpdate(set={VALID_TO: f"change.{_FROM}", CURRENT: "false"})
             with _committing(rows.sparkSession, commit):
