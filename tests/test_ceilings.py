@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 169,
-    "names: found, told, said": 215,
-    "functions named by a participle": 95,
-    "phrases that say nothing": 41,
+    "names: one": 143,
+    "names: found, told, said": 176,
+    "functions named by a participle": 85,
+    "phrases that say nothing": 36,
     "functions over 60 lines": 3,
-    "functions over 15 branches": 9,
+    "functions over 15 branches": 7,
     "class names with two meanings": 0,
     "noqa": 140,
     "type: ignore": 21,
@@ -40,7 +40,7 @@ ROOMS: Final = {
     "storage": 15218,
     "change_data": 5706,
     "checkpoints": 215,
-    "compaction": 6139,
+    "compaction": 6137,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -25,7 +25,7 @@ from lastword.compaction.order.source_positions import (
     SCOPE_FORM,
     SourcePosition,
     highest_by_place,
-    is_of_truncated,
+    is_before_truncate,
     parse_place,
     place_name,
 )
@@ -173,7 +173,7 @@ class KeyLookup:
         Errors as `newest`.
         """
         last = last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence")
-        gone = [key for key, sequence in last.iter_rows() if not sequence or is_of_truncated(sequence, truncated)]
+        gone = [key for key, sequence in last.iter_rows() if not sequence or is_before_truncate(sequence, truncated)]
         return pa.array(gone, pa.binary())
 
     def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:

@@ -26,7 +26,7 @@ from lastword.compaction.order.source_epochs import merge_snapshots, new_snapsho
 from lastword.compaction.order.source_positions import SourcePosition, highest_of_scope, last_truncates
 from lastword.compaction.order.source_states import sum_counts
 from lastword.compaction.producers import SEQUENCES
-from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, joined
+from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, join_batches
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     RECORD_KEY,
@@ -197,7 +197,7 @@ class PartitionAppend:
                 break
             yield from self._take(self._in_sequence(checked))
             at += 1
-        for rows in joined(batches[at:], limits):
+        for rows in join_batches(batches[at:], limits):
             yield from self.take(rows)
 
     def take(self, rows: pa.RecordBatch) -> list[SliceRows]:

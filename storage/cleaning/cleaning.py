@@ -24,7 +24,7 @@ from lastword.compaction.errors import CleaningAborted, CorruptLog, PartitionUnc
 from lastword.compaction.order.source_positions import highest_of_each_place
 from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.compaction.planning.receipt import CleaningReceipt, estimated_bytes
-from lastword.compaction.producers import known
+from lastword.compaction.producers import unexpired_producers
 from lastword.compaction.rows.fates import Removal
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
@@ -184,7 +184,7 @@ class Cleaning:
         ends = self.state.log_end_offsets
         held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
         states = self.state.producer_states(of=self.chosen).values()
-        active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        active = unexpired_producers(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         held |= {(state.partition, state.place_offset) for state in active if state.partition in self.chosen}
         found: dict[int, list[int]] = {partition: [] for partition in self.chosen}
         for partition, offset in sorted(held):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP
 from lastword.compaction.planning.grouping import group_segments
-from lastword.compaction.planning.merging import slices_of_active, slices_of_closed, stays_closed
+from lastword.compaction.planning.merging import mergeable_slices, slices_of_active, stays_closed
 from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
@@ -165,7 +165,7 @@ def _runs_of_closed(
         ):
             continue
         begins, files = _slices(closed_segment, snapshot)
-        found = slices_of_closed(_sizes(begins, files, snapshot), max_slice_bytes=max_slice_bytes)
+        found = mergeable_slices(_sizes(begins, files, snapshot), max_slice_bytes=max_slice_bytes)
         if found:
             waiting.append(closed_segment)
             runs[closed_segment.label] = [_numbers(begins, files, run) for run in found]

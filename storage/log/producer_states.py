@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from lastword.compaction.errors import CorruptLog, first_line
-from lastword.compaction.producers import ProducerSnapshot, ProducerState, in_sight, merged, remembered
+from lastword.compaction.producers import ProducerSnapshot, ProducerState, drop_expired_producers, in_sight, merge_states
 from lastword.compaction.rows.producer_summaries import SUMMARY_COLUMNS, summaries
 from lastword.storage.delta.history import commits_since
 from lastword.storage.files.data_reader import row_groups
@@ -102,14 +102,14 @@ class ProducerLog:
         return found, {partition: first_line(error) for partition, error in unreadable.items()}
 
     def forget(self, log_start_offsets: Sequence[int], *, now_ms: int, expiration_ms: int) -> int:
-        """Forget the states that are of no use any more (`remembered`), and return how many.
+        """Forget the states that are of no use any more (`drop_expired_producers`), and return how many.
 
         One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
         """
         if self._held is None:
             return 0
         seen = replace(self._held, states=in_sight(self._held.states, log_start_offsets))
-        kept = remembered(seen, now_ms=now_ms, expiration_ms=expiration_ms).states
+        kept = drop_expired_producers(seen, now_ms=now_ms, expiration_ms=expiration_ms).states
         useless = {state for place, state in self._held.states.items() if place not in kept}
         forgotten, self._useless = useless & self._useless, useless
         if forgotten:
@@ -186,7 +186,7 @@ def read_states(
         try:
             for new, ended in _stretches(location, storage_options, snapshot, partition, start):
                 place = partition, new.producer_id
-                found[place] = merged(found.get(place), new, ended=ended)
+                found[place] = merge_states(found.get(place), new, ended=ended)
         except (CorruptLog, OSError) as error:
             failed[partition] = error.with_traceback(None)
         else:

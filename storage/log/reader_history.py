@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderHistory:
-    """What `lastword.compaction.read_positions.missed` asks of the versions after `since_version`, up to `version`."""
+    """What `lastword.compaction.read_positions.missed_ranges` asks of the versions after `since_version`, up to `version`."""
 
     since_version: int
     version: int

@@ -26,7 +26,7 @@ from lastword.compaction.config.topic_config import TopicConfig, parse_topic_con
 from lastword.compaction.errors import CommitConflict, CorruptLog, UserError
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.receipt import CleaningReceipt
-from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets, open_transactions
+from lastword.compaction.producers import OpenTransaction, in_sight, last_stable_offsets, open_transactions, unexpired_producers
 from lastword.compaction.rows.numbering import Compression
 from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.following import follow
@@ -315,7 +315,7 @@ class TopicLog:
         return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
     def forget_producers(self, *, now_ms: int) -> int:
-        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many.
+        """Forget the states that `producer.id.expiration.ms` has made of no use (`drop_expired_producers`), and return how many.
 
         One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
         """
@@ -427,7 +427,7 @@ class LogState:
 
     def unexpired_states(self, *, now_ms: int) -> States:
         """Return the states of the producers that have not expired (`producer.id.expiration.ms`)."""
-        kept = known(self.producer_states().values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        kept = unexpired_producers(self.producer_states().values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         return {(state.partition, state.producer_id): state for state in kept}
 
     def open_transactions(self) -> list[OpenTransaction]:

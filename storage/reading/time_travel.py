@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
 from lastword.compaction.moments import instant, moment_ms
-from lastword.compaction.read_positions import Position, as_of_version_needed, parse_offsets
+from lastword.compaction.read_positions import Position, newest_whole_version, parse_offsets
 from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: st
     by_version: dict[int, list[int]] = {}
     for partition, offset in enumerate(vector):
         cleanings = [(one.table_version or 0, one.offset or 0) for one in decisions.cleanings.get(partition, ()) if decisions.contains(one)]
-        by_version.setdefault(as_of_version_needed([offset], [cleanings], now.version), []).append(partition)
+        by_version.setdefault(newest_whole_version([offset], [cleanings], now.version), []).append(partition)
     found = []
     for version, mine in by_version.items():
         offsets = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)

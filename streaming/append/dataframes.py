@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 
 from lastword.change_data.events.event_rows import event_rows
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.batches import joined
+from lastword.compaction.rows.batches import join_batches
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     EVENT,
@@ -262,7 +262,7 @@ def _write(plan: AppendPlan) -> Task:
 
     def large(rows: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for partition, mine in groupby(rows, key=itemgetter(0)):
-            yield from ((partition, batch) for batch in joined(batch for _, batch in mine))
+            yield from ((partition, batch) for batch in join_batches(batch for _, batch in mine))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = rows_by_partition(batches)

@@ -137,7 +137,7 @@ class Cleaner:
                 return Obstacle.PAUSED
             return failures[one.partition].obstacle(now_ms) if one.partition in failures else None
 
-        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
+        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), obstacle_of=barred, force=force, most_bytes=most_bytes)
 
     # --- cleaning -----------------------------------------------------------------------------------------------------------------------
 
