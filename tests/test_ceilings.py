@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 143,
-    "names: found, told, said": 176,
-    "functions named by a participle": 85,
-    "phrases that say nothing": 36,
-    "functions over 60 lines": 3,
-    "functions over 15 branches": 7,
+    "names: one": 86,
+    "names: found, told, said": 88,
+    "functions named by a participle": 59,
+    "phrases that say nothing": 15,
+    "functions over 60 lines": 2,
+    "functions over 15 branches": 4,
     "class names with two meanings": 0,
     "noqa": 140,
     "type: ignore": 21,

@@ -122,7 +122,7 @@ class StaleKeys:
         if not files and not self._letters:
             return
         state = self._log.at()
-        truncated = tuple(one.position for one in state.decisions.truncations.values())
+        truncated = tuple(truncation.position for truncation in state.decisions.truncations.values())
         if (files, state.version, truncated) == (self._letter_files, self._version, self._truncated):
             return
         self._remove_truncated(truncated)

@@ -301,4 +301,4 @@ def _written_in_order(plan: AppendPlan, rows: Iterator[tuple[int, pa.RecordBatch
         if slices is not None:
             slices.abandon()
         raise
-    return refusals.written(files)
+    return refusals.write_letters(files)
