@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 86,
-    "names: found, told, said": 88,
-    "functions named by a participle": 59,
-    "phrases that say nothing": 15,
+    "names: one": 72,
+    "names: found, told, said": 69,
+    "functions named by a participle": 46,
+    "phrases that say nothing": 11,
     "functions over 60 lines": 2,
-    "functions over 15 branches": 4,
+    "functions over 15 branches": 3,
     "class names with two meanings": 0,
     "noqa": 140,
     "type: ignore": 21,
@@ -36,7 +36,7 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 9278,
     "pyspark_lastword": 443,
-    "streaming": 6719,
+    "streaming": 6717,
     "storage": 15218,
     "change_data": 5706,
     "checkpoints": 215,

@@ -24,7 +24,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lastword.checkpoints.queries import remove_unfinished
+from lastword.checkpoints.queries import remove_unfinished_batch
 from lastword.compaction.errors import CommitConflict, LastwordError, UserError, first_line
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
@@ -255,7 +255,7 @@ def materialize_into(
     """Start a query that gives a sink of one's own each micro-batch from `begin` on; see `lastword.spark_topic.SparkTopic.materialize`."""
     check_trigger(spark, trigger)
     if checkpoint_location.startswith(("/", "file:")):  # any other is one of Spark's file systems
-        remove_unfinished(filesystem_of(checkpoint_location, {}))
+        remove_unfinished_batch(filesystem_of(checkpoint_location, {}))
     spans: list[TailRange] = []
 
     def give(rows: DataFrame, _batch_id: int) -> None:
