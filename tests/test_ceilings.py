@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 72,
-    "names: found, told, said": 69,
-    "functions named by a participle": 46,
+    "names: one": 45,
+    "names: found, told, said": 52,
+    "functions named by a participle": 43,
     "phrases that say nothing": 11,
-    "functions over 60 lines": 2,
-    "functions over 15 branches": 3,
+    "functions over 60 lines": 1,
+    "functions over 15 branches": 1,
     "class names with two meanings": 0,
     "noqa": 140,
     "type: ignore": 21,
