@@ -56,21 +56,21 @@ def stored_micro_batch(checkpoint: fs.FileSystem) -> int:
 
     Spark writes a micro-batch there before it runs it, so the log never has a later one.
     """
-    found = checkpoint.get_file_info(fs.FileSelector("offsets", allow_not_found=True))
-    return max((int(one.base_name) for one in found if one.base_name.isdigit()), default=-1)
+    offsets = checkpoint.get_file_info(fs.FileSelector("offsets", allow_not_found=True))
+    return max((int(file.base_name) for file in offsets if file.base_name.isdigit()), default=-1)
 
 
-def remove_unfinished(checkpoint: fs.FileSystem) -> None:
+def remove_unfinished_batch(checkpoint: fs.FileSystem) -> None:
     """Remove the files of a first micro-batch that Spark began to write and did not finish; a checkpoint that knows one is left alone."""
-    found = [
+    files = [
         file
         for folder in ("offsets", "commits")
         for file in checkpoint.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         if file.is_file
     ]
-    if any(file.base_name.isdigit() for file in found):
+    if any(file.base_name.isdigit() for file in files):
         return
-    for file in found:
+    for file in files:
         with suppress(FileNotFoundError):
             checkpoint.delete_file(file.path)
 
@@ -83,10 +83,10 @@ def stored_positions(checkpoint: fs.FileSystem, batch_id: int, *, topic: str | N
     """
     try:
         with checkpoint.open_input_file(f"offsets/{batch_id - 1}") as file:
-            ((name, found),) = json.loads(file.read().decode().splitlines()[-1]).items()
+            ((name, offsets),) = json.loads(file.read().decode().splitlines()[-1]).items()
             if topic not in {None, name}:
                 return None
-            return {int(partition): int(offset) for partition, offset in found.items()}
+            return {int(partition): int(offset) for partition, offset in offsets.items()}
     except (FileNotFoundError, ValueError, IndexError, AttributeError):
         return None
 

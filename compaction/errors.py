@@ -130,7 +130,7 @@ class PurgeIncomplete(LastwordError):
     def __init__(self, topic: str, remains: list[str]) -> None:
         """Name the topic and all that remains; never the key."""
         self.remains = tuple(remains)
-        super().__init__(f"topic {topic}: the key is not erased yet:\n" + "\n".join(f"  {one}" for one in remains))
+        super().__init__(f"topic {topic}: the key is not erased yet:\n" + "\n".join(f"  {line}" for line in remains))
 
 
 class ProducerFenced(UserError):
@@ -163,7 +163,7 @@ class CommitConflict(LastwordError):
 
 
 class CommitStateUnknown(LastwordError):
-    """Nobody can say whether the commit was written. Reaction: stop; the next start finds out from the table."""
+    """The store did not say whether the commit was written. Reaction: stop; the next start reads it from the table."""
 
 
 def in_one_line(error: BaseException) -> str:

@@ -111,7 +111,7 @@ class ProducerSnapshot:
     states: Mapping[tuple[int, int], ProducerState]
 
 
-def merged(old: ProducerState | None, new: ProducerState, *, ended: bool) -> ProducerState:
+def merge_states(old: ProducerState | None, new: ProducerState, *, ended: bool) -> ProducerState:
     """Return the state of a producer from what was known (`old`) and what a later stretch of the log shows (`new`).
 
     `ended` tells whether that stretch holds a marker of the producer, so that a transaction open before it is decided. Its records name the
@@ -132,30 +132,30 @@ def merged(old: ProducerState | None, new: ProducerState, *, ended: bool) -> Pro
     )
 
 
-def known(states: Iterable[ProducerState], *, now_ms: int, expiration_ms: int) -> list[ProducerState]:
-    """Return the producers that are still known: those with an open transaction, and those that appended in the last `expiration_ms`.
+def unexpired_producers(states: Iterable[ProducerState], *, now_ms: int, expiration_ms: int) -> list[ProducerState]:
+    """Return the states of producers with an open transaction, and of those that appended in the last `expiration_ms`.
 
-    A producer that is not known any more may start at any sequence. The clock is that of the append (Kafka's is the record's timestamp,
+    An expired producer may start at any sequence. The clock is that of the append (Kafka's is the record's timestamp,
     which would forget a loader of historic data at once).
     """
     return [state for state in states if state.open_first_offset is not None or now_ms - state.last_appended_ms < expiration_ms]
 
 
-def remembered(snapshot: ProducerSnapshot, *, now_ms: int, expiration_ms: int) -> ProducerSnapshot:
-    """Return a snapshot without the producers that nobody knows any more, neither at `now_ms` nor when any of them appended last.
+def drop_expired_producers(snapshot: ProducerSnapshot, *, now_ms: int, expiration_ms: int) -> ProducerSnapshot:
+    """Return a snapshot without the producers that have expired both at `now_ms` and when the newest of them appended last.
 
     ```
      last appended    p 1 000    q 2 000    r 9 000        expiration 5 000
-     now 9 500        forgotten  forgotten  remembered     at 9 000, p and q were idle for longer than 5 000
-     now 6 500        forgotten  remembered remembered     r's clock runs ahead: it makes nobody forgotten
-     now 99 000       forgotten  forgotten  remembered     a clock that jumps forgets no producer that is among the newest
+     now 9 500        dropped    dropped    kept           at 9 000, p and q were idle for longer than 5 000
+     now 6 500        dropped    kept       kept           r's clock runs ahead, and expires no other producer
+     now 99 000       dropped    dropped    kept           a clock that jumps expires none of the newest producers
     ```
 
-    An application that takes a new producer id for each of its runs would otherwise leave a state of each for ever.
+    Without this an application that takes a new producer id for each run would leave a state of each for ever.
     """
     states = snapshot.states.values()
     newest_ms = max((state.last_appended_ms for state in states), default=now_ms)
-    kept = known(states, now_ms=min(now_ms, newest_ms), expiration_ms=expiration_ms)
+    kept = unexpired_producers(states, now_ms=min(now_ms, newest_ms), expiration_ms=expiration_ms)
     return replace(snapshot, states={(state.partition, state.producer_id): state for state in kept})
 
 
@@ -183,12 +183,12 @@ def last_stable_offsets(log_start_offsets: Sequence[int], log_end_offsets: Seque
 
     A transaction that began below the log start, of which something is left, holds it there. `states` are those `in_sight`.
     """
-    found = list(log_end_offsets)
+    offsets = list(log_end_offsets)
     for state in states:
         if state.open_first_offset is not None:
             first = max(state.open_first_offset, log_start_offsets[state.partition])
-            found[state.partition] = min(found[state.partition], first)
-    return found
+            offsets[state.partition] = min(offsets[state.partition], first)
+    return offsets
 
 
 def next_identity(previous: tuple[int, int] | None, *, highest_id: int) -> tuple[int, int]:

@@ -152,7 +152,7 @@ def offsets_within(given: object, *, option: str, topic: str, newest: Position, 
     offsets = parse_offsets(given, option=option, partitions=len(ends), earliest=log.log_start_offsets, latest=newest.offsets)
     past = {partition: offset for partition, (offset, end) in enumerate(zip(offsets, ends, strict=True)) if offset > end}
     if past:
-        allowed = ", ".join(f"partition {one} up to {ends[one]}" for one in past)
+        allowed = ", ".join(f"partition {partition} up to {ends[partition]}" for partition in past)
         message = f"topic {topic}: {option} {past}: allowed is {allowed} (log end offset)"
         raise OffsetOutOfRange(message)
     return offsets
@@ -161,8 +161,8 @@ def offsets_within(given: object, *, option: str, topic: str, newest: Position, 
 def starting_at(given: object, *, option: str, topic: str, newest: Position, log: Extent) -> Position:
     """Return where a reader begins that names offsets, as `offsets_within` does.
 
-    A reader that begins at the ends of the log, or where it starts, holds nothing yet. Of offsets in between, which somebody remembers,
-    nobody knows the version: every tombstone at or past them counts as missed once it was removed.
+    A reader that begins where the log starts or ends holds no records yet. The table version of offsets in between is unknown: every
+    removed tombstone at or past them counts as missed.
     """
     offsets = offsets_within(given, option=option, topic=topic, newest=newest, log=log)
     fresh = all(at <= first or at >= last for at, first, last in zip(offsets, log.log_start_offsets, newest.offsets, strict=True))
@@ -248,14 +248,13 @@ class History(Protocol):
 
 def overtaken(position: Position, log: Extent, history: Callable[[int], History]) -> list[Missed]:
     """Return all that a reader at `position` missed of `log`; `history(version)`, which costs a look, is asked only where it can matter."""
-    found = recreated(position, topic_id=log.topic_id, table_version=log.table_version, log_start_offsets=log.log_start_offsets)
-    if found:
-        return found
+    if whole_log := missed_by_recreation(position, log):
+        return whole_log
     nothing_new = position.since_version >= 0 and log.table_version <= position.table_version
     if nothing_new and all(at >= start for at, start in zip(position.offsets, log.log_start_offsets, strict=True)):
         return []
     past = history(min(position.since_version, position.table_version))
-    return missed(
+    return missed_ranges(
         position,
         log_start_offsets=log.log_start_offsets,
         log_end_offsets=log.log_end_offsets,
@@ -264,13 +263,13 @@ def overtaken(position: Position, log: Extent, history: Callable[[int], History]
     )
 
 
-def recreated(position: Position, *, topic_id: str, table_version: int, log_start_offsets: Sequence[int]) -> list[Missed]:
+def missed_by_recreation(position: Position, log: Extent) -> list[Missed]:
     """Return the whole log, partition by partition, as missed when `position` is of a topic that had this name before; else nothing.
 
     A topic's table version never falls and its partitions stay as many, which tells it of positions without a topic id.
     """
-    partitions = len(log_start_offsets)
-    same = position.topic_id in {"", topic_id} and position.table_version <= table_version and len(position.offsets) == partitions
+    partitions = len(log.log_start_offsets)
+    same = position.topic_id in {"", log.topic_id} and position.table_version <= log.table_version and len(position.offsets) == partitions
     return [
         Missed(
             loss=Loss.RECREATED,
@@ -279,18 +278,18 @@ def recreated(position: Position, *, topic_id: str, table_version: int, log_star
             resume_at=start,
             detail=f"the topic was deleted, and another was created under its name; its log starts at {start}",
         )
-        for partition, start in enumerate(log_start_offsets)
+        for partition, start in enumerate(log.log_start_offsets)
         if not same
     ]
 
 
-def resumed(position: Position, found: Iterable[Missed], partitions: int) -> tuple[int, ...]:
+def resume_offsets(position: Position, ranges: Iterable[Missed], partitions: int) -> tuple[int, ...]:
     """Return where a reader at `position` goes on that accepts what it missed."""
-    offsets = dict(enumerate(position.offsets)) | {one.partition: one.resume_at for one in found}
+    offsets = dict(enumerate(position.offsets)) | {missed.partition: missed.resume_at for missed in ranges}
     return tuple(offsets[partition] for partition in range(partitions))
 
 
-def missed(
+def missed_ranges(
     position: Position,
     *,
     log_start_offsets: Sequence[int],
@@ -339,14 +338,14 @@ def _left_by_restores(position: Position, log_end_offsets: Sequence[int], restor
     if is_contained(lineage, position.table_version):
         undone = []
     left: list[int | None] = list(log_end_offsets)
-    for one in undone:
+    for restore in undone:
         for partition, end in enumerate(left):
-            ends = None if one.log_end_offsets is None else one.log_end_offsets[partition]
+            ends = None if restore.log_end_offsets is None else restore.log_end_offsets[partition]
             left[partition] = None if end is None or ends is None else min(end, ends)
     return left
 
 
-def as_of_version_needed(vector: Sequence[int], checkpoints: Sequence[Sequence[tuple[int, int]]], newest_version: int) -> int:
+def newest_whole_version(vector: Sequence[int], checkpoints: Sequence[Sequence[tuple[int, int]]], newest_version: int) -> int:
     """Return the newest table version at which no partition was cleaned past `vector`: up to there its past is whole.
 
     `checkpoints[partition]` lists (table version, cleaner checkpoint) of the cleanings that hold, oldest first.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lastword.compaction.errors import ReaderBehind
-from lastword.compaction.read_positions import Loss, offsets_within, overtaken, resumed, starting_at
+from lastword.compaction.read_positions import Loss, offsets_within, overtaken, resume_offsets, starting_at
 from lastword.storage.log.reader_history import HistoryWatch
 from lastword.storage.log.topic_log import open_log
 from lastword.storage.reading.arrow_ranges import read_split, split_range
@@ -116,7 +116,7 @@ class Watch:
             raise ReaderBehind(_told(view.topic, refused))
         for one in found:
             _LOG.warning("topic %s: %s", view.topic, one)
-        return resumed(position, found, view.partitions), bool(found)
+        return resume_offsets(position, found, view.partitions), bool(found)
 
     def _refuses(self, one: Missed) -> bool:
         return self._options.fail_on_missed_tombstones if one.loss is Loss.TOMBSTONE else self._options.fail_on_data_loss

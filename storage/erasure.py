@@ -10,7 +10,7 @@ VACUUM at a retention of 0 would take every old file, and those of commits in fl
 names is what a crash left, or what a commit in flight is about to name, of this process or of another. In the log the offsets tell them
 apart: an append in flight begins at the log end, or its commit is refused; a swap in flight was planned before the key left the log, and is
 refused, or after, and does not hold it. In the dead letters and in targets such a file is left alone for 24 h. A file that cannot be
-decoded is nobody's to delete if a commit ever named it.
+decoded is not deleted if a commit ever named it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def rows_of_key(log: TopicLog, snapshot: LogSnapshot, key: bytes) -> list[KeyRow
     Every file is read, in narrow columns, by threads of this process. Raises `CorruptLog` naming one that cannot be read.
     """
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-rows") as threads:
-        found = threads.map(lambda partition: _in_partition(log, snapshot, partition, key), snapshot.partitions())
-        return [file for file in found if file is not None]
+        per_partition = threads.map(lambda partition: _in_partition(log, snapshot, partition, key), snapshot.partitions())
+        return [file for file in per_partition if file is not None]
 
 
 def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: bytes) -> KeyRows | None:
@@ -76,7 +76,7 @@ def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: byt
     files, location, options = snapshot.files, log.paths.log, log.storage_options
     mine = np.flatnonzero(files.partition == partition)
     mine = mine[np.argsort(files.first_offset[mine], kind="stable")]
-    found, aborted = list[tuple[str, pa.Table]](), set[tuple[int, int]]()
+    rows_of_files, aborted = list[tuple[str, pa.Table]](), set[tuple[int, int]]()
     for path in files.path[mine]:
         for group in row_groups(location, options, path, _PLACE_COLUMNS):
             rows = group.read()
@@ -85,23 +85,23 @@ def _in_partition(log: TopicLog, snapshot: LogSnapshot, partition: int, key: byt
             same = pc.and_(pc.is_null(rows.column("control")), pc.fill_null(pc.equal(rows.column("key"), pa.scalar(key)), False))  # noqa: FBT003
             mentions = rows.filter(same).drop_columns(["key", "control"])
             if len(mentions):
-                found.append((path, mentions))
-    if not found:
+                rows_of_files.append((path, mentions))
+    if not rows_of_files:
         return None
-    newest = _newest(found, aborted)
+    newest = _newest(rows_of_files, aborted)
     return KeyRows(
         partition=partition,
-        rows=sum(len(rows) for _, rows in found),
-        last_offset=found[-1][1].column("offset")[-1].as_py(),
+        rows=sum(len(rows) for _, rows in rows_of_files),
+        last_offset=rows_of_files[-1][1].column("offset")[-1].as_py(),
         newest_offset=None if newest is None else newest[1]["offset"],
         newest_is_tombstone=newest is not None and _is_tombstone(location, options, newest[0], newest[1]["offset"]),
         newest_ms=0 if newest is None else int((newest[1]["timestamp"] or _EPOCH).timestamp() * 1000),
     )
 
 
-def _newest(found: Sequence[tuple[str, pa.Table]], aborted: Container[tuple[int, int]]) -> tuple[str, dict[str, Any]] | None:
+def _newest(rows_of_files: Sequence[tuple[str, pa.Table]], aborted: Container[tuple[int, int]]) -> tuple[str, dict[str, Any]] | None:
     """Return the last row that was not aborted, and its file, of rows by file in offset order; None when all were."""
-    for path, rows in reversed(found):
+    for path, rows in reversed(rows_of_files):
         for at in range(len(rows) - 1, -1, -1):
             (row,) = rows.slice(at, 1).to_pylist()
             if (row["producer_id"], row["txn_first_offset"]) not in aborted:
@@ -141,7 +141,7 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
     """
     removed: set[str] = set()
     while True:
-        found = search.look()
+        files = search.look()
         table = open_table(location, storage_options)  # after the look: what was in flight then is in it
         snapshot = LogSnapshot.of(table) if is_log else None
         current = set(pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist())
@@ -149,7 +149,7 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
             named = set(table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
         left = []
         going = []
-        for file in found:
+        for file in files:
             if file.path in current:
                 left.append((file, f"cannot be decoded: {file.why}" if file.rows is None else "is in the newest table version"))
             elif file.rows is None and file.path in named:
@@ -163,20 +163,20 @@ def sweep(search: KeySearch, location: str, storage_options: Mapping[str, str], 
             else:
                 left.append((file, "no commit names it, and a commit in flight may be about to: purge again a day after it was written"))
         if not going or removed.issuperset(going):
-            left += [(file, "could not be deleted") for file in found if file.path in removed]
+            left += [(file, "could not be deleted") for file in files if file.path in removed]
             return Swept(removed=len(removed), left=tuple(left))
         _delete(location, storage_options, going)
         removed.update(going)
 
 
-def _is_behind(one: FoundIn, snapshot: LogSnapshot, location: str, storage_options: Mapping[str, str]) -> bool:
+def _is_behind(file: FoundIn, snapshot: LogSnapshot, location: str, storage_options: Mapping[str, str]) -> bool:
     """Tell whether the rows of a file lie below the log end of their partition, where no append puts any more."""
-    place = PARTITION.search(one.path)
-    if place is None or one.rows is None:
+    place = PARTITION.search(file.path)
+    if place is None or file.rows is None:
         return False
     partition = int(place.group(1))
     end = int(snapshot.files.last_offset[snapshot.files.partition == partition].max(initial=-1)) + 1
-    offsets = read_columns(location, storage_options, one.path, ["offset"]).column("offset").to_numpy()
+    offsets = read_columns(location, storage_options, file.path, ["offset"]).column("offset").to_numpy()
     return bool(offsets[0] < end)
 
 

@@ -8,8 +8,8 @@
 ```
 
 A search for bytes would find nothing: pages are compressed, keys stand in dictionaries. Files are read a few megabytes at a time. In the
-log a row is found by its key column; a dead letter also when its text names the key as a word of its own, for which of its
-columns was the key nobody knows. No Spark, and no predicate that Delta would write into a commit: the key stands in no file because of us.
+log a row is found by its key column; a dead letter also when its text names the key as a word of its own, as the column of its key is
+unknown. No Spark, and no predicate that Delta would write into a commit: the key stands in no file because of us.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class WantedKey:
             forms += [json.dumps(text, ensure_ascii=ascii_only)[1:-1].encode() for ascii_only in (True, False)]
         except UnicodeDecodeError:
             pass
-        found = sorted({"".join(f"\\x{byte:02x}" for byte in form) for form in forms if form})
-        return f"(?<!{_WORD})(?:{'|'.join(found)})(?!{_WORD})" if found else None
+        patterns = sorted({"".join(f"\\x{byte:02x}" for byte in form) for form in forms if form})
+        return f"(?<!{_WORD})(?:{'|'.join(patterns)})(?!{_WORD})" if patterns else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +111,11 @@ class KeySearch:
             if file.type == fs.FileType.File and file.path.endswith(".parquet") and not file.path.startswith("_delta_log/")
         ]
         self._clean &= {file.path for file in there}
-        waiting = sorted((file for file in there if file.path not in self._clean), key=lambda one: one.path)
+        waiting = sorted((file for file in there if file.path not in self._clean), key=lambda file: file.path)
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="key-search") as threads:
-            found = [one for one in threads.map(self._decode, waiting) if one is not None]
-        self._clean |= {file.path for file in waiting} - {file.path for file in found}
-        return [file for file in found if file.rows is None or file.rows]
+            files = [file for file in threads.map(self._decode, waiting) if file is not None]
+        self._clean |= {file.path for file in waiting} - {file.path for file in files}
+        return [file for file in files if file.rows is None or file.rows]
 
     def _decode(self, info: fs.FileInfo) -> FoundIn | None:
         """Return what a file holds of the key; None when it holds nothing."""
@@ -154,7 +154,7 @@ class KeySearch:
 
     def letters_naming(self, letters: pa.RecordBatch | pa.Table) -> NDArray[np.bool_]:
         """Tell which dead letters have the key, or name it in a text or a header, and were not refused too late to go."""
-        found = np.zeros(letters.num_rows, dtype=np.bool_)
+        naming = np.zeros(letters.num_rows, dtype=np.bool_)
         at = 0
         for batch in [letters] if isinstance(letters, pa.RecordBatch) else letters.to_batches():
             texts = [name for name in TEXT_COLUMNS if name in batch.schema.names]
@@ -162,9 +162,9 @@ class KeySearch:
             for name in LETTER_KEYS:
                 if name in batch.schema.names:
                     mask = mask | _is(_encode(batch.column(name)), self._wanted.key)
-            found[at : at + batch.num_rows] = self._without_spared_rows(batch, mask)
+            naming[at : at + batch.num_rows] = self._without_spared_rows(batch, mask)
             at += batch.num_rows
-        return found
+        return naming
 
     def _kept_rows(self, batch: pa.RecordBatch, partition: int) -> NDArray[np.bool_]:
         """Tell which rows of a partition are records that are to stay."""
@@ -172,18 +172,20 @@ class KeySearch:
 
     def _find_mentions(self, batch: pa.RecordBatch, texts: Sequence[str]) -> NDArray[np.bool_]:
         """Tell which dead letters name the key in a text, or in a header."""
-        found = np.zeros(batch.num_rows, dtype=np.bool_)
+        mentions = np.zeros(batch.num_rows, dtype=np.bool_)
         if self._pattern is None:
-            return found
+            return mentions
         for name in texts:
             column = _encode(batch.column(name))
             named = [self._does_name(value) for value in column.dictionary.cast(pa.binary()).to_pylist()]
             indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-            found |= np.array([*named, False], dtype=np.bool_)[indices]
+            mentions |= np.array([*named, False], dtype=np.bool_)[indices]
         if "headers" in batch.schema.names:
             headers = batch.column("headers").to_pylist()
-            found |= np.array([any(self._does_name(part) for one in row or () for part in one.values()) for row in headers], dtype=np.bool_)
-        return found
+            mentions |= np.array(
+                [any(self._does_name(part) for header in row or () for part in header.values()) for row in headers], dtype=np.bool_
+            )
+        return mentions
 
     def _does_name(self, value: bytes | str | None) -> bool:
         if value is None or self._pattern is None:
@@ -206,15 +208,15 @@ def statistics_naming(location: str, storage_options: Mapping[str, str], wanted:
     The minimum or maximum of a text column stands in the commit that added a file. Commits cannot be changed; they go in their time.
     """
     files = filesystem_of(location, storage_options)
-    found = []
+    paths = []
     for info in files.get_file_info(fs.FileSelector("_delta_log", recursive=True, allow_not_found=True)):
         if info.type != fs.FileType.File:
             continue
         with storage_faults(f"{location}/{info.path}"), files.open_input_file(info.path) as source:
             texts = _stored_statistics(source) if info.path.endswith(".parquet") else _written_statistics(source)
             if any(_tells(json.loads(text), wanted) for text in texts):
-                found.append((info.path, (info.mtime_ns or 0) // 1_000_000))
-    return sorted(found)
+                paths.append((info.path, (info.mtime_ns or 0) // 1_000_000))
+    return sorted(paths)
 
 
 def _written_statistics(source: Any) -> Iterator[str]:
@@ -234,8 +236,8 @@ def _stats_in(body: object) -> Iterator[str]:
             else:
                 yield from _stats_in(value)
     elif isinstance(body, list):
-        for one in body:
-            yield from _stats_in(one)
+        for element in body:
+            yield from _stats_in(element)
 
 
 def _stored_statistics(source: Any) -> Iterator[str]:
@@ -284,5 +286,5 @@ def _is(column: pa.DictionaryArray, key: bytes) -> NDArray[np.bool_]:
     if at < 0:
         return np.zeros(len(column), dtype=np.bool_)
     indices: NDArray[np.int32] = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    found: NDArray[np.bool_] = indices == at
-    return found
+    matches: NDArray[np.bool_] = indices == at
+    return matches

@@ -96,8 +96,8 @@ def _check_columns(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
     return [] if tuple(names) in {LOG_COLUMNS, older} else [f"the log table has the columns {names}, expected {list(LOG_COLUMNS)}"]
 
 
-def _check_places(found: list[int], partitions: int) -> list[str]:
-    strange = sorted({partition for partition in found if not 0 <= partition < partitions})
+def _check_places(partitions_of_files: list[int], partitions: int) -> list[str]:
+    strange = sorted({partition for partition in partitions_of_files if not 0 <= partition < partitions})
     return [f"records in partitions {strange}, but the topic has partitions 0 to {partitions - 1}"] if strange else []
 
 
@@ -147,7 +147,7 @@ class _Problems:
     aborted: list[str] = field(default_factory=list)
     markers: list[str] = field(default_factory=list)
 
-    def told(self) -> list[str]:
+    def to_texts(self) -> list[str]:
         kinds = (self.files, self.doubled, self.keys, self.aborted, self.markers)
         return [problem for kind in kinds for problem in kind[:_SHOWN]]
 
@@ -170,7 +170,7 @@ def _check_records(log: TopicLog, snapshot: LogSnapshot, decisions: Decisions, *
                 ]
             if checkpoint and all(look.is_read for look in looks):
                 _check_clean_section(partition, looks, start, problems)
-    return problems.told()
+    return problems.to_texts()
 
 
 @dataclass(slots=True)
@@ -286,7 +286,7 @@ def _check_history(log: TopicLog, snapshot: LogSnapshot) -> list[str]:
     table = open_table(log.paths.log, log.storage_options, version=snapshot.version)
     commits = commits_since(table, oldest - 1)
     unsigned = snapshot.version - oldest + 1 - len(commits)
-    if unsigned:  # then nobody knows which version an entry of the history is
+    if unsigned:  # then the version of an entry of the history is unknown
         still = oldest == _oldest_version(filesystem)
         return [f"{unsigned} table versions from {oldest} on do not say what wrote them"] if still else []
     strange = []
@@ -306,13 +306,13 @@ def _oldest_version(filesystem: fs.FileSystem) -> int:
 
 def _not_taken_back(newest_first: Sequence[Commit]) -> list[Commit]:
     """Return the commits that the newest version stands on, oldest first: a RESTORE goes on from the version that it went back to."""
-    found: list[Commit] = []
+    commits: list[Commit] = []
     below = newest_first[0].version + 1
     for commit in newest_first:
         if commit.version < below:
-            found.append(commit)
+            commits.append(commit)
             below = commit.version if commit.restored_version is None else commit.restored_version + 1
-    return found[::-1]
+    return commits[::-1]
 
 
 def _check_given_once(log: TopicLog, snapshot: LogSnapshot, filesystem: fs.FileSystem, commits: Sequence[Commit]) -> list[str]:

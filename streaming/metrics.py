@@ -1,4 +1,4 @@
-"""Counters and histograms of what the queries do, for Prometheus: counted where it happens, shown by whoever serves `REGISTRY`.
+"""Counters and histograms of what the queries do, for Prometheus: counted where it happens, served from `REGISTRY`.
 
 Names are `lastword_` and then Kafka's group and attribute where Kafka has one (`kafka.log:type=LogCleaner,name=max-clean-time-secs` is
 `lastword_log_cleaner_max_clean_time_secs`). Labels are topics, reasons, names of queries and of at most 100 sources a topic, all of which
@@ -35,7 +35,7 @@ class Metric:
     help: str
 
 
-#: The metrics below, for whoever documents or checks them.
+#: The metrics below, for documentation and checks.
 COUNTED: Final[list[Metric]] = []
 _BY_TOPIC: Final[list[Counter | Gauge | Histogram]] = []
 #: The most sources of a topic with a label of their own; all others share the label `OTHER_SOURCES`.
@@ -166,15 +166,15 @@ def source_counts() -> dict[str, dict[str, SourceCounts]]:
     for counter in (SOURCE_ROWS, SOURCE_LATE, SOURCE_WITHOUT_POSITION, SOURCE_LOWER_POSITIONS):
         for sample in (sample for family in counter.collect() for sample in family.samples if sample.name.endswith("_total")):
             values.setdefault((sample.labels["topic"], sample.labels["source"]), {})[sample.name] = int(sample.value)
-    found: dict[str, dict[str, SourceCounts]] = {}
+    counts: dict[str, dict[str, SourceCounts]] = {}
     for (topic, source), counted in values.items():
-        found.setdefault(topic, {})[source] = SourceCounts(
+        counts.setdefault(topic, {})[source] = SourceCounts(
             rows=counted["lastword_source_rows_total"],
             late=counted["lastword_source_late_total"],
             without_position=counted["lastword_source_without_position_total"],
             lower_positions=counted["lastword_source_lower_positions_total"],
         )
-    return found
+    return counts
 
 
 def append_counts() -> dict[str, tuple[int, int]]:
@@ -200,8 +200,8 @@ def count_round(topic: str, receipts: list[CleaningReceipt], *, seconds: float) 
         for reason, count in receipt.removed.items():
             REMOVED_RECORDS.labels(topic, reason).inc(count)
     MAX_CLEAN_TIME.set(seconds)
-    MAX_BUFFER_UTILIZATION.set(int(100 * max(one.map_utilization for one in receipts)))
-    RECOPY.set(int(100 * sum(one.bytes_after or 0 for one in receipts) / max(1, sum(one.read_bytes for one in receipts))))
+    MAX_BUFFER_UTILIZATION.set(int(100 * max(receipt.map_utilization for receipt in receipts)))
+    RECOPY.set(int(100 * sum(receipt.bytes_after or 0 for receipt in receipts) / max(1, sum(receipt.read_bytes for receipt in receipts))))
 
 
 def count_deletions(topic: str, deletions: Mapping[int, Deletion]) -> None:

@@ -32,7 +32,7 @@ _STORE_SECONDS: Final = 1.0
 class PollPace:
     """Lets a source rest between two looks: without a trigger Spark asks again 10 ms after it heard that there is nothing new.
 
-    Whoever asks earlier waits: that there is nothing new must be true.
+    A look that comes earlier waits: the answer that there is nothing new must be true.
     """
 
     def __init__(

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 168,
-    "names: found, told, said": 240,
-    "functions named by a participle": 96,
-    "phrases that say nothing": 41,
-    "functions over 60 lines": 3,
-    "functions over 15 branches": 11,
+    "names: one": 40,
+    "names: found, told, said": 43,
+    "functions named by a participle": 36,
+    "phrases that say nothing": 8,
+    "functions over 60 lines": 1,
+    "functions over 15 branches": 1,
     "class names with two meanings": 0,
     "noqa": 137,
     "type: ignore": 20,
@@ -36,11 +36,11 @@ CEILINGS: Final = {
 ROOMS: Final = {
     "lastword": 9342,
     "pyspark_lastword": 443,
-    "streaming": 5732,
+    "streaming": 5730,
     "storage": 15352,
-    "change_data": 5685,
+    "change_data": 5683,
     "checkpoints": 215,
-    "compaction": 6139,
+    "compaction": 6137,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

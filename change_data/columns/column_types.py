@@ -10,7 +10,7 @@ r"""Columns of a row and their types, each with the encoding in which the source
 ```
 
 `connect_schema` reads columns from Connect's schemas and from DDL, `row_converter` converts rows of the source, `row_decoder` decodes
-canonical rows. Here are the types, and `merged` for rows of an older and a newer schema.
+canonical rows. Here are the types, and `merge_columns` for rows of an older and a newer schema.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DecimalType(_Type):
     precision: int | None = None
     scale: int | None = None
     encoding: str = "base64"
-    #: The scale of the source's base64 where it is another one, after `merged`.
+    #: The scale of the source's base64 where it is another one, after `merge_columns`.
     source_scale: int | None = None
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ def _type_name(data_type: object) -> str:
     if isinstance(data_type, MapType):
         return f"map<string,{data_type.value}>"
     if isinstance(data_type, StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {field.data_type}' for field in data_type.fields)}>"
+        return f"struct<{', '.join(f'{quote_name(field.name)}: {field.data_type}' for field in data_type.fields)}>"
     if isinstance(data_type, DecimalType):
         return "decimal(*)" if data_type.precision is None else f"decimal({data_type.precision},{data_type.scale})"
     if isinstance(data_type, ScalarType) and data_type.encoding == "nanos":
@@ -183,15 +183,15 @@ def fixed_decimal(data_type: DecimalType) -> tuple[int, int] | None:
 
 def with_time_zones(ddl: str) -> str:
     """Return Spark's DDL with `timestamp_ltz` for the type `timestamp`: whether that has a time zone is a setting of the session."""
-    return _TIMESTAMP.sub(lambda found: found[1] or "timestamp_ltz", ddl)
+    return _TIMESTAMP.sub(lambda match: match[1] or "timestamp_ltz", ddl)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a column's name as DDL has it: in backticks, unless it is a plain word."""
     return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
-def merged(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
+def merge_columns(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
     """Return the columns that fit the rows of an older and of a newer schema.
 
     Columns of `old` come first, whether `new` has them or not, then those that `new` adds. Integers, floats and decimals get the wider of
@@ -236,7 +236,7 @@ def _wider_scalar(old: ScalarType, new: ScalarType) -> ScalarType | None:
     if len(kinds) == 1:
         return new
     if kinds <= set(INTEGER_BITS):
-        return max(old, new, key=lambda one: INTEGER_BITS[one.kind])
+        return max(old, new, key=lambda column_type: INTEGER_BITS[column_type.kind])
     if kinds == {"float", "double"}:
         return ScalarType("double")
     return ScalarType("string") if kinds <= _TEXTS else None

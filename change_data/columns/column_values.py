@@ -56,10 +56,10 @@ _TIMESTAMP: Final = re.compile(rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[T ]{_CLOCK}
 
 
 def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
-    found = pattern.fullmatch(text)
-    if found is None:
+    match = pattern.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    return found
+    return match
 
 
 # Decimals. A number is its sign, its digits and its scale, as texts and a count: so there is no limit of digits and nothing is rounded.
@@ -87,8 +87,8 @@ def _decimal_text(is_negative: bool, digits: str, scale: int, data_type: Decimal
 def _decimal_of_text(data_type: DecimalType, text: str) -> str:
     if data_type.scale is None and text in _SPECIAL_NUMBERS:
         return _SPECIAL_NUMBERS[text]
-    found = _match(_DECIMAL, text)
-    sign, whole, fraction, exponent = found[1], found[2], found[3] or "", int(found[4] or 0)
+    match = _match(_DECIMAL, text)
+    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", int(match[4] or 0)
     if abs(exponent) > _MAX_DIGITS:
         raise ValueError(text)
     return _decimal_text(sign == "-", whole + fraction, len(fraction) - exponent, data_type)
@@ -236,9 +236,9 @@ def time_text(encoding: str, value: int | str) -> str:
     if isinstance(value, int):
         seconds, fraction = _split(value, encoding)
     else:
-        found = _match(_TIME, value)
-        hour, minute, second = (int(digits) for digits in (found[1] + (found[2] or ":00")).split(":"))
-        offset, fraction = _offset_seconds(found[5], found[6], found[7]), _pad(found[3], encoding)
+        match = _match(_TIME, value)
+        hour, minute, second = (int(digits) for digits in (match[1] + (match[2] or ":00")).split(":"))
+        offset, fraction = _offset_seconds(match[5], match[6], match[7]), _pad(match[3], encoding)
         seconds = hour * 3_600 + minute * 60 + second
         if max(minute, second) > 59 or (offset and encoding != "zoned_text"):  # noqa: PLR2004
             raise ValueError(value)
@@ -261,12 +261,12 @@ def timestamp_text(encoding: str, zone: str, value: int | str) -> str:
         seconds, fraction = _split(value, encoding)
         days, second = divmod(seconds, _DAY_SECONDS)
         return f"{_day_text(days)}T{_clock_text(second, fraction)}{zone}"
-    found = _match(_TIMESTAMP, value)
-    text = f"{found[1]}T{found[2]}{found[3] or ':00'}"
+    match = _match(_TIMESTAMP, value)
+    text = f"{match[1]}T{match[2]}{match[3] or ':00'}"
     local = datetime.fromisoformat(text)
-    offset = _offset_seconds(found[6], found[7], found[8])
-    if (zone and not found[5]) or (offset and not zone):
+    offset = _offset_seconds(match[6], match[7], match[8])
+    if (zone and not match[5]) or (offset and not zone):
         raise ValueError(value)
     if offset:
         text = (local - timedelta(seconds=offset)).isoformat()
-    return f"{text}.{_pad(found[4], encoding)}{zone}"
+    return f"{text}.{_pad(match[4], encoding)}{zone}"

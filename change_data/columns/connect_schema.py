@@ -96,7 +96,7 @@ def columns_of_connect_schema(schema: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns that a schema of Kafka Connect describes.
 
     Logical types of Connect and Debezium become the types that they stand for; those without a type here (Xml, Year, Bits, geometry, and
-    names that nobody knows) become what their Connect type is. Timestamps as numbers have no zone, as Debezium defines them. A map whose
+    unknown names) become what their Connect type is. Timestamps as numbers have no zone, as Debezium defines them. A map whose
     keys are not texts is kept as JSON.
 
     Args:
@@ -228,21 +228,21 @@ class _Ddl:
         return tuple(columns)
 
     def name(self) -> str:
-        found = _TOKEN.match(self.text, self.place)
-        if found is None or (found[1] is None and not found[3]):
+        match = _TOKEN.match(self.text, self.place)
+        if match is None or (match[1] is None and not match[3]):
             self.fail("a column's name expected")
-        self.place = found.end()
-        return str(found[3] if found[1] is None else found[1]).replace("``", "`")
+        self.place = match.end()
+        return str(match[3] if match[1] is None else match[1]).replace("``", "`")
 
     def options(self) -> None:
         """Read over what says nothing about the values."""
         if self.skip("not"):
             self.expect("null")
         if self.skip("comment"):
-            found = _TOKEN.match(self.text, self.place)
-            if found is None or found[2] is None:
+            match = _TOKEN.match(self.text, self.place)
+            if match is None or match[2] is None:
                 self.fail("a text in quotes expected")
-            self.place = found.end()
+            self.place = match.end()
 
     def data_type(self) -> DataType:
         start, word = self.place, self.peek()
@@ -250,7 +250,7 @@ class _Ddl:
         kind = _ALIASES.get(word, word)
         if kind in {"array", "map", "struct"}:
             self.expect("<")
-            return self.nested(kind)
+            return self.read_type_arguments(kind)
         if kind == "decimal":
             return self.decimal_type()
         if kind in {"time", "timestamp", "timestamp_ntz"}:
@@ -265,7 +265,7 @@ class _Ddl:
         encodings = {"binary": self.binary, "date": "text" if self.times == "isostring" else "days", "json": "text"}
         return ScalarType(kind, encodings.get(kind, ""))
 
-    def nested(self, kind: str) -> DataType:
+    def read_type_arguments(self, kind: str) -> DataType:
         if kind == "struct":
             return StructType(self.columns(">"))
         if kind == "map":
@@ -296,24 +296,24 @@ class _Ddl:
 
     def numbers(self, limit: int) -> tuple[int, ...]:
         """Read up to so many whole numbers in parentheses."""
-        found = _NUMBERS.match(self.text, self.place)
-        numbers = () if found is None else tuple(int(number) for number in found[1].split(","))
-        if found is None or len(numbers) > limit:
+        match = _NUMBERS.match(self.text, self.place)
+        numbers = () if match is None else tuple(int(number) for number in match[1].split(","))
+        if match is None or len(numbers) > limit:
             self.fail(f"{'one number' if limit == 1 else 'one or two numbers'} in parentheses expected")
-        self.place = found.end()
+        self.place = match.end()
         return numbers
 
     def peek(self) -> str:
         """Return the next word (in small letters) or sign; the empty text at the end, and a quote for what is quoted."""
-        found = _TOKEN.match(self.text, self.place)
-        return self.text[self.place :].strip()[:1] if found is None else str(found[3] or found[4] or "'").lower()
+        match = _TOKEN.match(self.text, self.place)
+        return self.text[self.place :].strip()[:1] if match is None else str(match[3] or match[4] or "'").lower()
 
     def skip(self, token: str) -> bool:
         """Read the next word or sign if it is the given one."""
-        found = _TOKEN.match(self.text, self.place)
-        if found is None or self.peek() != token:
+        match = _TOKEN.match(self.text, self.place)
+        if match is None or self.peek() != token:
             return False
-        self.place = found.end()
+        self.place = match.end()
         return True
 
     def expect(self, token: str) -> None:

@@ -2,7 +2,7 @@
 
 ```
  {"schema":{…},"payload":{"id":5}}    payload_of      {"id":5}
- {"b":1, "a":1.0}                     canonical_json  {"a":1,"b":1}     the same key, whoever wrote it
+ {"b":1, "a":1.0}                     canonical_json  {"a":1,"b":1}     the same key for every writer
 ```
 """
 
@@ -95,7 +95,7 @@ def _exact_number(text: str) -> float | msgspec.Raw:
     return msgspec.Raw(f"{'-' if sign else ''}{plain}".encode())
 
 
-def unwrapped(value: bytes) -> tuple[bytes, bytes]:
+def split_schema(value: bytes) -> tuple[bytes, bytes]:
     """Return a value without Connect's schema, and the schema; the empty text if it carries none."""
     if b'"payload"' not in value:
         return value.strip(), b""
@@ -111,7 +111,7 @@ def fields_of(text: bytes, what: str) -> dict[str, msgspec.Raw]:
     try:
         return _RAW_FIELDS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"{what} is no JSON object ({error}): {shown(text)}"
+        message = f"{what} is no JSON object ({error}): {excerpt(text)}"
         raise NoEvent(message) from None
     except RecursionError:
         raise NoEvent(NESTED) from None
@@ -119,12 +119,12 @@ def fields_of(text: bytes, what: str) -> dict[str, msgspec.Raw]:
 
 def document(text: bytes) -> bytes:
     """Return a row that is a JSON object, or a JSON text that holds one, as a document store's is sent."""
-    found = _ANY.decode(text).encode() if text[:1] == b'"' else text
-    fields_of(found, "the row")
-    return bytes(found)
+    inner = _ANY.decode(text).encode() if text[:1] == b'"' else text
+    fields_of(inner, "the row")
+    return bytes(inner)
 
 
-def shown(text: bytes) -> str:
+def excerpt(text: bytes) -> str:
     """Return the beginning of a text, for messages."""
     return text[:SHOWN_CHARACTERS].decode("utf-8", "replace") + ("…" if len(text) > SHOWN_CHARACTERS else "")
 

@@ -40,7 +40,7 @@ from lastword.change_data.columns.column_values import (
     time_text,
     timestamp_text,
 )
-from lastword.change_data.columns.json_rows import can_name_a_field, shown
+from lastword.change_data.columns.json_rows import can_name_a_field, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,10 +106,7 @@ def _convert_values(convert: Convert, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _struct_codec(columns: Sequence[Column], *, has_others: bool = False) -> tuple[Any, list[tuple[str, Convert]]]:
-    """Return a class with the columns as its fields, and those fields that are to be converted, with their conversions.
-
-    A field that is no column is an error, or is left out (`has_others`).
-    """
+    """Return a struct of the columns, and the fields to convert with their conversions; other fields are errors, or left out."""
     fields: list[tuple[str, Any, Any]] = []
     conversions: list[tuple[str, Convert]] = []
     for number, column in enumerate(columns):
@@ -188,7 +185,9 @@ class RowConverter:
             struct, conversions = _struct_codec(self.columns)
             self._decode = msgspec.json.Decoder(struct).decode
             self._decode_columns = msgspec.json.Decoder(_struct_codec(self.columns, has_others=True)[0]).decode
-            self._conversions = [(name, _unless_placeholder(one, placeholders) if placeholders else one) for name, one in conversions]
+            if placeholders:
+                conversions = [(name, _unless_placeholder(convert, placeholders)) for name, convert in conversions]
+            self._conversions = conversions
         self._leaves: dict[DataType, tuple[Convert, Convert | None]] = {}
 
     def convert(self, row: bytes) -> bytes:
@@ -214,7 +213,7 @@ class RowConverter:
         try:
             fields = _FIELDS.decode(row)
         except _UNFIT:
-            message = f"row = {shown(row)}: allowed is a JSON object"
+            message = f"row = {excerpt(row)}: allowed is a JSON object"
             raise Misfit(message) from None
         others = {name: text for name, text in fields.items() if name not in self._names}
         if others and self._has_class:
@@ -241,7 +240,7 @@ class RowConverter:
                 elements = enumerate(_ELEMENTS.decode(text))
                 return [self._value(data_type.element, element, f"{path}[{number}]") for number, element in elements]
             if isinstance(data_type, MapType):
-                return {name: self._value(data_type.value, one, f'{path}["{name}"]') for name, one in _FIELDS.decode(text).items()}
+                return {name: self._value(data_type.value, member, f'{path}["{name}"]') for name, member in _FIELDS.decode(text).items()}
             decode, convert = self._leaf(data_type)
             return convert(decode(text)) if convert else decode(text)
         except Misfit:
@@ -249,7 +248,7 @@ class RowConverter:
         except _UNFIT:
             if self._null_on_misfit:
                 return None
-            message = f"column {path} = {shown(text)}: allowed is {allowed_values(data_type)}"
+            message = f"column {path} = {excerpt(text)}: allowed is {allowed_values(data_type)}"
             raise Misfit(message) from None
 
     def _leaf(self, data_type: DataType) -> tuple[Convert, Convert | None]:

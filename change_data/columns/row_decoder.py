@@ -36,7 +36,7 @@ from lastword.change_data.columns.column_types import (
     fixed_decimal,
 )
 from lastword.change_data.columns.column_values import bytes_of_base64, date_text, time_text, time_units, timestamp_text
-from lastword.change_data.columns.json_rows import can_name_a_field, shown
+from lastword.change_data.columns.json_rows import can_name_a_field, excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -221,15 +221,12 @@ class RowDecoder:
             else:
                 self._arrow_array(data_type, self._parse(data_type, [text]))
         except _UNFIT:
-            return f"{f'column {path}' if path else 'row'} = {shown(text)}: allowed is {_check_allowed(data_type)}"
+            return f"{f'column {path}' if path else 'row'} = {excerpt(text)}: allowed is {_allowed_json(data_type)}"
         return next(filter(None, (self._find_misfit(part_type, bytes(part), place) for place, (part_type, part) in parts.items())), None)
 
 
 def _canonical_texts(data_type: DataType, values: list[Any]) -> pa.Array | None:
-    """Return texts that Arrow casts as they are, all at once; None if one of them may need a look by itself.
-
-    These are texts of string columns, canonical instants, and decimals as canonical rows have them.
-    """
+    """Return strings, canonical instants and decimals as texts that Arrow casts all at once; None if one of them needs a parser."""
     kinds = set(map(type, values)) - {type(None)}
     if isinstance(data_type, DecimalType) and kinds == {msgspec.Raw}:
         return _canonical_decimals(values)
@@ -294,7 +291,7 @@ def _in_nanoseconds(text: str) -> str:
     return text
 
 
-def _check_allowed(data_type: DataType) -> str:
+def _allowed_json(data_type: DataType) -> str:
     if isinstance(data_type, DecimalType):
         return f"{data_type} as a number, or as text"
     if isinstance(data_type, ScalarType):

@@ -22,10 +22,10 @@ from lastword.change_data.columns.column_types import (
     DecimalType,
     Misfit,
     ScalarType,
-    quoted,
+    quote_name,
 )
 from lastword.change_data.columns.connect_schema import columns_of_ddl
-from lastword.change_data.columns.json_rows import shown
+from lastword.change_data.columns.json_rows import excerpt
 from lastword.change_data.columns.row_decoder import RowDecoder
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class TableColumns:
 
 def ddl_text(columns: Sequence[Column]) -> str:
     """Return the DDL that `columns_of_ddl` reads as these columns, without the encodings of a source."""
-    return ", ".join(f"{quoted(column.name)} {column.data_type}" for column in columns)
+    return ", ".join(f"{quote_name(column.name)} {column.data_type}" for column in columns)
 
 
 class RowMisfit(Misfit):
@@ -165,7 +165,7 @@ def _json(key: bytes, column: Column) -> msgspec.Raw:
     try:
         return msgspec.json.decode(key, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        message = f"column {column.name} = {shown(key)}: allowed is {column.data_type} as JSON"
+        message = f"column {column.name} = {excerpt(key)}: allowed is {column.data_type} as JSON"
         raise Misfit(message) from None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -202,15 +203,15 @@ def _canonical(keys: pa.Array, key_format: KeyFormat) -> tuple[pa.Array, Mask]:
         others = ~pc.match_substring_regex(keys, rf"\A(?:{CANONICAL})\z").fill_null(True).to_numpy(zero_copy_only=False)  # noqa: FBT003
     if not others.any():
         return keys, is_known
-    at, found, reader = np.flatnonzero(others), list[bytes | None](), KeyReader(key_format)
+    at, texts, reader = np.flatnonzero(others), list[bytes | None](), KeyReader(key_format)
     for row, key in zip(at.tolist(), keys.take(pa.array(at)).to_pylist(), strict=True):
         try:
             text = NULL if key is None else reader.read(key)
-            found.append(text if text != NULL else None)
+            texts.append(text if text != NULL else None)
         except (NoEvent, RecursionError):
-            found.append(None)
+            texts.append(None)
             is_known[row] = False
-    return pc.replace_with_mask(keys, pa.array(others), pa.array(found, pa.binary())), is_known
+    return pc.replace_with_mask(keys, pa.array(others), pa.array(texts, pa.binary())), is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +295,8 @@ class _Template:
         if not good.any():
             return _Taken.nothing()
         whole = _those(texts, good)
-        found = _Taken(row[good], value, self._sequences(whole), self._times(whole))
-        return found.without_newest() if self.schema and self.row is not None else found
+        events = _Taken(row[good], value, self._sequences(whole), self._times(whole))
+        return events.without_newest() if self.schema and self.row is not None else events
 
     def _times(self, texts: pa.Array) -> pa.Array:
         if self.time is None:
@@ -305,11 +306,11 @@ class _Template:
         return pa.array((digits - ord("0")).astype(np.int64) @ 10 ** np.arange(stop - start - 1, -1, -1, dtype=np.int64))
 
     def _sequences(self, texts: pa.Array) -> pa.Array:
-        found = np.tile(np.frombuffer(self.sequence.encode(), np.uint8), (len(texts), 1))
+        characters = np.tile(np.frombuffer(self.sequence.encode(), np.uint8), (len(texts), 1))
         for at, start, stop in self.digits:
-            found[:, at : at + stop - start] = _matrix(pc.binary_slice(texts, start, stop), stop - start)
+            characters[:, at : at + stop - start] = _matrix(pc.binary_slice(texts, start, stop), stop - start)
         offsets = np.arange(len(texts) + 1, dtype=np.int32) * len(self.sequence)
-        return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(found))
+        return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
 def _learn(value: bytes, envelope: Envelope) -> _Template | None:
@@ -320,46 +321,49 @@ def _learn(value: bytes, envelope: Envelope) -> _Template | None:
     position = SourcePosition.of(events.sequence[0])
     if not (position.scope and position.order):
         return None
-    event, base = _EVENT(value), pa.py_buffer(value).address
-    schema = event.schema
+    event = _EVENT(value)
+    schema = _place(event.schema, value) if bytes(event.schema) not in {b"", NULL} else slice(0, 0)
     if event.op is None:
         event = _EVENT(event.payload)
-    is_deletion = events.value[0] is None
-    sides = [side for side in (event.before, event.after) if bytes(side).startswith(b"{")]
-    needed = event.before if is_deletion else event.after
-    if event.source is None or not any(side is needed for side in sides):
+    row = event.before if events.value[0] is None else event.after
+    rows = _places_of_rows(event, value)
+    if event.source is None or not bytes(row).startswith(b"{") or schema.stop > rows[0].start:
         return None
-    places = sorted((pa.py_buffer(side).address - base, len(side), side is event.after) for side in sides)
-    head, tail = places[0][0], places[-1][0] + places[-1][1]
-    schema_at = slice(0)
-    if bytes(schema) not in {b"", NULL}:
-        at = pa.py_buffer(schema).address - base
-        schema_at = slice(at, at + len(schema))
-        if schema_at.stop > head:
-            return None
-    names = [getattr(event.source, name) for name in (*_NAMES, "collection")]
-    begins = [(pa.py_buffer(name).address - base - tail, len(name)) for name in names if len(name)]
+    tail = rows[-1].stop
+    names = [_place(name, value) for name in (getattr(event.source, name) for name in (*_NAMES, "collection")) if len(name)]
     digits = _digits_of(event.source, position, value, tail)
-    if digits is None or any(begin < 0 for begin, _ in begins):
+    if digits is None or any(name.start < tail for name in names):
         return None
     return _Template(
-        head=_Text.of(value[:head], [schema_at]),
-        between=value[places[0][0] + places[0][1] : places[-1][0]],
-        tail=_Text.of(value[tail:], [slice(begin, begin + length) for begin, length in begins]),
-        row=None if is_deletion else [is_after for _, _, is_after in places].index(True),
-        schema=value[schema_at],
+        head=_Text.of(value[: rows[0].start], [schema]),
+        between=value[rows[0].stop : rows[-1].start],
+        tail=_Text.of(value[tail:], [slice(name.start - tail, name.stop - tail) for name in names]),
+        row=None if events.value[0] is None else rows.index(_place(row, value)),
+        schema=value[schema],
         sequence=events.sequence[0],
         digits=digits,
         time=_time_of(event.source, value, tail),
     )
 
 
+def _place(part: msgspec.Raw, value: bytes) -> slice:
+    """Return where a part of an event stands in the text of the event."""
+    start = pa.py_buffer(part).address - pa.py_buffer(value).address
+    return slice(start, start + len(part))
+
+
+def _places_of_rows(event: _RawEvent, value: bytes) -> list[slice]:
+    """Return where the row before and the row after a change stand in an event, in the order of its text; null has no place."""
+    rows = (_place(row, value) for row in (event.before, event.after) if bytes(row).startswith(b"{"))
+    return sorted(rows, key=attrgetter("start"))
+
+
 def _time_of(source: _RawSourceBlock, value: bytes, tail: int) -> tuple[int, int] | None:
     """Return where the milliseconds of an event stand, as `_Template.time`; None where they are no number, or before the rows."""
     if _MILLISECONDS.fullmatch(bytes(source.ts_ms)) is None:
         return None
-    start = pa.py_buffer(source.ts_ms).address - pa.py_buffer(value).address
-    return (start - len(value), start + len(source.ts_ms) - len(value)) if start >= tail else None
+    place = _place(source.ts_ms, value)
+    return (place.start - len(value), place.stop - len(value)) if place.start >= tail else None
 
 
 def _digits_of(source: _RawSourceBlock, position: SourcePosition, value: bytes, tail: int) -> tuple[tuple[int, int, int], ...] | None:
@@ -369,7 +373,7 @@ def _digits_of(source: _RawSourceBlock, position: SourcePosition, value: bytes, 
         return None
     if order == ("sequence",) and _FIRST.fullmatch(bytes(source.sequence)) is None:
         order = identity  # PostgreSQL's rows of a snapshot, and events of old versions
-    base, found = pa.py_buffer(value).address, list[tuple[int, int, int]]()
+    places = list[tuple[int, int, int]]()
     begin = position.text.index("/") + 1
     for fields, text in ((order, position.order), (identity, position.identity)):
         for number, name in enumerate(fields):
@@ -377,12 +381,12 @@ def _digits_of(source: _RawSourceBlock, position: SourcePosition, value: bytes, 
             digits = _FORMS.get(name, _WHOLE).fullmatch(bytes(raw))
             if digits is None or text[at : at + DIGITS] != digits[1].decode().zfill(DIGITS):
                 return None
-            start = pa.py_buffer(raw).address - base + digits.start(1) - len(value)
+            start = _place(raw, value).start + digits.start(1) - len(value)
             if start < tail - len(value):
                 return None
-            found.append((begin + at + DIGITS - len(digits[1]), start, start + len(digits[1])))
+            places.append((begin + at + DIGITS - len(digits[1]), start, start + len(digits[1])))
         begin += len(text) + 1
-    return tuple(found)
+    return tuple(places)
 
 
 def _matrix(texts: pa.Array, width: int) -> Bytes:
@@ -401,11 +405,11 @@ def _are_objects(texts: pa.Array) -> Mask:
     data = memoryview(texts.buffers()[2])[ends[0] : ends[-1]]
     try:
         texts.cast(pa.string())  # msgspec does not look whether texts that it skips are UTF-8
-        found = _VALUES(data)
+        values = _VALUES(data)
     except (pa.ArrowInvalid, msgspec.DecodeError, RecursionError):
-        found = []
+        values = []
     # Objects of these lengths, one behind the other, begin and end where the texts do.
-    lengths = np.fromiter(map(len, found), np.int32, len(found))
+    lengths = np.fromiter(map(len, values), np.int32, len(values))
     begins: Mask = np.frombuffer(data, np.uint8)[np.minimum(ends[:-1] - ends[0], len(data) - 1)] == ord("{")
     if begins.all() and np.array_equal(lengths, np.diff(ends)):
         return begins
@@ -417,16 +421,16 @@ def _are_objects(texts: pa.Array) -> Mask:
 
 def _cast(rows: pa.Array, schema: bytes, typed: Typed) -> pa.Array:
     """Return rows by the columns that are given or that a schema names; null in the place of those that do not fit."""
-    found = list[bytes | None]()
+    values = list[bytes | None]()
     for row in rows.to_pylist():
         try:
-            found.append(typed(row, schema))
+            values.append(typed(row, schema))
         except (NoEvent, RecursionError):
-            found.append(None)
-    return pa.array(found, pa.binary())
+            values.append(None)
+    return pa.array(values, pa.binary())
 
 
 def _have_sign(texts: pa.Array, signs: frozenset[bytes]) -> Mask:
     """Tell which texts may contain one of some signs."""
-    found = pl.Series(texts.cast(pa.string())).str.contains("|".join(re.escape(sign.decode()) for sign in signs))
-    return found.fill_null(value=True).to_numpy()
+    may_contain = pl.Series(texts.cast(pa.string())).str.contains("|".join(re.escape(sign.decode()) for sign in signs))
+    return may_contain.fill_null(value=True).to_numpy()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lastword.change_data.columns.json_rows import NULL, NoEvent, fields_of, shown, unwrapped
+from lastword.change_data.columns.json_rows import NULL, NoEvent, excerpt, fields_of, split_schema
 from lastword.change_data.events.envelopes import HEARTBEAT, MESSAGE, SCHEMA_CHANGE, TOMBSTONE, TRANSACTION, Envelope, Events
 from lastword.change_data.events.event_positions import SourceBlock, named_sequence, source_sequence
 from lastword.change_data.events.event_reader import EventReader
@@ -79,7 +79,7 @@ def read_events(
 
 def typed_rows(envelope: Envelope) -> Callable[[bytes, bytes], bytes]:
     """Return what makes a row of a raw event canonical, by the schema that its event carries; it raises `NoEvent`."""
-    return _Raw(envelope, {}).typed
+    return _Raw(envelope, {}).canonical_row
 
 
 class _Raw(EventReader):
@@ -100,7 +100,7 @@ class _Raw(EventReader):
         elif event.op == "d":
             before = bytes(event.before)
             if self.envelope.key and before[:1] == b"{":
-                before = self.typed(before, self.schemas.get(row) or bytes(event.schema))
+                before = self.canonical_row(before, self.schemas.get(row) or bytes(event.schema))
             self.events.add(row, self.key_of(row, key, before, is_before=True), None, self.sequence_of(event, value))
         elif event.op == "t":
             self.truncate(row, self.sequence_of(event, value))
@@ -118,10 +118,10 @@ class _Raw(EventReader):
                 message += ": let the connector send the document (capture.mode = change_streams_update_full)"
             raise NoEvent(message)
         schema, before = self.schemas.get(row) or bytes(event.schema), bytes(event.before)
-        after, sequence = self.typed(after, schema), self.sequence_of(event, value)
-        columns, missing = self._columns, self.unresolved(after)
+        after, sequence = self.canonical_row(after, schema), self.sequence_of(event, value)
+        columns, missing = self._columns, self.unresolved_columns(after)
         if before != NULL and (self.envelope.key or missing):
-            before = self.typed(before, schema)
+            before = self.canonical_row(before, schema)
         if missing and before != NULL:  # with REPLICA IDENTITY FULL the row before has what did not change
             after, missing = fill_columns(after, missing, before, self._unchanged)
         new_key = self.key_of(row, key, after)
@@ -157,15 +157,15 @@ class _Raw(EventReader):
             self.events.others[row] = TRANSACTION
         elif event.ddl is not None or event.tableChanges is not None:
             self.events.others[row] = SCHEMA_CHANGE
-        elif event.ts_ms is not None and set(fields_of(unwrapped(value)[0], "the value")) == {"ts_ms"}:
+        elif event.ts_ms is not None and set(fields_of(split_schema(value)[0], "the value")) == {"ts_ms"}:
             self.events.others[row] = HEARTBEAT
         else:
-            message = f"no op in the value, so it is no change event: {shown(value)}"
+            message = f"no op in the value, so it is no change event: {excerpt(value)}"
             raise NoEvent(message)
 
     def sequence_of(self, event: _ChangeEvent, value: bytes) -> str:
         if self.envelope.sequence:
-            return named_sequence(unwrapped(value)[0], self.envelope)
+            return named_sequence(split_schema(value)[0], self.envelope)
         return source_sequence(event.source or SourceBlock(), event.op, self.envelope)
 
 
@@ -179,6 +179,6 @@ def _event(value: bytes) -> _ChangeEvent | None:
             if event is not None:
                 event.schema = schema
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"the value is no envelope of Debezium ({error}): {shown(value)}"
+        message = f"the value is no envelope of Debezium ({error}): {excerpt(value)}"
         raise NoEvent(message) from None
     return event

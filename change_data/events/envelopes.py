@@ -175,36 +175,40 @@ def _wrong_names(envelope: Envelope) -> list[Violation]:
     return wrong
 
 
+_WITH_POSITIONS: Final = "only without sequence: positions of the connector tell what a snapshot lacks"
+_WITH_CONNECTOR: Final = "with source.connector beside source.commit_lsn, or with connector: several connectors have a commit_lsn"
+
+
 def _unused_settings(envelope: Envelope) -> list[Violation]:
     """Return the settings of an envelope that would do nothing."""
-    wrong = list[Violation]()
     of_flat = (
         ("add_fields, prefix", envelope.add_fields, envelope.prefix),
         ("add_headers, headers_prefix", envelope.add_headers, envelope.headers_prefix),
         ("delete_tombstone_handling_mode", envelope.delete_tombstone_handling_mode, "__"),
     )
-    wrong += [
-        Violation(key=name, value=str(given or prefix), allowed="only with kind='debezium-flat'; leave it out")
-        for name, given, prefix in of_flat
-        if envelope.kind != "debezium-flat" and (given or prefix != "__")
+    origin, has_sequence = envelope.connector or envelope.scope, bool(envelope.sequence)
+    fields = ", ".join(map(str, (*envelope.add_fields, *envelope.add_headers)))
+    rules = [
+        (name, names or prefix, bool(names) or prefix != "__", "only with kind='debezium-flat'; leave it out")
+        for name, names, prefix in of_flat
+        if envelope.kind != "debezium-flat"
     ]
-    if envelope.sequence and envelope.on_snapshot == "replace":
-        allowed = "only without sequence: positions of the connector tell what a snapshot lacks"
-        wrong.append(Violation(key="on_snapshot", value=envelope.on_snapshot, allowed=allowed))
-    if envelope.sequence and (envelope.connector or envelope.scope):
-        given = envelope.connector or envelope.scope
-        wrong.append(Violation(key="connector, scope", value=given, allowed="only without sequence, which orders the events by itself"))
-    if envelope.sequence_as and not envelope.sequence:
-        wrong.append(Violation(key="sequence_as", value=envelope.sequence_as, allowed="only with sequence; leave it out"))
-    is_readable = all(isinstance(name, str) for name in (*envelope.add_fields, *envelope.add_headers))
-    added = {*added_names(envelope).values(), *names_of_headers(envelope).values()} if is_readable else set()
-    if "source_commit_lsn" in added and not ("source_connector" in added or envelope.connector or envelope.sequence):
-        allowed = "with source.connector beside source.commit_lsn, or with connector: several connectors have a commit_lsn"
-        given = ", ".join((*envelope.add_fields, *envelope.add_headers))
-        wrong.append(Violation(key="add_fields, add_headers", value=given, allowed=allowed))
-    if envelope.key and envelope.key_format:
-        wrong.append(Violation(key="key_format", value=envelope.key_format, allowed="only without key: columns are the key then"))
-    return wrong
+    rules += [
+        ("on_snapshot", envelope.on_snapshot, has_sequence and envelope.on_snapshot == "replace", _WITH_POSITIONS),
+        ("connector, scope", origin, has_sequence and bool(origin), "only without sequence, which orders the events by itself"),
+        ("sequence_as", envelope.sequence_as, bool(envelope.sequence_as) and not has_sequence, "only with sequence; leave it out"),
+        ("add_fields, add_headers", fields, _is_lsn_ambiguous(envelope), _WITH_CONNECTOR),
+        ("key_format", envelope.key_format, bool(envelope.key and envelope.key_format), "only without key: columns are the key then"),
+    ]
+    return [Violation(key=key, value=str(value), allowed=allowed) for key, value, is_unused, allowed in rules if is_unused]
+
+
+def _is_lsn_ambiguous(envelope: Envelope) -> bool:
+    """Tell whether flat events carry a `commit_lsn`, which several connectors have, and nothing that says which connector theirs is."""
+    if not all(isinstance(name, str) for name in (*envelope.add_fields, *envelope.add_headers)):
+        return False
+    fields = {*added_names(envelope).values(), *names_of_headers(envelope).values()}
+    return "source_commit_lsn" in fields and not ("source_connector" in fields or envelope.connector or envelope.sequence)
 
 
 def added_names(envelope: Envelope) -> dict[str, str]:
@@ -281,7 +285,7 @@ def placeholders_of(envelope: Envelope) -> frozenset[bytes]:
     encoded = [base64.b64encode(octets).decode(), base64.urlsafe_b64encode(octets).decode(), octets.hex()]
     digest = hashlib.md5(octets, usedforsecurity=False).digest()
     decimals = [base64.b64encode(bytes([octet])).decode() for octet in octets]
-    lists: list[list[Any]] = [[one] for one in (text, *encoded, str(uuid.UUID(bytes=digest, version=3)))]
+    lists: list[list[Any]] = [[element] for element in (text, *encoded, str(uuid.UUID(bytes=digest, version=3)))]
     values = [text, {text: text}, *encoded, *lists, list(octets), [float(octet) for octet in octets], decimals]
     return frozenset([*(msgspec.json.encode(value) for value in values), json.dumps(text).encode()])
 

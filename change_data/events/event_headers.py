@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.change_data.columns.json_rows import NULL, SHOWN_CHARACTERS, NoEvent, unwrapped
+from lastword.change_data.columns.json_rows import NULL, SHOWN_CHARACTERS, NoEvent, split_schema
 from lastword.change_data.events.envelopes import USUAL_ADDED_FIELDS, Envelope, names_of_headers
 from lastword.change_data.events.event_positions import SourceBlock
 from lastword.compaction.rows.input_columns import HEADERS
@@ -56,11 +56,11 @@ def added_headers(column: pa.Array, envelope: Envelope) -> Headers:
     headers = column.cast(HEADERS)
     name, value = pc.list_flatten(headers).flatten()
     is_read = pc.is_in(name, value_set=pa.array(list(names), pa.string()))
-    found: dict[int, list[tuple[str, bytes | None]]] = {}
+    headers_of_rows: dict[int, list[tuple[str, bytes | None]]] = {}
     columns = (pc.list_parent_indices(headers), name, value)
-    for row, *header in zip(*(one.filter(is_read).to_pylist() for one in columns), strict=True):
-        found.setdefault(row, []).append((header[0], header[1]))
-    return found
+    for row, *header in zip(*(column.filter(is_read).to_pylist() for column in columns), strict=True):
+        headers_of_rows.setdefault(row, []).append((header[0], header[1]))
+    return headers_of_rows
 
 
 def header_fields(headers: Sequence[tuple[str, bytes | None]], names: Mapping[str, str], known: Collection[str]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _value(name: str, text: bytes | None) -> Any:
     value = text or b""
     with suppress(NoEvent, ValueError, msgspec.DecodeError):
         if value[:1] == b"{":
-            value = unwrapped(value)[0]
+            value = split_schema(value)[0]
         if text is None or value == NULL:
             return None
         if value[:1] not in {b"{", b"\0"}:

@@ -1,4 +1,4 @@
-"""Keys of change events in canonical JSON: one key for one row, whoever wrote it, and two keys for two rows.
+"""Keys of change events in canonical JSON: the same row has the same key from every connector, two rows have two keys.
 
 ```
  key                                       format    canonical
@@ -26,7 +26,7 @@ import msgspec
 
 from lastword.change_data.columns.column_types import ArrayType, Column, DecimalType, MapType, Misfit, StructType
 from lastword.change_data.columns.connect_schema import columns_of_connect_schema
-from lastword.change_data.columns.json_rows import CANONICAL_KEY, NULL, NoEvent, canonical_json, fields_of, json_text, unwrapped
+from lastword.change_data.columns.json_rows import CANONICAL_KEY, NULL, NoEvent, canonical_json, fields_of, json_text, split_schema
 from lastword.change_data.columns.row_converter import RowConverter
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class KeyReader:
     def _read_json(self, key: bytes, schema: Schema) -> bytes:
         if not schema and CANONICAL_KEY(key):
             return key
-        payload, own_schema = unwrapped(key)
+        payload, own_schema = split_schema(key)
         if not (own_schema or schema):
             return canonical_json(key)
         schema = own_schema or schema

@@ -199,15 +199,15 @@ def named_sequence(text: bytes, envelope: Envelope) -> str:
     event, parts = _ANY.decode(text), []
     for path in envelope.sequence:
         names = path.split(".")
-        found = _find(event, names)
-        if found is None and names[0] == "after" and isinstance(event, Mapping) and event.get("after") is None:
-            found = _find(event, ["before", *names[1:]])
-            if found is None:
+        value = _find(event, names)
+        if value is None and names[0] == "after" and isinstance(event, Mapping) and event.get("after") is None:
+            value = _find(event, ["before", *names[1:]])
+            if value is None:
                 return ""
-        if found is None:
+        if value is None:
             message = f"sequence {path}: the event has none"
             raise NoEvent(message)
-        parts.append(_order(path, found, envelope.sequence_as))
+        parts.append(_order(path, value, envelope.sequence_as))
     try:
         return sequence_text(parts)
     except ValueError:

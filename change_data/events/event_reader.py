@@ -14,7 +14,7 @@ import msgspec
 
 from lastword.change_data.columns.column_types import DataType, Misfit, ScalarType, StructType
 from lastword.change_data.columns.connect_schema import columns_of_connect_schema
-from lastword.change_data.columns.json_rows import NESTED, NULL, NoEvent, canonical_object, document, fields_of, shown
+from lastword.change_data.columns.json_rows import NESTED, NULL, NoEvent, canonical_object, document, excerpt, fields_of
 from lastword.change_data.columns.row_converter import RowConverter
 from lastword.change_data.events.envelopes import Envelope, Events, placeholders_of, signs_of
 from lastword.change_data.events.event_keys import FrameType, KeyReader, Schema, shorten
@@ -78,7 +78,7 @@ class EventReader(ABC):
             except RecursionError:
                 self._refuse(row, key, value, NESTED)
             except (msgspec.MsgspecError, ValueError, ArithmeticError) as error:  # not UTF-8, or a number that cannot be computed with
-                self._refuse(row, key, value, f"the value is no envelope of Debezium ({error}): {shown(value or b'')}")
+                self._refuse(row, key, value, f"the value is no envelope of Debezium ({error}): {excerpt(value or b'')}")
         return self.events
 
     def _refuse(self, row: int, key: bytes | None, value: bytes | None, reason: str) -> None:
@@ -109,7 +109,7 @@ class EventReader(ABC):
         if type(ts_ms) is int and 0 <= ts_ms <= _MAX_MS:
             self.events.times[row] = ts_ms
 
-    def typed(self, row: bytes, schema: Schema) -> bytes:
+    def canonical_row(self, row: bytes, schema: Schema) -> bytes:
         """Return a row in canonical JSON, by the columns that are given or that the event's own schema names."""
         converter, self._columns = self._given, ()
         if row[:1] != b"{":  # a text, as MongoDB's
@@ -141,7 +141,7 @@ class EventReader(ABC):
         on_misfit: Literal["error", "null"] = "null" if self.envelope.misfit == "null" else "error"
         return RowConverter(columns, on_misfit=on_misfit, placeholders=self._unchanged)
 
-    def unresolved(self, row: bytes) -> tuple[str, ...]:
+    def unresolved_columns(self, row: bytes) -> tuple[str, ...]:
         """Return the columns of a row whose value the source left out."""
         if self._has_sign(row) is None:
             return ()
@@ -234,9 +234,9 @@ def _columns(schema: Schema, part: str) -> tuple[Column, ...]:
             columns = _columns_of_type(schema.data_type, part)
             RowConverter(columns)  # each name is allowed once
             return columns
-        found = _ANY.decode(schema)
-        fields = found.get("fields", ()) if isinstance(found, dict) else ()
-        row = next((field for field in fields if field.get("field") == part), found)
+        struct = _ANY.decode(schema)
+        fields = struct.get("fields", ()) if isinstance(struct, dict) else ()
+        row = next((field for field in fields if field.get("field") == part), struct)
         columns = () if row.get("type") == "string" else columns_of_connect_schema(row)
         RowConverter(columns)  # each name is allowed once
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError) as error:

@@ -102,9 +102,9 @@ def event_rows(batch: pa.RecordBatch, envelope: Envelope, decoder: FrameDecoder 
     moves, is_left = _changed_keys(batch), np.ones(len(batch), dtype=np.bool_)
     alike = alike_events(columns_in["key"], columns_in["value"], envelope, list(moves[_NEW_KEY])) if decoder is None else NO_EVENTS
     is_left[alike.row] = False
-    said = {name: pa.nulls(len(alike.row), pa.string()) for name in (EVENT, REFUSAL, UNCHANGED, COLUMNS)}
-    said[RECORD_KEY] = pa.nulls(len(alike.row), pa.binary())
-    made = {"row": pa.array(alike.row), "key": alike.key, "value": alike.value, "source_sequence": alike.sequence, **said}
+    columns = {name: pa.nulls(len(alike.row), pa.string()) for name in (EVENT, REFUSAL, UNCHANGED, COLUMNS)}
+    columns[RECORD_KEY] = pa.nulls(len(alike.row), pa.binary())
+    made = {"row": pa.array(alike.row), "key": alike.key, "value": alike.value, "source_sequence": alike.sequence, **columns}
     made[SOURCE_TIME] = alike.time
     if len(alike.row) < len(batch):
         texts = {name: column.filter(pa.array(is_left)) for name, column in columns_in.items()}
@@ -144,7 +144,7 @@ def event_table(
     check_event_columns(columns_of(table.schema), topic=topic)
     given, read = list(map(plain_batch, in_batches(table, limits))), partial(event_rows, envelope=envelope, decoder=decoder)
     batches = list(map(read, given) if decoder else in_threads(read, given))
-    return pa.Table.from_batches(batches or [read(_no_events(table.schema))])
+    return pa.Table.from_batches(batches or [read(pa.RecordBatch.from_pylist([], table.schema))])
 
 
 def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.int64], moves: _Moves) -> dict[str, pa.Array]:
@@ -153,7 +153,7 @@ def _rows_of(events: Events, texts: Mapping[str, pa.Array], numbers: NDArray[np.
     at, nothing = pa.array(others, pa.int64()), [None] * len(rows)
     columns = {
         "row": (pa.array(rows), pa.array(numbers).take(at)),
-        **{name: (pa.array(found, pa.binary()), texts[name].take(at)) for name, found in (("key", events.key), ("value", events.value))},
+        **{name: (pa.array(column, pa.binary()), texts[name].take(at)) for name, column in (("key", events.key), ("value", events.value))},
         "source_sequence": (pa.array([*events.sequence, *(events.positions.get(row, "") for row in others)], pa.string()),),
         EVENT: (pa.array([*nothing, *(events.others.get(row) for row in others)], pa.string()),),
         REFUSAL: (pa.array([*nothing, *(events.refused.get(row) for row in others)], pa.string()),),
@@ -241,7 +241,7 @@ def _headers(batch: pa.RecordBatch) -> pa.Array:
         values = pa.concat_arrays(places).take(pa.array(np.arange(len(batch) * len(names)).reshape(len(names), -1).T.reshape(-1)))
         pairs = pa.StructArray.from_arrays([keys, values], names=["key", "value"])
         return pa.ListArray.from_arrays(pa.array(np.arange(len(batch) + 1) * len(names), pa.int32()), pairs).cast(HEADERS)
-    listed = [one or [] for one in own.to_pylist()]
+    listed = [entries or [] for entries in own.to_pylist()]
     for name, values in zip(names, places, strict=True):
         for headers, value in zip(listed, values.to_pylist(), strict=True):
             headers.append({"key": f"source.{name}", "value": value})
@@ -277,11 +277,7 @@ def _text(field: msgspec.Raw | None) -> bytes | None:
 
 
 def _line_headers(field: msgspec.Raw | None) -> list[dict[str, Any]] | None:
-    found = None if field is None else msgspec.json.decode(field)
-    if not isinstance(found, list):
+    parsed = None if field is None else msgspec.json.decode(field)
+    if not isinstance(parsed, list):
         return None
-    return [{"key": str(name), "value": _text(msgspec.Raw(msgspec.json.encode(value)))} for name, value in found]
-
-
-def _no_events(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
+    return [{"key": str(name), "value": _text(msgspec.Raw(msgspec.json.encode(value)))} for name, value in parsed]

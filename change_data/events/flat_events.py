@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lastword.change_data.columns.json_rows import NULL, NoEvent, fields_of, unwrapped
+from lastword.change_data.columns.json_rows import NULL, NoEvent, fields_of, split_schema
 from lastword.change_data.events.envelopes import DELETED, HEARTBEAT, TOMBSTONE, USUAL_ADDED_FIELDS, Envelope, added_names
 from lastword.change_data.events.event_headers import header_fields, header_names
 from lastword.change_data.events.event_positions import NO_POSITION, SourceBlock, named_sequence, source_sequence
@@ -60,14 +60,14 @@ class FlatReader(EventReader):
             self.truncate(row, self._sequence_of(text, metadata))
             return
         columns = {name: part for name, part in fields.items() if not self._is_metadata(name)}
-        bare = self.typed(_PLAIN.encode(columns) if len(columns) < len(fields) else text, self.schemas.get(row) or schema)
+        bare = self.canonical_row(_PLAIN.encode(columns) if len(columns) < len(fields) else text, self.schemas.get(row) or schema)
         is_deletion = _is_deletion(metadata)
         sequence, own_key = self._sequence_of(text, metadata), self.key_of(row, key, bare, is_before=is_deletion)
         if is_deletion:
             self.events.add(row, own_key, None, sequence)
         else:
             self.learn(row, sequence)
-            self.events.add(row, own_key, bare, sequence, self.unresolved(bare))
+            self.events.add(row, own_key, bare, sequence, self.unresolved_columns(bare))
 
     def _tombstone(self, row: int, key: bytes | None) -> None:
         """Take a null value: a deletion, at the position that its headers say; or, if they say so, a TRUNCATE."""
@@ -106,7 +106,7 @@ class FlatReader(EventReader):
         """Return a value and Connect's schema of it; a row whose columns, as the source gives them, are called so has none."""
         if {"schema", "payload"} <= self._given_names:
             return value.strip(), b""
-        return unwrapped(value)
+        return split_schema(value)
 
     def _is_metadata(self, name: str) -> bool:
         """Tell whether a field is one that the connector adds, and no column of the row."""
@@ -120,8 +120,8 @@ class FlatReader(EventReader):
     def _metadata(self, row: int, fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
         """Return the fields that the connector adds to the value or as headers, without their prefix; `__deleted` has another one."""
         names = {name: self._added_names.get(name, name.removeprefix(self.envelope.prefix)) for name in fields if self._is_metadata(name)}
-        found = {"deleted" if name == DELETED else field: _ANY.decode(fields[name]) for name, field in names.items()}
-        return {**header_fields(self._headers.get(row, ()), self._header_names, found), **found}
+        values = {"deleted" if name == DELETED else field: _ANY.decode(fields[name]) for name, field in names.items()}
+        return {**header_fields(self._headers.get(row, ()), self._header_names, values), **values}
 
     def _sequence_of(self, text: bytes, metadata: Mapping[str, Any]) -> str:
         if self.envelope.sequence:
@@ -144,6 +144,6 @@ def _is_of_heartbeat(key: bytes | None) -> bool:
     if key is None or b'"serverName"' not in key:
         return False
     try:
-        return set(fields_of(unwrapped(key)[0], "the key")) == {"serverName"}
+        return set(fields_of(split_schema(key)[0], "the key")) == {"serverName"}
     except NoEvent:
         return False

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from lastword.change_data.columns.json_rows import NULL, NoEvent, canonical_object, canonical_value, fields_of, shown
+from lastword.change_data.columns.json_rows import NULL, NoEvent, canonical_object, canonical_value, excerpt, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,15 +61,15 @@ class FileColumns:
 
     def key_of(self, fields: Fields) -> bytes | None:
         """Return the key of a row; None where no column of it has a value. Raises `NoEvent` for a number that cannot be computed with."""
-        found = {name: text for name in self.key if (text := _present(fields, name)) is not None}
-        if not found:
+        columns = {name: text for name in self.key if (text := _present(fields, name)) is not None}
+        if not columns:
             return None
         try:
             if len(self.key) == 1:
-                return _text(found[self.key[0]])
-            return canonical_object({name: found.get(name) for name in self.key})
+                return _text(columns[self.key[0]])
+            return canonical_object({name: columns.get(name) for name in self.key})
         except (msgspec.DecodeError, ArithmeticError, RecursionError) as error:
-            values = ", ".join(f"{name} = {shown(text)}" for name, text in found.items())
+            values = ", ".join(f"{name} = {excerpt(text)}" for name, text in columns.items())
             message = f"the key's column {values}: it cannot be a key ({error})"
             raise NoEvent(message) from None
 
@@ -109,7 +109,7 @@ def fields_of_row(text: bytes) -> Fields:
         names = [name for name, _ in json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            message = f"column {', '.join(twice)} comes twice in the row: {shown(text)}"
+            message = f"column {', '.join(twice)} comes twice in the row: {excerpt(text)}"
             raise NoEvent(message)
     return fields
 
@@ -133,7 +133,7 @@ def json_document(text: bytes, encoding: str) -> Iterator[RowText]:
     text = without_mark(text, encoding)
     try:
         whole = text.decode(encoding).encode().strip()
-        rows = [bytes(one).strip() for one in _LIST.decode(whole)] if whole.startswith(b"[") else [whole]
+        rows = [bytes(row).strip() for row in _LIST.decode(whole)] if whole.startswith(b"[") else [whole]
         if not whole.startswith(b"["):
             fields_of(whole, "the file")
     except UnicodeDecodeError as error:
@@ -174,15 +174,15 @@ def _decoding_error(error: UnicodeDecodeError, encoding: str) -> str:
 def csv_header(names: Sequence[str | None], encoding: str) -> list[str]:
     """Return the columns that the first row of a CSV file names; raise `CorruptFile` for one that names none, or one twice."""
     try:
-        found = [_decode(name or "", encoding) for name in names]
+        texts = [_decode(name or "", encoding) for name in names]
     except UnicodeDecodeError as error:
         message = f"its header: {_decoding_error(error, encoding)}"
         raise CorruptFile(message) from None
-    twice = sorted({name for name in found if found.count(name) > 1})
+    twice = sorted({name for name in texts if texts.count(name) > 1})
     if twice:
         message = f"its header names a column twice: {', '.join(map(repr, twice))}"
         raise CorruptFile(message)
-    return found
+    return texts
 
 
 def csv_row(header: Sequence[str], fields: Sequence[str | None], encoding: str) -> RowText:

@@ -140,18 +140,16 @@ class _JsonSchemaTypes:
             raise ValueError(message)
         target = self._documents[where]
         if pointer and not pointer.startswith("/"):
-            found = _with_id(target, f"#{pointer}")
+            node = _with_id(target, f"#{pointer}")
         else:
-            found = target
+            node = target
             for part in pointer.split("/")[1:]:
                 key = part.replace("~1", "/").replace("~0", "~")
-                found = (
-                    found.get(key) if isinstance(found, Mapping) else found[int(key)] if isinstance(found, list) and key.isdigit() else None
-                )
-        if found is None:
+                node = node.get(key) if isinstance(node, Mapping) else node[int(key)] if isinstance(node, list) and key.isdigit() else None
+        if node is None:
             message = f"$ref {reference!r} leads nowhere"
             raise ValueError(message)
-        return found, where
+        return node, where
 
     def _all_of(self, schema: _Schema, document: str) -> DataType:
         """Convert a schema that is all of several: a struct with the fields of all of them, if they are structs."""
@@ -194,7 +192,7 @@ def _with_id(schema: Any, wanted: str) -> Any:
     if isinstance(schema, Mapping):
         if wanted in {schema.get("$id"), schema.get("id")}:
             return schema
-        return next((found for part in schema.values() if (found := _with_id(part, wanted)) is not None), None)
+        return next((node for part in schema.values() if (node := _with_id(part, wanted)) is not None), None)
     if isinstance(schema, list):
-        return next((found for part in schema if (found := _with_id(part, wanted)) is not None), None)
+        return next((node for part in schema if (node := _with_id(part, wanted)) is not None), None)
     return None

@@ -178,19 +178,19 @@ def parse_service_config(settings: Mapping[str, object]) -> tuple[ServiceConfig,
     The second is what `parse_topic_config` takes as `defaults`. Raises `InvalidConfiguration` with every violation in either.
     """
     violations: list[Violation] = []
-    found = _gather(settings, _SERVICE_WIDE_KEYS, violations)
-    own: dict[str, Any] = {SERVICE_KEYS[name].field: value for name, value in found.items() if name in SERVICE_KEYS}
+    values = _gather(settings, _SERVICE_WIDE_KEYS, violations)
+    own: dict[str, Any] = {SERVICE_KEYS[name].field: value for name, value in values.items() if name in SERVICE_KEYS}
     config = ServiceConfig(**own)
-    violations += _topic_contradictions(_resolve({}, found), violations)
+    violations += _topic_contradictions(_resolve({}, values), violations)
     violations += _service_contradictions(config, violations)
     if violations:
         raise InvalidConfiguration(subject="service", violations=violations)
-    return config, {name: canonical_text(found[name]) for name in sorted(found) if name not in SERVICE_KEYS}
+    return config, {name: canonical_text(values[name]) for name in sorted(values) if name not in SERVICE_KEYS}
 
 
 def _gather(settings: Mapping[str, object], keys: Mapping[str, Key], violations: list[Violation]) -> dict[str, Value]:
     """Return the typed values of the valid settings by name, and add a violation for each of the others."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for name, raw in settings.items():
         value = _parse(keys[name], raw) if name in keys else None
         if value is None:
@@ -198,8 +198,8 @@ def _gather(settings: Mapping[str, object], keys: Mapping[str, Key], violations:
             # What resembles no key may be a secret in the wrong place.
             violations.append(Violation(key=name, value=HIDDEN if allowed.startswith(_UNKNOWN) else _format(raw), allowed=allowed))
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _resolve(own: Mapping[str, Value], service_wide: Mapping[str, Value]) -> dict[str, Value]:

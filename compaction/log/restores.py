@@ -36,12 +36,12 @@ def is_contained_after(restores: Iterable[Restore], table_version: int) -> bool:
 
 def _stands(restores: Iterable[Restore], table_version: int, *, committed: bool, as_of_version: int | None) -> bool:
     below = as_of_version
-    for one in sorted(restores, key=lambda restore: restore.version, reverse=True):
-        if below is not None and one.version > below:
+    for restore in sorted(restores, key=lambda restore: restore.version, reverse=True):
+        if below is not None and restore.version > below:
             continue  # it was taken back itself, or came later than what is asked
-        if table_version >= one.version:
+        if table_version >= restore.version:
             break
-        if table_version > one.restored_version or (table_version == one.restored_version and not committed):
+        if table_version > restore.restored_version or (table_version == restore.restored_version and not committed):
             return False
-        below = one.restored_version
+        below = restore.restored_version
     return as_of_version is None or table_version <= as_of_version

@@ -129,26 +129,23 @@ def _escape(texts: pa.Array) -> pa.Array:
 
 def highest(texts: pa.Array | pa.ChunkedArray) -> str:
     """Return the highest of some source sequences, the empty text if there is none; null is left out."""
-    found: str | None = pc.max(texts).as_py() if len(texts) else None
-    return found or ""
+    text: str | None = pc.max(texts).as_py() if len(texts) else None
+    return text or ""
 
 
 def ends(texts: pa.Array | pa.ChunkedArray) -> tuple[str, str] | None:
-    """Return the lowest and the highest of some source sequences; None if there is none; null is left out.
-
-    Those of a source in order need no look at each.
-    """
+    """Return the lowest and the highest source sequence, nulls left out; None if there is none. Ascending ones are not compared again."""
     if texts.null_count == len(texts):
         return None
     if not texts.null_count and (isinstance(texts, pa.Array) or texts.num_chunks == 1):
-        one = texts if isinstance(texts, pa.Array) else texts.chunk(0)
-        if len(one) == 1 or pc.all(pc.greater_equal(one[1:], one[:-1])).as_py():
-            return one[0].as_py(), one[-1].as_py()
-    found = pc.min_max(texts).as_py()
-    return found["min"], found["max"]
+        array = texts if isinstance(texts, pa.Array) else texts.chunk(0)
+        if len(array) == 1 or pc.all(pc.greater_equal(array[1:], array[:-1])).as_py():
+            return array[0].as_py(), array[-1].as_py()
+    bounds = pc.min_max(texts).as_py()
+    return bounds["min"], bounds["max"]
 
 
 def ranks(texts: pa.Array) -> NDArray[np.int64]:
     """Return for each text its place among the distinct ones, ascending, from 1 on."""
-    found: NDArray[np.int64] = pc.rank(texts, tiebreaker="dense").to_numpy().astype(np.int64)
-    return found
+    places: NDArray[np.int64] = pc.rank(texts, tiebreaker="dense").to_numpy().astype(np.int64)
+    return places

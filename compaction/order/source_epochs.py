@@ -109,14 +109,14 @@ class SourceEpochs:
         places = [place]
         if place[1] == EVERY_PARTITION:
             places += [other for other in self.snapshots if other[0] == place[0] and other != place]
-        return SourceEpochs({**self.snapshots, **{one: (*self.of(one), snapshot) for one in places}})
+        return SourceEpochs({**self.snapshots, **{place: (*self.of(place), snapshot) for place in places}})
 
     def of_scope(self, scope: str) -> dict[str, int]:
         """Return the epoch of each snapshot of a scope, in whichever place it was seen, by position."""
-        found: dict[str, int] = {}
-        for one in (snapshot for (name, _), known in self.snapshots.items() if name == scope for snapshot in known):
-            found[one.position] = max(one.epoch, found.get(one.position, 0))
-        return found
+        epochs: dict[str, int] = {}
+        for seen in (snapshot for (name, _), known in self.snapshots.items() if name == scope for snapshot in known):
+            epochs[seen.position] = max(seen.epoch, epochs.get(seen.position, 0))
+        return epochs
 
     def is_known(self, place: Place, position: str) -> bool:
         """Tell whether a snapshot says nothing new: it was seen in this place, or it is of an epoch before that of the place."""
@@ -142,15 +142,14 @@ class SourceEpochs:
 
         `highest` are the highest orders that the log has of their places.
         """
-        epochs, found = self, list[tuple[NewSnapshot, int]]()
-        for one in sorted(new, key=lambda one: (one.scope, one.partition, one.begin)):
-            place = one.scope, one.partition
-            if not epochs.is_known(place, one.position):
-                epoch = epochs.epoch_of(one, highest[place])
-                snapshot = Snapshot(position=one.position, epoch=epoch, offset=one.offset)
-                epochs = epochs.with_snapshot(place, snapshot)
-                found.append((one, epoch))
-        return found
+        epochs, numbered = self, list[tuple[NewSnapshot, int]]()
+        for snapshot in sorted(new, key=lambda snapshot: (snapshot.scope, snapshot.partition, snapshot.begin)):
+            place = snapshot.scope, snapshot.partition
+            if not epochs.is_known(place, snapshot.position):
+                epoch = epochs.epoch_of(snapshot, highest[place])
+                epochs = epochs.with_snapshot(place, Snapshot(position=snapshot.position, epoch=epoch, offset=snapshot.offset))
+                numbered.append((snapshot, epoch))
+        return numbered
 
     def with_rows(self, new: Iterable[NewSnapshot]) -> SourceEpochs:
         """Return these snapshots with the row numbers at which some of them begin in an append."""
@@ -180,8 +179,8 @@ class SourceEpochs:
                 begun.append((scope, snapshot))
         if not begun:
             return texts
-        epoch = pl.Series([epoch_text(one.epoch) for _, one in begun] + [""])[behind]
-        floor = pl.Series([f"{one.position}{CHANGE}" if scope.startswith(POSTGRESQL) else "" for scope, one in begun] + [""])[behind]
+        epoch = pl.Series([epoch_text(known.epoch) for _, known in begun] + [""])[behind]
+        floor = pl.Series([f"{known.position}{CHANGE}" if scope.startswith(POSTGRESQL) else "" for scope, known in begun] + [""])[behind]
         is_unknown = pl.col("order").str.starts_with(AT_LEAST)
         is_below = pl.col("order").str.ends_with(CHANGE) & (pl.col("order") < floor)
         placed = pl.when(is_unknown).then(pl.concat_str(pl.lit(AT_LEAST), floor)).when(is_below).then(floor).otherwise("order")
@@ -196,8 +195,8 @@ class SourceEpochs:
         position = SourcePosition.of(text)
         if position.order or not position.floor:
             return text
-        snapshots = ((scope, snapshot) for (scope, _), known in self.snapshots.items() for snapshot in known)
-        behind = (f"{one.position}{CHANGE}" for scope, one in snapshots if (scope, one.epoch) == (position.scope, position.epoch))
+        snapshots = (snapshot for (scope, _), known in self.snapshots.items() if scope == position.scope for snapshot in known)
+        behind = (f"{snapshot.position}{CHANGE}" for snapshot in snapshots if snapshot.epoch == position.epoch)
         return replace(position, order=max(position.floor, *behind, ""), floor="").text
 
     def _may_change(self, texts: pa.Array) -> bool:
@@ -253,7 +252,7 @@ def new_snapshots(
     rows = parts_of(texts).with_row_index("row")
     marked = rows.filter(pl.Series(is_row) & pl.col("order").str.ends_with(SNAPSHOT))
     begins = marked.group_by("scope", "partition", "order").agg(pl.col("row").min()).sort("row")
-    found, after = list[NewSnapshot](), dict[Place, int]()
+    snapshots, after = list[NewSnapshot](), dict[Place, int]()
     for scope, partition, order, row in begins.iter_rows():
         place, position = (scope, partition), order.removesuffix(SNAPSHOT)
         if epochs.is_known(place, position):
@@ -268,8 +267,8 @@ def new_snapshots(
         after[place] = row
         offset = None if offsets is None else offsets[row].as_py()
         new = NewSnapshot(scope=scope, partition=partition, position=position, row=seen + row, offset=offset, before=before)
-        found.append(new)
-    return found
+        snapshots.append(new)
+    return snapshots
 
 
 def places_of_changes(texts: pa.Array, begins: Mapping[Place, str]) -> frozenset[Place]:
@@ -283,10 +282,10 @@ def places_of_changes(texts: pa.Array, begins: Mapping[Place, str]) -> frozenset
 
 def merge_snapshots(snapshots: Iterable[NewSnapshot]) -> tuple[NewSnapshot, ...]:
     """Return the new snapshots that several tasks saw, each once."""
-    found: dict[tuple[str, str, str], NewSnapshot] = {}
-    for one in snapshots:
-        place = one.scope, one.partition, one.position
-        other = found.get(place, one)
-        first = min(one, other, key=lambda snapshot: snapshot.begin)
-        found[place] = replace(first, before=max(one.before, other.before))
-    return tuple(found[place] for place in sorted(found))
+    merged: dict[tuple[str, str, str], NewSnapshot] = {}
+    for snapshot in snapshots:
+        place = snapshot.scope, snapshot.partition, snapshot.position
+        other = merged.get(place, snapshot)
+        first = min(snapshot, other, key=lambda snapshot: snapshot.begin)
+        merged[place] = replace(first, before=max(snapshot.before, other.before))
+    return tuple(merged[place] for place in sorted(merged))

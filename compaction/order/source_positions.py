@@ -77,10 +77,10 @@ class SourcePosition:
     @staticmethod
     def of(text: str) -> SourcePosition:
         """Return the parts of a source sequence; one of no scope is an order as it is."""
-        found = _FORM.fullmatch(text)
-        if found is None:
+        parts = _FORM.fullmatch(text)
+        if parts is None:
             return SourcePosition(scope="", order=text)
-        scope, epoch, order, identity, table, partition = found.groups()
+        scope, epoch, order, identity, table, partition = parts.groups()
         known, floor = ("", order[1:]) if order.startswith(AT_LEAST) else (order, "")
         return SourcePosition(scope=scope, epoch=int(epoch), order=known, floor=floor, identity=identity, partition=partition, table=table)
 
@@ -186,34 +186,31 @@ def is_order_of_event(text: str) -> bool:
     return bool(position.identity) and position.scope.startswith(POSTGRESQL) and position.order == f"{position.identity}{CHANGE}"
 
 
-def is_after(one: str, other: str) -> bool:
+def is_after(text: str, other: str) -> bool:
     """Tell whether a source sequence is above another one of its scope; where that is not known it is not."""
-    first, second = SourcePosition.of(one), SourcePosition.of(other)
+    first, second = SourcePosition.of(text), SourcePosition.of(other)
     return first.scope == second.scope and first.commit > second.reach and bool(second.order)
 
 
-def is_before(one: str, other: str) -> bool:
+def is_before(text: str, other: str) -> bool:
     """Tell whether an event at a source sequence is before that at another one of its scope, in an earlier commit or in the same one."""
-    first, second = SourcePosition.of(one), SourcePosition.of(other)
+    first, second = SourcePosition.of(text), SourcePosition.of(other)
     return first.scope == second.scope and first.exact < second.exact
 
 
-def is_same_event(one: str, other: str) -> bool:
+def is_same_event(text: str, other: str) -> bool:
     """Tell whether two source sequences are of one event, which may have come again.
 
     An LSN tells an event of PostgreSQL by itself; the commit before it may not be known when it comes first.
     """
-    first, second = SourcePosition.of(one), SourcePosition.of(other)
+    first, second = SourcePosition.of(text), SourcePosition.of(other)
     if first.scope != second.scope or first.identity != second.identity:
         return False
     return first.order == second.order or (bool(first.identity) and first.scope.startswith(POSTGRESQL))
 
 
-def is_of_truncated(text: str, truncated: str) -> bool:
-    """Tell whether a record of this source sequence is from before a TRUNCATE at another one, and of its table.
-
-    A record that does not say from where it is has been there before.
-    """
+def is_before_truncate(text: str, truncated: str) -> bool:
+    """Tell whether a record with a source sequence is older than a TRUNCATE of its table; a record without a position is older."""
     row, end = SourcePosition.of(text), SourcePosition.of(truncated)
     if end.scope and row.scope in {"", NO_SCOPE}:
         return True
@@ -223,12 +220,12 @@ def is_of_truncated(text: str, truncated: str) -> bool:
 
 def last_truncates(texts: Iterable[str]) -> tuple[str, ...]:
     """Return of some positions of TRUNCATEs the highest of each table."""
-    found: dict[tuple[str, str], SourcePosition] = {}
+    last: dict[tuple[str, str], SourcePosition] = {}
     for position in map(SourcePosition.of, texts):
         place = position.scope, position.table
-        if place not in found or position.in_table > found[place].in_table:
-            found[place] = position
-    return tuple(sorted(position.text for position in found.values()))
+        if place not in last or position.in_table > last[place].in_table:
+            last[place] = position
+    return tuple(sorted(position.text for position in last.values()))
 
 
 def highest_of_scopes(texts: pa.Array) -> dict[str, str]:
@@ -241,8 +238,8 @@ def highest_of_scopes(texts: pa.Array) -> dict[str, str]:
     if highest < FIRST_SCOPE or (scope and scope == scope_of(lowest)):  # all that sorts between has this scope, too
         return {scope: highest}
     given = pl.Series("text", texts, pl.String).drop_nulls()
-    found = _parts(given).group_by(pl.col("scope").fill_null("")).agg(pl.col("text").max())
-    return dict(sorted(found.iter_rows()))
+    highest_of_scopes = _parts(given).group_by(pl.col("scope").fill_null("")).agg(pl.col("text").max())
+    return dict(sorted(highest_of_scopes.iter_rows()))
 
 
 def highest_text(highest: Mapping[str, str]) -> str:
@@ -273,8 +270,8 @@ def parse_highest(text: str) -> Mapping[str, str]:
     else:
         count = next(number for number, scope in enumerate([*scoped[-2::-1], ""]) if not scope) if not parts[-1] else 0
         named, of_none = parts[len(parts) - 1 - count : -1], _END.join(parts[: len(parts) - 1 - count]) if count else text
-    found = {scope_of(part): part for part in named}
-    return {**found, "": of_none} if of_none else found
+    of_scopes = {scope_of(part): part for part in named}
+    return {**of_scopes, "": of_none} if of_none else of_scopes
 
 
 def highest_of_scope(orders: Mapping[tuple[str, str], str], text: str) -> str:
@@ -307,11 +304,11 @@ def highest_by_place(texts: pa.Array, *, by: Literal["commit", "reach"] = "commi
 
 def highest_of_each_place(*places: Mapping[str, str]) -> dict[str, str]:
     """Return the highest order of each place in any of some mappings."""
-    found: dict[str, str] = {}
-    for one in places:
-        for place, commit in one.items():
-            found[place] = max(commit, found.get(place, ""))
-    return dict(sorted(found.items()))
+    highest: dict[str, str] = {}
+    for orders in places:
+        for place, commit in orders.items():
+            highest[place] = max(commit, highest.get(place, ""))
+    return dict(sorted(highest.items()))
 
 
 def parts_of(texts: pa.Array) -> pl.DataFrame:

@@ -1,7 +1,7 @@
 """Sources of change events as a topic sees them: what an append counts of each, and what is kept of it in the ledger.
 
 ```
- append    postgresql.shop   120 rows, 3 late, 1 without a position        counted by whoever appends
+ append    postgresql.shop   120 rows, 3 late, 1 without a position        counted by the append
  ledger    postgresql.shop   retired, by LSN alone, lower positions in epoch 1    a row when one of these changes
 ```
 
@@ -60,11 +60,11 @@ class SourceCounts:
 
 def sum_counts(parts: Iterable[Mapping[str, SourceCounts]]) -> dict[str, SourceCounts]:
     """Return the sums of several counts, by scope."""
-    found: dict[str, SourceCounts] = {}
+    sums: dict[str, SourceCounts] = {}
     for part in parts:
         for scope, counts in part.items():
-            found[scope] = found.get(scope, SourceCounts()).plus(counts)
-    return dict(sorted(found.items()))
+            sums[scope] = sums.get(scope, SourceCounts()).plus(counts)
+    return dict(sorted(sums.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

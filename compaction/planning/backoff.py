@@ -28,10 +28,7 @@ MAX_RETRY_MS: Final = HOUR_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningFailure:
-    """The failures in a row of a partition's cleaning: how many, why the last one failed and when, and when it is tried again.
-
-    `retry_ms` is None for a partition in quarantine.
-    """
+    """Failures in a row of the cleaning of a partition: their number, the last reason and time, the next try (None: in quarantine)."""
 
     failures: int
     reason: str
@@ -39,10 +36,7 @@ class CleaningFailure:
     retry_ms: int | None
 
     def obstacle(self, now_ms: int) -> Obstacle | None:
-        """Return what keeps the partition from being cleaned at a moment; None when the next try is due.
-
-        It is due, too, after the clock was put back behind the failure.
-        """
+        """Return the obstacle to a cleaning at a moment; None when the next try is due, or the clock was put back behind the failure."""
         if self.retry_ms is None:
             return Obstacle.UNCLEANABLE
         return Obstacle.RETRY_LATER if self.failed_ms <= now_ms < self.retry_ms else None

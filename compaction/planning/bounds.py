@@ -140,7 +140,7 @@ def cleanable_range(log: PartitionLog, now_ms: int) -> CleanableRange:
         if young is not None:
             bounds.append((young.base_offset, Bound.MIN_COMPACTION_LAG, young.largest_timestamp_ms + lag))
     bounds.append((active, Bound.ACTIVE_SEGMENT, None))
-    lowest, bound, until_ms = min(bounds, key=lambda one: one[0])
+    lowest, bound, until_ms = min(bounds, key=lambda item: item[0])
     first_uncleanable = max(first_dirty, lowest)
 
     end = active
@@ -193,7 +193,7 @@ def cleanable_late_since_ms(log: PartitionLog, first_dirty_offset: int, now_ms: 
     that of its first append counts.
     """
     dirty = segments_between(log.closed_segments, first_dirty_offset, max(first_dirty_offset, log.closed_end_offset))
-    begins = {one.base_offset: after.appended_at_ms for one, after in pairwise(log.segments)}
+    begins = {segment.base_offset: after.appended_at_ms for segment, after in pairwise(log.segments)}
     moments = []
     for segment in dirty:
         if segment.min_timestamp_ms <= 0 or segment.last_offset < first_dirty_offset:

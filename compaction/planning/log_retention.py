@@ -61,7 +61,7 @@ def deletable(log: PartitionLog, now_ms: int) -> Deletion:
     walk(DeletionReason.LOG_START, lambda _, next_base: next_base <= log.log_start_offset)
     future = None
     if log.config.deletes:
-        excess = sum(one.size_bytes for one in left) - log.config.retention_bytes
+        excess = sum(segment.size_bytes for segment in left) - log.config.retention_bytes
 
         def too_large(segment: Segment, _next_base: int) -> bool:
             nonlocal excess

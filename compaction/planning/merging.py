@@ -44,11 +44,11 @@ def slices_of_active(sizes: Sequence[int], first_timed: int, *, max_slice_bytes:
     return range(begin, end) if end - begin >= MERGE_FACTOR else range(0)
 
 
-def slices_of_closed(sizes: Sequence[int], *, max_slice_bytes: int) -> list[range]:
+def mergeable_slices(sizes: Sequence[int], *, max_slice_bytes: int) -> list[range]:
     """Return which consecutive slices of a closed segment become one: all between those that are as large as slices become."""
     runs = groupby(range(len(sizes)), key=lambda number: sizes[number] >= max_slice_bytes)
-    found = [list(numbers) for is_large, numbers in runs if not is_large]
-    return [range(run[0], run[-1] + 1) for run in found if len(run) > 1]
+    small_runs = [list(numbers) for is_large, numbers in runs if not is_large]
+    return [range(run[0], run[-1] + 1) for run in small_runs if len(run) > 1]
 
 
 def stays_closed(last: Segment, config: TopicConfig, *, log_end_offset: int, rolled_offset: int, now_ms: int) -> bool:

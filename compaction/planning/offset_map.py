@@ -57,7 +57,8 @@ def fit_dirty_range(segments: Sequence[Segment], first_dirty_offset: int, end_of
     tell how many records there are.
     """
     spans = [span for segment in segments for span in _spans(segment)]
-    counts = [_records_from(one, first_dirty_offset) for one in spans]
+    # So many records of a slice may stand at or past the first dirty offset.
+    counts = [max(0, min(span.record_count, span.last_offset - max(span.first_offset, first_dirty_offset) + 1)) for span in spans]
     bases = {_spans(segment)[0]: segment.base_offset for segment in segments}  # a cut there is one that cuts no segment
     taken = 0
     for number, span in enumerate(spans):
@@ -73,10 +74,3 @@ def fit_dirty_range(segments: Sequence[Segment], first_dirty_offset: int, end_of
 def _spans(segment: Segment) -> Sequence[Span]:
     """Return what the slices of a segment hold; all of it as one where there is a single slice."""
     return segment.spans or (Span(segment.first_offset, segment.last_offset, segment.record_count),)
-
-
-def _records_from(span: Span, offset: int) -> int:
-    """Return how many records of a slice may stand at or past `offset`."""
-    if span.first_offset >= offset:
-        return span.record_count
-    return max(0, min(span.record_count, span.last_offset - offset + 1))

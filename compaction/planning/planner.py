@@ -140,18 +140,18 @@ def plan_cleaning(
     *,
     now_ms: int,
     entries: int,
-    barred: Callable[[PartitionLog], Obstacle | None] = lambda _: None,
+    obstacle_of: Callable[[PartitionLog], Obstacle | None] = lambda _: None,
     force: bool = False,
     most_bytes: int | None = None,
 ) -> CleaningPlan:
     """Plan one round (LogCleanerManager.grabFilthiestCompactedLog, with the order of docs/semantics.md#A.17).
 
-    `entries` is how many records the round may map; `barred` returns the obstacle of a partition that is locked, paused, failed
+    `entries` is how many records the round may map; `obstacle_of` returns the obstacle of a partition that is locked, paused, failed
     or claimed by another process, None for any other. With `force` neither the
     ratio nor failures before matter; the bounds hold all the same. `most_bytes` limits the bytes of the round; one partition is always
     taken. After the first that does not fit, only those are taken that map nothing. One whose producers cannot be read is never taken.
     """
-    plans = [_plan_partition(log, now_ms=now_ms, barred=barred(log), force=force) for log in logs]
+    plans = [_plan_partition(log, now_ms=now_ms, obstacle=obstacle_of(log), force=force) for log in logs]
     eligible = sorted((partition_plan for partition_plan in plans if partition_plan.trigger is not None), key=_order)
     chosen: list[PartitionPlan] = []
     waiting = [partition_plan for partition_plan in plans if partition_plan.trigger is None]
@@ -192,19 +192,19 @@ def _order(plan: PartitionPlan) -> Urgency:
     return rank, -plan.range.ratio, horizon, plan.log.topic, plan.log.partition
 
 
-def _plan_partition(log: PartitionLog, *, now_ms: int, barred: Obstacle | None, force: bool) -> PartitionPlan:
+def _plan_partition(log: PartitionLog, *, now_ms: int, obstacle: Obstacle | None, force: bool) -> PartitionPlan:
     """Judge one partition by itself."""
-    found = cleanable_range(log, now_ms)
-    overdue_at_ms = overdue_since_ms(log, found.first_dirty_offset)
+    cleanable = cleanable_range(log, now_ms)
+    overdue_at_ms = overdue_since_ms(log, cleanable.first_dirty_offset)
     overdue_ms = 0 if overdue_at_ms is None else max(0, now_ms - overdue_at_ms)
-    late_since_ms = cleanable_late_since_ms(log, found.first_dirty_offset, now_ms)
-    horizon_ms = earliest_horizon_ms(log, found.first_dirty_offset)
-    trigger, obstacle = _judge(log, found, barred, overdue_ms=overdue_ms, horizon_ms=horizon_ms, now_ms=now_ms, force=force)
-    nothing = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.first_dirty_offset, record_count=0)
+    late_since_ms = cleanable_late_since_ms(log, cleanable.first_dirty_offset, now_ms)
+    horizon_ms = earliest_horizon_ms(log, cleanable.first_dirty_offset)
+    trigger, obstacle = _judge(log, cleanable, obstacle, overdue_ms=overdue_ms, horizon_ms=horizon_ms, now_ms=now_ms, force=force)
+    nothing = DirtyRange(first_offset=cleanable.first_dirty_offset, end_offset=cleanable.first_dirty_offset, record_count=0)
     return PartitionPlan(
         log=log,
         now_ms=now_ms,
-        range=found,
+        range=cleanable,
         overdue_ms=overdue_ms,
         delay_ms=0 if late_since_ms is None else max(0, now_ms - late_since_ms),
         horizon_ms=horizon_ms,
@@ -217,8 +217,8 @@ def _plan_partition(log: PartitionLog, *, now_ms: int, barred: Obstacle | None, 
 
 def _judge(
     log: PartitionLog,
-    found: CleanableRange,
-    barred: Obstacle | None,
+    cleanable: CleanableRange,
+    obstacle: Obstacle | None,
     *,
     overdue_ms: int,
     horizon_ms: int | None,
@@ -228,23 +228,23 @@ def _judge(
     """Return why a partition is cleaned, or why not."""
     if not log.config.compacted:
         return None, Obstacle.NOT_COMPACTED
-    if barred is not None and not (force and barred in _FORCED):
-        return None, barred
+    if obstacle is not None and not (force and obstacle in _FORCED):
+        return None, obstacle
     if log.unreadable is not None:
         return None, Obstacle.UNCLEANABLE
-    whole = DirtyRange(first_offset=found.first_dirty_offset, end_offset=found.end_offset, record_count=0)
+    whole = DirtyRange(first_offset=cleanable.first_dirty_offset, end_offset=cleanable.end_offset, record_count=0)
     reasons = {
-        Trigger.OVERDUE: overdue_ms > 0 and found.cleanable_bytes > 0,
-        Trigger.DIRTY_RATIO: found.ratio > log.config.min_cleanable_dirty_ratio,
+        Trigger.OVERDUE: overdue_ms > 0 and cleanable.cleanable_bytes > 0,
+        Trigger.DIRTY_RATIO: cleanable.ratio > log.config.min_cleanable_dirty_ratio,
         # The segment that a cut range ends in counts as clean and as dirty: by the ratio the rest would often never be cleaned.
-        Trigger.CUT: log.rounds_left > 0 and found.reset is not CheckpointReset.ABOVE_LOG_END and found.cleanable_bytes > 0,
+        Trigger.CUT: log.rounds_left > 0 and cleanable.reset is not CheckpointReset.ABOVE_LOG_END and cleanable.cleanable_bytes > 0,
         Trigger.DELETE_HORIZON: horizon_ms is not None and horizon_ms <= now_ms,
         Trigger.FORCED: force and bool(_segments_below(log.closed_segments, whole)),
     }
-    trigger = next((one for one, holds in reasons.items() if holds), None)
+    trigger = next((candidate for candidate, holds in reasons.items() if holds), None)
     if trigger is not None:
         return trigger, None
-    return None, Obstacle.BELOW_RATIO if found.cleanable_bytes > 0 else Obstacle.NOTHING_CLEANABLE
+    return None, Obstacle.BELOW_RATIO if cleanable.cleanable_bytes > 0 else Obstacle.NOTHING_CLEANABLE
 
 
 def _eligible_at_ms(log: PartitionLog, now_ms: int) -> int | None:
@@ -254,7 +254,7 @@ def _eligible_at_ms(log: PartitionLog, now_ms: int) -> int | None:
     """
 
     def has_trigger(moment_ms: int) -> bool:
-        return _plan_partition(seen_at(log, moment_ms), now_ms=moment_ms, barred=None, force=False).trigger is not None
+        return _plan_partition(seen_at(log, moment_ms), now_ms=moment_ms, obstacle=None, force=False).trigger is not None
 
     moments = sorted(moment for moment in moments_of_change(log) if now_ms < moment < LONG_MAX)
     first = bisect_left(moments, True, key=has_trigger)  # noqa: FBT003  what is looked for

@@ -47,7 +47,7 @@ def in_batches(table: pa.Table, limits: BatchLimits = _LIMITS) -> list[pa.Record
     return batches
 
 
-def joined(batches: Iterable[pa.RecordBatch], limits: BatchLimits = _LIMITS) -> Iterator[pa.RecordBatch]:
+def join_batches(batches: Iterable[pa.RecordBatch], limits: BatchLimits = _LIMITS) -> Iterator[pa.RecordBatch]:
     """Yield the rows of batches in few large ones: each batch with a late row looks into the log by itself."""
     held, held_rows, held_bytes = list[pa.RecordBatch](), 0, 0
     for batch in batches:

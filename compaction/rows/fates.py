@@ -104,8 +104,8 @@ class Fates:
 
     def counts(self) -> dict[str, int]:
         """Return the number of removed rows by reason, reasons without a row left out."""
-        found = np.bincount(self.code, minlength=len(_REASONS) + 1)[1:]
-        return {reason.value: int(count) for reason, count in zip(_REASONS, found.tolist(), strict=True) if count}
+        counts = np.bincount(self.code, minlength=len(_REASONS) + 1)[1:]
+        return {reason.value: int(count) for reason, count in zip(_REASONS, counts.tolist(), strict=True) if count}
 
     def removed_for(self, reason: Removal) -> NDArray[np.bool_]:
         """Return the rows that are removed for one reason."""
@@ -159,17 +159,17 @@ def fates(rows: pa.Table, cleaning: CleaningPass) -> Fates:
     return Fates(code, ~stays & places, stamped)
 
 
-def survivors(rows: pa.Table, found: Fates, cleaning: CleaningPass) -> pa.Table:
+def survivors(rows: pa.Table, row_fates: Fates, cleaning: CleaningPass) -> pa.Table:
     """Return what is written of rows with their fates: those that stay, stamped where they must be, and EMPTY rows for kept places."""
-    written = found.written
+    written = row_fates.written
     kept = rows if written.all() else rows.filter(pa.array(written))
-    if found.stamped.any():
+    if row_fates.stamped.any():
         at = kept.schema.get_field_index("delete_horizon")
         field = kept.schema.field(at)
         horizon = pa.scalar(cleaning.horizon_ms * 1000, pa.int64()).cast(field.type)
-        kept = kept.set_column(at, field, pc.if_else(pa.array(found.stamped[written]), horizon, kept.column(at)))
-    if found.keeps_place.any():
-        kept = _empty_rows(kept, pa.array(found.keeps_place[written]))
+        kept = kept.set_column(at, field, pc.if_else(pa.array(row_fates.stamped[written]), horizon, kept.column(at)))
+    if row_fates.keeps_place.any():
+        kept = _empty_rows(kept, pa.array(row_fates.keeps_place[written]))
     return kept
 
 
@@ -184,13 +184,13 @@ def among(offset: NDArray[np.int64], ascending: NDArray[np.int64]) -> NDArray[np
 
 def _empty_rows(rows: pa.Table, mask: pa.Array) -> pa.Table:
     columns: dict[str, pa.ChunkedArray] = {}
-    for one in rows.schema:
-        column = rows.column(one.name)
-        if one.name == "control":
-            column = pc.if_else(mask, pa.scalar(Control.EMPTY.value, one.type), column)
-        elif one.name not in _PLACE_COLUMNS:
-            column = pc.if_else(mask, pa.scalar(None, one.type), column)
-        columns[one.name] = column
+    for name in rows.schema.names:
+        column = rows.column(name)
+        if name == "control":
+            column = pc.if_else(mask, pa.scalar(Control.EMPTY.value, column.type), column)
+        elif name not in _PLACE_COLUMNS:
+            column = pc.if_else(mask, pa.scalar(None, column.type), column)
+        columns[name] = column
     return pa.table(columns, schema=rows.schema)
 
 
@@ -221,10 +221,10 @@ def _transactions(rows: pa.Table) -> Mapping[tuple[int, int], NDArray[np.int64]]
         return {}
     taken = pa.array(at)
     pairs = np.stack([producer.take(taken).to_numpy(), first.take(taken).to_numpy()], axis=1)
-    found, which = np.unique(pairs, axis=0, return_inverse=True)
+    transactions, which = np.unique(pairs, axis=0, return_inverse=True)
     order = np.argsort(which.reshape(-1), kind="stable")
-    cuts = np.searchsorted(which.reshape(-1)[order], np.arange(1, len(found)))
-    return {(int(one[0]), int(one[1])): mine for one, mine in zip(found, np.split(at[order], cuts), strict=True)}
+    cuts = np.searchsorted(which.reshape(-1)[order], np.arange(1, len(transactions)))
+    return {(number, begin): mine for (number, begin), mine in zip(transactions.tolist(), np.split(at[order], cuts), strict=True)}
 
 
 def _in_transactions(

@@ -43,6 +43,8 @@ SOURCE_TIME: Final = "__source_time"
 ALERT: Final = "alert:"
 #: The `EVENT` of a TRUNCATE that deletes the rows of its table.
 TRUNCATED: Final = "truncate"
+#: The columns of a source beside the record, but for its order.
+_SIDE_COLUMNS: Final = (MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY, SOURCE_TIME)
 #: Columns of Spark's Kafka source that say nothing about the record.
 IGNORED_COLUMNS: Final = ("topic", "timestampType")
 #: The type of `headers`.
@@ -95,6 +97,14 @@ _ALLOWED: Final[dict[str, tuple[tuple[ColumnKind, ...], str]]] = {
 }
 
 
+#: Columns that say nothing without another one beside them, which one that is, and why.
+_COMPANIONS: Final = (
+    (("offset",), "partition", ": an offset is a position in a partition"),
+    (("control", "producer_epoch", "sequence", "transactional"), "producer_id", ": it belongs to a producer"),
+    (("producer_id",), "producer_epoch", ""),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPolicy:
     """What an append does with change events beyond their rows.
@@ -139,26 +149,28 @@ def shape_of(columns: Mapping[str, InputColumn], *, topic: str) -> Shape:
     """Return the shape of an input; raise `InvalidRecords` that names each column that is missing, unknown or of a wrong type."""
     wrong = [f"column {name} is missing: {_ALLOWED[name][1]}" for name in ("key", "value") if name not in columns]
     order = tuple(sorted(name for name in columns if name.startswith(ORDER_PREFIX)))
-    for name, column in columns.items():
-        if name in order or name in {MALFORMED, REFUSAL, EVENT, UNCHANGED, COLUMNS, RECORD_KEY, SOURCE_TIME} or name in IGNORED_COLUMNS:
-            continue
-        if name not in _ALLOWED:
-            wrong.append(f"column {name or repr(name)} is unknown: allowed are {', '.join(_ALLOWED)}")
-        elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
-            wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
-    if "offset" in columns and "partition" not in columns:
-        wrong.append("column offset needs a column partition beside it: an offset is a position in a partition")
-    lone = sorted(set(columns) & {"producer_epoch", "sequence", "transactional", "control"})
-    if lone and "producer_id" not in columns:
-        wrong.append(f"column {lone[0]} needs a column producer_id beside it: it belongs to a producer")
-    if "producer_id" in columns and "producer_epoch" not in columns:
-        wrong.append("column producer_id needs a column producer_epoch beside it")
+    wrong += _wrong_types({name: column for name, column in columns.items() if name not in {*order, *_SIDE_COLUMNS, *IGNORED_COLUMNS}})
+    for names, companion, why in _COMPANIONS:
+        lone = [name for name in names if name in columns]
+        if lone and companion not in columns:
+            wrong.append(f"column {lone[0]} needs a column {companion} beside it{why}")
     if "source_sequence" in columns and "producer_id" in columns:
         wrong.append("columns source_sequence and producer_id exclude each other: a producer's sequence orders its records")
     if wrong:
         message = f"topic {topic} cannot take these rows:\n" + "\n".join(f"  {line}" for line in wrong)
         raise InvalidRecords(message)
     return Shape(columns=frozenset(columns) & frozenset(_ALLOWED), order=order, has_events=EVENT in columns)
+
+
+def _wrong_types(columns: Mapping[str, InputColumn]) -> list[str]:
+    """Return what is wrong with the names and the types of the columns of records."""
+    wrong = list[str]()
+    for name, column in columns.items():
+        if name not in _ALLOWED:
+            wrong.append(f"column {name or repr(name)} is unknown: allowed are {', '.join(_ALLOWED)}")
+        elif column.kind is not ColumnKind.NULL and column.kind not in _ALLOWED[name][0]:
+            wrong.append(f"column {name} is {column.type_name}: allowed is {_ALLOWED[name][1]}")
+    return wrong
 
 
 def check_sequence_column(columns: Mapping[str, InputColumn], sequence_as: object, *, topic: str) -> None:

@@ -130,8 +130,7 @@ class ProducerChecks:
             self._firsts[rows] = _NONE if known.open_first is None else known.open_first
             known.epoch, known.expected, known.is_given, known.open_first = epoch, expected, is_given, None
             return
-        behind = (expected - sequence) % SEQUENCES
-        duplicates = min(len(rows), behind) if is_given and 1 <= behind <= SEQUENCES // 2 else 0
+        duplicates = _count_duplicates(sequence, expected, len(rows)) if is_given else 0
         self._refuse(
             rows[:duplicates],
             Verdict.DUPLICATE,
@@ -160,6 +159,12 @@ class ProducerChecks:
     def _refuse(self, rows: NDArray[np.intp], verdict: Verdict, detail: Callable[[int], str]) -> None:
         self._verdicts[rows] = _CODES[verdict]
         self._details.update((row, detail(number)) for number, row in enumerate(rows.tolist()))
+
+
+def _count_duplicates(sequence: int, expected: int, rows: int) -> int:
+    """Return how many of some rows, whose sequences begin with `sequence`, are below the sequence that is expected of their producer."""
+    behind = (expected - sequence) % SEQUENCES
+    return min(rows, behind) if 1 <= behind <= SEQUENCES // 2 else 0
 
 
 def verdict_of(code: int) -> Verdict:

@@ -5,7 +5,7 @@
  row      7    7    7C   7    ·         the marker at 2 ends what was open before the stretch, and what began at 0
 ```
 
-Stretches are joined by `lastword.compaction.producers.merged`.
+Stretches are joined by `lastword.compaction.producers.merge_states`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def summaries(rows: pa.Table, partition: int) -> list[tuple[ProducerState, bool]
 
     def newest(condition: NDArray[np.bool_]) -> list[int]:
         """Return for each producer the place of its last row for which a condition holds; -1 where there is none."""
-        found: list[int] = np.maximum.reduceat(np.where(condition, np.arange(len(rows)), _NONE), starts).tolist()
-        return found
+        places: list[int] = np.maximum.reduceat(np.where(condition, np.arange(len(rows)), _NONE), starts).tolist()
+        return places
 
     each = zip(
         newest(np.ones(len(rows), dtype=np.bool_)),
@@ -83,5 +83,5 @@ def summaries(rows: pa.Table, partition: int) -> list[tuple[ProducerState, bool]
 
 def _numbers(rows: pa.Table, name: str) -> NDArray[np.int64]:
     """Return a column of whole numbers or times (microseconds); -1 for null."""
-    found: Any = rows.column(name).cast(pa.int64()).fill_null(_NONE).to_numpy()
-    return found  # type: ignore[no-any-return]
+    numbers: Any = rows.column(name).cast(pa.int64()).fill_null(_NONE).to_numpy()
+    return numbers  # type: ignore[no-any-return]

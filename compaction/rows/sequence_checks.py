@@ -166,18 +166,18 @@ class SequenceChecks:
         late, unknown = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.bool_)
         if not len(rows):
             return Checked(rows=rows, late=late, unknown=unknown, counts={})
-        positions, found = Positions.of(texts), None
+        positions, records = Positions.of(texts), None
         without = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
         if without.any():
-            rows, found = self._in_arrival_order(rows, positions, without)
+            rows, records = self._in_arrival_order(rows, positions, without)
             texts = rows.column("source_sequence")
             positions = Positions.of(texts)
         events = _events_of(rows, positions)
         parts = [self._of(str(scope)).begin(part) for (scope,), part in events.partition_by("scope", as_dict=True).items()]
-        if found is None:
-            found = self._look_up([part.asked for part in parts])
+        if records is None:
+            records = self._look_up([part.asked for part in parts])
         for part in parts:
-            part.checks.compare(part, found)
+            part.checks.compare(part, records)
             late[part.rows], unknown[part.rows] = part.late, part.unknown
         counts = sum_counts(part.counts(texts, without) for part in parts)
         return Checked(rows=rows, late=late, unknown=unknown, counts=counts)
@@ -202,12 +202,12 @@ class SequenceChecks:
         events = _events_of(rows, positions).with_columns(pl.Series("is_without", without))
         known_of_scope = {scope: self._of(scope).bounds.known for scope in events["scope"].unique().to_list()}
         is_below = pl.col("reach") < pl.col("scope").replace_strict(known_of_scope, return_dtype=pl.String)
-        found = pl.DataFrame(schema=NEWEST)
+        records = pl.DataFrame(schema=NEWEST)
         if any(SourcePosition.of(text).order for text in self._bounds.highest.values()):
-            found = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
+            records = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
         mine = events.filter(pl.col("key").is_in(events.filter("is_without")["key"].implode()))
         newest = _HighestOrders()
-        for key, commit in found.sort("last").select("key", "newest").iter_rows():
+        for key, commit in records.sort("last").select("key", "newest").iter_rows():
             newest.add(key, commit)
         for checks in self._scopes.values():
             for key, commit in checks.taken_of(mine["key"]).iter_rows():
@@ -222,7 +222,7 @@ class SequenceChecks:
         if orders:
             texts = with_commits(texts, np.array(list(orders)), list(orders.values()))
             rows = rows.set_column(rows.schema.get_field_index("source_sequence"), "source_sequence", texts)
-        return rows, found
+        return rows, records
 
 
 class _HighestOrders:
@@ -324,10 +324,10 @@ class _ScopeChecks:
             part.asked = _events_to_ask(asked, self.scope if lowest < removed else lowest)
         return part
 
-    def compare(self, part: _Part, found: pl.DataFrame) -> None:
+    def compare(self, part: _Part, records: pl.DataFrame) -> None:
         """Compare rows with the newest records of their keys in the log, and take those that are neither late nor of unknown order."""
         events, removed = part.events, max(self.bounds.removed.values(), default="")
-        newest = found.filter(pl.col("scope") == self.scope)
+        newest = records.filter(pl.col("scope") == self.scope)
         if not self.bounds.is_retired:
             asked = events.filter(pl.Series(~part.late) & (pl.col("commit") != "") & (pl.col("reach") < self.bounds.known))
             behind = asked.join(newest, on="key").filter(pl.col("reach") < pl.col("newest"))
@@ -368,8 +368,8 @@ class _ScopeChecks:
         if behind_any.any():
             keys = events.filter(pl.Series(behind_any)).select("key").unique()
             some = events.with_columns(pl.Series("commit_rank", commit), pl.Series("reach_rank", reach)).join(keys, on="key", how="semi")
-            found = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("key"))
-            late[found["row"].to_numpy()] = True
+            behind_here = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("key"))
+            late[behind_here["row"].to_numpy()] = True
         behind = events.filter(pl.col("reach") < self._highest)
         if len(behind):
             before = self.taken_of(behind["key"]).group_by("key").agg(pl.col("commit").max().alias("newest"))
@@ -409,6 +409,6 @@ def _binary(keys: pl.Series) -> pa.Array:
 
 
 def _column(values: pa.Array) -> pl.Series:
-    found = pl.from_arrow(values)
-    assert isinstance(found, pl.Series)  # noqa: S101  an array, no table
-    return found
+    series = pl.from_arrow(values)
+    assert isinstance(series, pl.Series)  # noqa: S101  an array, no table
+    return series

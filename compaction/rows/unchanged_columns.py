@@ -219,13 +219,13 @@ class UnchangedColumns:
 
     def _last_records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
         """Return the last record of each key, in the append so far or in the log; an empty one for a key without."""
-        found: dict[bytes, LastRecord] = {}
+        last: dict[bytes, LastRecord] = {}
         for batch, records in self._taken:
             columns = (batch.column(name).to_pylist() for name in _KEPT)
             rows = enumerate(zip(*columns, strict=True))
-            found |= {key: records.get(at, LastRecord(value, sequence)) for at, (key, value, sequence) in rows if key in keys}
-        missing = [key for key in keys if key not in found]
-        return {**dict.fromkeys(missing, LastRecord()), **(self._records(missing) if missing else {}), **found}
+            last |= {key: records.get(at, LastRecord(value, sequence)) for at, (key, value, sequence) in rows if key in keys}
+        missing = [key for key in keys if key not in last]
+        return {**dict.fromkeys(missing, LastRecord()), **(self._records(missing) if missing else {}), **last}
 
 
 def _moved_row(old: LastRecord, new_key: bytes, position: str) -> tuple[bytes | None, str]:
@@ -243,8 +243,8 @@ def fill_columns(row: bytes, names: Sequence[str], before: bytes | None, placeho
     if before is None:
         return row, tuple(names)
     fields, others = _FIELDS.decode(row), _FIELDS.decode(before)
-    found = {name: others[name] for name in names if name in others and not is_one_of(bytes(others[name]), placeholders)}
-    return (_PLAIN.encode({**fields, **found}) if found else row), tuple(name for name in names if name not in found)
+    values = {name: others[name] for name in names if name in others and not is_one_of(bytes(others[name]), placeholders)}
+    return (_PLAIN.encode({**fields, **values}) if values else row), tuple(name for name in names if name not in values)
 
 
 def is_one_of(text: bytes, texts: frozenset[bytes]) -> bool:

@@ -240,8 +240,8 @@ class _Validation:
         return column.fill_null(-1).to_numpy(zero_copy_only=False), _valid(column)
 
     def _format(self, name: str, row: int) -> str:
-        found = self.batch.column(name)[row].as_py()
-        return "null" if found is None else str(found)[:_SHOWN_CHARACTERS]
+        value = self.batch.column(name)[row].as_py()
+        return "null" if value is None else str(value)[:_SHOWN_CHARACTERS]
 
     def _partition(self) -> tuple[pa.Array, NDArray[np.int32]]:
         """Return the partition of each row, the one that it names or the partitioner's, and refuse rows that name one that is not there.
@@ -289,18 +289,18 @@ class _Validation:
 
     def _producers(self) -> dict[str, pa.Array]:
         """Return the producer's columns; a number that its type does not hold is null."""
-        found: dict[str, pa.Array] = {}
+        columns: dict[str, pa.Array] = {}
         for name, data_type in _PRODUCER.items():
             if name not in self.shape.columns:
-                found[name] = pa.nulls(len(self.batch), data_type)
+                columns[name] = pa.nulls(len(self.batch), data_type)
             elif pa.types.is_integer(data_type):
                 numbers, is_given = self._numbers(name)
                 limit = _MAX_INT if data_type == pa.int32() else 2**63 - 1
-                found[name] = pa.array(numbers, mask=~is_given | (numbers > limit) | (numbers < -limit)).cast(data_type)
+                columns[name] = pa.array(numbers, mask=~is_given | (numbers > limit) | (numbers < -limit)).cast(data_type)
             else:
-                found[name] = cast_column(self.batch.column(name), data_type)
-        found["transactional"] = pc.coalesce(found["transactional"], pc.is_valid(found["control"]))
-        return found
+                columns[name] = cast_column(self.batch.column(name), data_type)
+        columns["transactional"] = pc.coalesce(columns["transactional"], pc.is_valid(columns["control"]))
+        return columns
 
     def _check_producers(self, columns: Mapping[str, pa.Array]) -> None:
         """Refuse rows whose producer's columns are not whole or out of range; a marker is nothing but a marker."""
@@ -416,6 +416,7 @@ def _text(value: Any) -> str:
 
 def refusal(topic: str, counts: Mapping[str, int], examples: Mapping[str, str]) -> InvalidRecords:
     """Return the error of a batch call: each reason with its count and an example, the most frequent first."""
-    lines = [f"  {counts[reason]} × {reason}: {examples[reason]}" for reason in sorted(counts, key=lambda one: (-counts[one], one))]
+    by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    lines = [f"  {count} × {reason}: {examples[reason]}" for reason, count in by_count]
     message = f"topic {topic} cannot take these rows; nothing was appended:\n" + "\n".join(lines)
     return InvalidRecords(message)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +18,7 @@ from lastword.cli.options import (
     confirm,
     open_log_dir,
     out,
+    print_json_lines,
     tell,
 )
 from lastword.compaction.errors import InvalidConfiguration, Violation
@@ -27,6 +26,7 @@ from lastword.text import size
 
 if TYPE_CHECKING:
     from lastword.compaction.planning.log_retention import Deletion
+    from lastword.topics.explanation import PartitionReport
 
 
 def roll(
@@ -54,21 +54,28 @@ def clean(
 
     Example: lastword clean fruit-prices --dry-run
     """
-    one = open_log_dir(log_dir).topic(topic)
-    found = one.preview_clean(force=force) if dry_run else one.clean(force=force)
-    receipts, reports = [receipt.to_details() for receipt in found], one.explain(force=force and dry_run)
-    failed = any(report.uncleanable_reason or report.failure for report in reports)
+    log = open_log_dir(log_dir).topic(topic)
+    cleanings = log.preview_clean(force=force) if dry_run else log.clean(force=force)
+    receipts, reports = [receipt.to_details() for receipt in cleanings], log.explain(force=force and dry_run)
+    has_failed = any(report.uncleanable_reason or report.failure for report in reports)
     if as_json:
-        for receipt in receipts:
-            sys.stdout.write(json.dumps(receipt) + "\n")
-    elif receipts:
-        out.print(cleaning_tables.receipts_table(receipts, f"{topic}: {'would be cleaned' if dry_run else 'cleaned'}"))
-        if dry_run and (more := cleaning_tables.first_round_only(receipts, reports)):
+        print_json_lines(receipts)
+    else:
+        _print_cleanings(topic, receipts, reports, is_preview=dry_run, with_status=has_failed or not receipts)
+    raise typer.Exit(1 if has_failed else 0)
+
+
+def _print_cleanings(
+    topic: str, receipts: list[dict[str, Any]], reports: list[PartitionReport], *, is_preview: bool, with_status: bool
+) -> None:
+    """Print the receipts of cleanings as a table, and `with_status` why the partitions are not cleaned."""
+    if receipts:
+        out.print(cleaning_tables.receipts_table(receipts, f"{topic}: {'would be cleaned' if is_preview else 'cleaned'}"))
+        if is_preview and (more := cleaning_tables.first_round_only(receipts, reports)):
             out.print(more)
-    if not as_json and (failed or not receipts):
+    if with_status:
         title = f"{topic}: {'partition status' if receipts else 'nothing to clean'}"
         out.print(cleaning_tables.explanation_table(reports, title, clock.now_ms()))
-    raise typer.Exit(1 if failed else 0)
 
 
 def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
@@ -79,49 +86,46 @@ def explain(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> 
     now_ms = clock.now_ms()
     reports = open_log_dir(log_dir).topic(topic).explain()
     if as_json:
-        for report in reports:
-            sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
+        print_json_lines(map(dataclasses.asdict, reports))
     else:
         out.print(cleaning_tables.explanation_table(reports, f"{topic}: cleaning status", now_ms))
 
 
 def receipts(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show the receipts of past cleanings, oldest first. Example: lastword receipts fruit-prices --partition 0."""
-    found = [receipt.to_details() for receipt in open_log_dir(log_dir).topic(topic).receipts(partition)]
+    receipts = [receipt.to_details() for receipt in open_log_dir(log_dir).topic(topic).receipts(partition)]
     if as_json:
-        for receipt in found:
-            sys.stdout.write(json.dumps(receipt) + "\n")
+        print_json_lines(receipts)
     else:
-        out.print(cleaning_tables.receipts_table(found, f"{topic}: receipts"))
+        out.print(cleaning_tables.receipts_table(receipts, f"{topic}: receipts"))
 
 
 def pause(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Pause cleaning and retention. Takes effect at the next round. Example: lastword pause fruit-prices --partition 0."""
-    for one, count in open_log_dir(log_dir).topic(topic).pause(partition).items():
-        facts = {"topic": topic, "partition": one, "pauses": count}
-        tell(f"partition {one}: paused {_times(count)}", facts, as_json=as_json)
+    for number, count in open_log_dir(log_dir).topic(topic).pause(partition).items():
+        facts = {"topic": topic, "partition": number, "pauses": count}
+        tell(f"partition {number}: paused {_times(count)}", facts, as_json=as_json)
 
 
 def resume(topic: Topic, partition: Partition = None, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Remove one pause. Example: lastword resume fruit-prices."""
-    for one, count in open_log_dir(log_dir).topic(topic).resume(partition).items():
-        facts = {"topic": topic, "partition": one, "pauses": count}
-        tell(f"partition {one}: {f'still paused {_times(count)}' if count else 'resumed'}", facts, as_json=as_json)
+    for number, count in open_log_dir(log_dir).topic(topic).resume(partition).items():
+        facts = {"topic": topic, "partition": number, "pauses": count}
+        tell(f"partition {number}: {f'still paused {_times(count)}' if count else 'resumed'}", facts, as_json=as_json)
 
 
 def retention(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Apply retention: delete segments by log start offset, retention.bytes and retention.ms. Example: lastword retention fruit-prices."""
-    gone = open_log_dir(log_dir).topic(topic).apply_retention()
+    deletions = sorted(open_log_dir(log_dir).topic(topic).apply_retention().items())
     if as_json:
-        for partition, deletion in sorted(gone.items()):
-            sys.stdout.write(json.dumps(_deletion(partition, deletion)) + "\n")
+        print_json_lines(_deletion_details(partition, deletion) for partition, deletion in deletions)
         return
-    for partition, one in sorted(gone.items()):
-        why = ", ".join(sorted({breach.value for _, breach in one.segments}))
-        freed = size(sum(segment.size_bytes for segment, _ in one.segments))
-        segments = f"{len(one.segments)} segment{'s' if len(one.segments) > 1 else ''}"
-        out.print(f"partition {partition}: deleted {segments}, {freed} ({why}); the log starts at offset {one.log_start_offset}")
-    if not gone:
+    for partition, deletion in deletions:
+        why = ", ".join(sorted({breach.value for _, breach in deletion.segments}))
+        freed = size(sum(segment.size_bytes for segment, _ in deletion.segments))
+        segments = f"{len(deletion.segments)} segment{'s' if len(deletion.segments) > 1 else ''}"
+        out.print(f"partition {partition}: deleted {segments}, {freed} ({why}); the log starts at offset {deletion.log_start_offset}")
+    if not deletions:
         out.print(f"{topic}: nothing to delete")
 
 
@@ -157,11 +161,11 @@ def _read_offsets(texts: list[str]) -> dict[int, int]:
     return pairs
 
 
-def _deletion(partition: int, one: Deletion) -> dict[str, Any]:
-    """Return what retention took from a partition, with JSON's types alone."""
+def _deletion_details(partition: int, deletion: Deletion) -> dict[str, Any]:
+    """Return the segments that retention deleted from a partition, as JSON has them."""
     return {
         "partition": partition,
-        "log_start_offset": one.log_start_offset,
+        "log_start_offset": deletion.log_start_offset,
         "segments": [
             {
                 "base_offset": segment.base_offset,
@@ -170,7 +174,7 @@ def _deletion(partition: int, one: Deletion) -> dict[str, Any]:
                 "size_bytes": segment.size_bytes,
                 "reason": breach.value,
             }
-            for segment, breach in one.segments
+            for segment, breach in deletion.segments
         ],
     }
 

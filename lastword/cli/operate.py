@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword import clock
-from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, refuse_options, service_address, tell
+from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, print_json_lines, refuse_options, service_address, tell
 from lastword.compaction.errors import UserError
 from lastword.compaction.moments import instant
 from lastword.status.drawing import draw_topic
@@ -67,7 +67,7 @@ def top(
     collect = _status_collector(url, log_dir)
     status = collect()
     if as_json:
-        sys.stdout.write(json.dumps(status) + "\n")
+        print_json_lines([status])
     elif once:
         out.print(_screen(status))
     else:
@@ -162,36 +162,36 @@ def _ask(url: str) -> dict[str, Any] | None:
         raise UserError(message)
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/status.json", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310  checked above
-            found: Any = json.load(answer)
+            status: Any = json.load(answer)
     except (OSError, urllib.error.URLError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"log_dir", "topics", "troubles"} <= set(found) else None
+    return status if isinstance(status, dict) and {"log_dir", "topics", "troubles"} <= set(status) else None
 
 
 def _look(looker: Looker) -> TopicStanding:
-    found = looker.look(now_ms=clock.now_ms())
-    if found.error is not None:
-        raise UserError(found.error)
-    return found
+    status = looker.look(now_ms=clock.now_ms())
+    if status.error is not None:
+        raise UserError(status.error)
+    return status
 
 
-def _screen(found: Mapping[str, Any]) -> Group:
+def _screen(status: Mapping[str, Any]) -> Group:
     """Return the live table with its issues above it."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     for name in ("topic", "part", "log", "dirty", "lag", "records", "size", "status"):
         right = name in {"part", "dirty", "lag", "records", "size"}
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "status")
-    for topic in found["topics"]:
-        for one in topic["partitions"]:
-            table.add_row(*_row(topic["name"], one))
-    when = instant(found["taken_ms"])
-    lines = [Text(f"{found['log_dir']}  {len(found['topics'])} topics, data from {when}", style="bold")]
-    for one in found["troubles"]:
-        text = f"{'CRITICAL' if one['critical'] else 'warning'}  {_place(one)}{one['text']}"
-        lines.append(Text(printable(text, 400), style="red" if one["critical"] else "yellow"))
-    if not found["troubles"]:
+    for topic in status["topics"]:
+        for partition in topic["partitions"]:
+            table.add_row(*_row(topic["name"], partition))
+    when = instant(status["taken_ms"])
+    lines = [Text(f"{status['log_dir']}  {len(status['topics'])} topics, data from {when}", style="bold")]
+    for issue in status["troubles"]:
+        text = f"{'CRITICAL' if issue['critical'] else 'warning'}  {_place(issue)}{issue['text']}"
+        lines.append(Text(printable(text, 400), style="red" if issue["critical"] else "yellow"))
+    if not status["troubles"]:
         lines.append(Text("no issues", style="green"))
-    return Group(*lines, table, *_rows_left_out(found["topics"]))
+    return Group(*lines, table, *_rows_left_out(status["topics"]))
 
 
 def _rows_left_out(topics: list[Mapping[str, Any]]) -> Iterator[Text]:
@@ -211,18 +211,18 @@ def _place(trouble: Mapping[str, Any]) -> str:
     return f"{trouble['topic']}{'' if partition is None else f' partition {partition}'}: "
 
 
-def _row(topic: str, one: Mapping[str, Any]) -> tuple[str | Text, ...]:
-    report = one["report"]
+def _row(topic: str, partition: Mapping[str, Any]) -> tuple[str | Text, ...]:
+    report = partition["report"]
     verdict = f"eligible: {report['trigger']}" if report["eligible"] else f"{report['obstacle']}; {report['bound_detail']}"
     why = report["uncleanable_reason"] or report["failure"] or verdict
     return (
         Text(printable(topic, 40)),
         str(report["partition"]),
-        _bar(one["sections"]),
+        _bar(partition["sections"]),
         f"{100 * report['ratio']:.0f}/{100 * report['threshold']:.0f} %",
-        duration(one["compaction_lag_ms"]) if one["compaction_lag_ms"] else "",
-        f"{one['record_count']:,}",
-        size(one["size_bytes"]),
+        duration(partition["compaction_lag_ms"]) if partition["compaction_lag_ms"] else "",
+        f"{partition['record_count']:,}",
+        size(partition["size_bytes"]),
         Text(printable(why, 120), style="red" if report["uncleanable_reason"] else ""),
     )
 

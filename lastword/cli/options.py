@@ -132,9 +132,15 @@ notes = Console(stderr=True)
 def tell(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the result of a command: `text`, or `facts` as one line of JSON."""
     if as_json:
-        sys.stdout.write(json.dumps(facts, default=str) + "\n")
+        print_json_lines([facts])
     else:
         out.print(text, soft_wrap=True)
+
+
+def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print each row as one line of JSON."""
+    for row in rows:
+        sys.stdout.write(json.dumps(row, default=str) + "\n")
 
 
 def read_limit(limit: int | None, *, as_json: bool) -> int | None:
@@ -152,15 +158,15 @@ def show(rows: Iterable[dict[str, Any]], columns: tuple[str, ...], title: str, l
     )
 
 
-def print_rows(taken: Iterable[dict[str, Any]], columns: Sequence[str], title: str, limit: int | None, *, as_json: bool) -> None:
-    """Print rows that JSON can represent, one more than `limit` of which says that there are more."""
+def print_rows(rows: Iterable[dict[str, Any]], columns: Sequence[str], title: str, limit: int | None, *, as_json: bool) -> None:
+    """Print rows that JSON can represent, as JSON Lines or as a table of `limit` rows; one row more says that there are more."""
     if as_json:
-        for row in taken:
+        for row in rows:
             sys.stdout.write(tables.json_line(row) + "\n")
         return
-    most, found = limit or _DEFAULT_LIMIT, list(taken)
-    out.print(tables.records_table(found[:most], columns, title))
-    if len(found) > most:
+    most, shown = limit or _DEFAULT_LIMIT, list(rows)
+    out.print(tables.records_table(shown[:most], columns, title))
+    if len(shown) > most:
         out.print(f"[dim]… more rows exist. Use --limit for more than {most} rows, or --json for all.[/dim]")
 
 

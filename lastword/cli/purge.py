@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, notes, open_log_dir, out
+from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, notes, open_log_dir, out, print_json_lines
 from lastword.compaction.errors import PurgeIncomplete, UserError
 from lastword.compaction.moments import instant
 from lastword.text import printable
@@ -45,16 +43,15 @@ def purge(
     receipt: PurgeReceipt | None = None
     remains: tuple[str, ...] = ()
     try:
-        one: LogTopic = open_log_dir(log_dir).topic(topic)
+        opened: LogTopic = open_log_dir(log_dir).topic(topic)
         until = "" if before is None else f" where it is older than {before}"
         confirm(f"Erase the key {printable(wanted.decode(errors='replace'), 60)!r} of topic {topic}{until} for good?", yes=yes)
-        receipt = one.purge(wanted, before=before_ms)
+        receipt = opened.purge(wanted, before=before_ms)
     except PurgeIncomplete as error:
         remains = tuple(error.remains)
     if as_json:
-        found = None if receipt is None else receipt.was_found
-        facts = {"receipt": None if receipt is None else receipt.to_details(), "found": found, "remains": list(remains)}
-        sys.stdout.write(json.dumps(facts) + "\n")
+        details, was_found = (None, None) if receipt is None else (receipt.to_details(), receipt.was_found)
+        print_json_lines([{"receipt": details, "found": was_found, "remains": list(remains)}])
     elif receipt is not None:
         for line in _receipt(receipt):
             out.print(line, soft_wrap=True, markup=False, highlight=False)
@@ -81,25 +78,28 @@ def _key(text: str | None, encoded: str | None) -> bytes:
         raise UserError(message) from None
 
 
-def _receipt(one: PurgeReceipt) -> Iterator[str]:
+def _receipt(receipt: PurgeReceipt) -> Iterator[str]:
     """Return the lines that show a receipt."""
-    if not one.was_found:
-        yield f"{one.topic}: no file contains the key; nothing was erased ({one.files_searched:,} files were searched)"
+    if not receipt.was_found:
+        yield f"{receipt.topic}: no file contains the key; nothing was erased ({receipt.files_searched:,} files were searched)"
         return
-    yield f"{one.topic}: the key is erased; {one.files_searched:,} files were decoded, none contains it (table version {one.table_version})"
-    for partition, offset in one.tombstones.items():
+    searched = f"{receipt.files_searched:,} files were decoded, none contains it (table version {receipt.table_version})"
+    yield f"{receipt.topic}: the key is erased; {searched}"
+    for partition, offset in receipt.tombstones.items():
         yield f"  partition {partition}: superseded by the tombstone at offset {offset}, which was removed too"
-    for partition, offset in one.kept.items():
-        yield f"  partition {partition}: kept the record at offset {offset}, which is not older than {instant(one.before_ms or 0)}"
-    yield f"  removed: {one.records_removed:,} records, {one.dead_letters_removed:,} dead letters, {one.files_removed:,} old files"
-    for target, rows in one.target_rows_removed.items():
+    for partition, offset in receipt.kept.items():
+        yield f"  partition {partition}: kept the record at offset {offset}, which is not older than {instant(receipt.before_ms or 0)}"
+    records, letters, files = receipt.records_removed, receipt.dead_letters_removed, receipt.files_removed
+    yield f"  removed: {records:,} records, {letters:,} dead letters, {files:,} old files"
+    for target, rows in receipt.target_rows_removed.items():
         yield f"  removed from {target}: {rows:,} rows"
-    for target in one.absent_targets:
+    for target in receipt.absent_targets:
         yield f"  not searched, no longer a table of this topic: {target}"
-    for name in one.readers:
+    for name in receipt.readers:
         yield f"  reader {name} had not read the tombstone and may still hold the key; it is notified when it resumes"
-    if one.statistics_until_ms is None:
+    if receipt.statistics_until_ms is None:
         yield "  no older table version contains it"
     else:
-        yield f"  no older table version contains it, but statistics in Delta logs do until {instant(one.statistics_until_ms)} or later:"
-        yield from (f"    {path}" for path in one.statistics)
+        until = instant(receipt.statistics_until_ms)
+        yield f"  no older table version contains it, but statistics in Delta logs do until {until} or later:"
+        yield from (f"    {path}" for path in receipt.statistics)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from typing import Annotated
 
 import typer
@@ -19,6 +17,7 @@ from lastword.cli.options import (
     Topic,
     open_log_dir,
     out,
+    print_json_lines,
     show,
 )
 from lastword.storage.append.dead_letters import read_dead_letters
@@ -35,11 +34,11 @@ def records(
     log_dir: LogDirOption = "",
 ) -> None:
     """Show the records of the log in offset order. Example: lastword records fruit-prices --limit 20 --decode json."""
-    one = open_log_dir(log_dir).topic(topic)
-    batches = one.record_batches(
+    log = open_log_dir(log_dir).topic(topic)
+    batches = log.record_batches(
         include_control=control,
         partitions=None if partition is None else [partition],
-        from_offsets=[from_offset] * one.partitions,
+        from_offsets=[from_offset] * log.partitions,
     )
     shown = (*RECORD_SHOWN, "control") if control else RECORD_SHOWN
     rows = (row for batch in batches for row in batch.to_pylist())
@@ -69,7 +68,7 @@ def verify(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> N
     """Check the invariants of a log; exit code 1 if one is violated. Example: lastword verify fruit-prices."""
     report = open_log_dir(log_dir).topic(topic).verify()
     if as_json:
-        sys.stdout.write(json.dumps(dataclasses.asdict(report)) + "\n")
+        print_json_lines([dataclasses.asdict(report)])
     else:
         out.print(f"{topic}: {report.record_count:,} records at table version {report.table_version}: ", end="")
         out.print("all invariants hold" if report.ok else "\n".join(["", *report.problems]))

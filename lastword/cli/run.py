@@ -99,41 +99,37 @@ def append(
 
     Example: lastword append fruit-prices --path 'incoming/*.json' --key fruit --tombstone "op = 'd'" --drop op
     """
-    if bool(files) == bool(path):
-        subject = "the command line"
-        allowed = "either FILES (Parquet or Arrow, with the columns key and value), or --path with --key"
-        raise InvalidConfiguration(subject, [Violation(key="FILES", value=" ".join(map(str, files or [])) or "nothing", allowed=allowed)])
-    if path and idempotency_key is not None:
-        message = "--idempotency-key belongs to FILES: with --path a query appends each file once"
-        raise UserError(message)
-    if path and not (key or envelope):
-        subject = "the command line"
-        allowed = "at least one column of the files, which are the key: --key COLUMN; or --envelope"
-        raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
+    _check_input(files, path, idempotency_key, has_key=bool(key or envelope))
     if files:
         refuse_options(ctx, _OF_A_QUERY, "only with --path: FILES hold the columns key and value, which are appended as they stand")
         grown, refused = _append_files(open_log_dir(log_dir).topic(topic), files, idempotency_key, on_invalid or "fail")
         _tell_result(topic, grown, refused, "", as_json=as_json)
         raise typer.Exit(1 if refused and not grown else 0)
-    source: dict[str, Any] = {
-        "name": name,
-        "topic": topic,
-        "format": file_format,
-        "path": path,
-        "key": key or [],
-        "value": value,
-        "tombstone": tombstone,
-        "sequence": sequence or [],
-        "truncate": truncate,
-        "envelope": envelope,
-        "drop": drop or [],
-        "timestamp": timestamp,
-        "schema": schema,
-        "options": config_pairs(option),
-        "on.corrupt.file": on_corrupt_file,
-        "on.invalid": on_invalid or "dead-letter",
-        "trigger": "" if follow else "available-now",
-    }
+    texts = {"name": name, "topic": topic, "format": file_format, "path": path, "value": value, "tombstone": tombstone}
+    texts |= {"truncate": truncate, "envelope": envelope, "timestamp": timestamp, "schema": schema, "on.corrupt.file": on_corrupt_file}
+    texts |= {"on.invalid": on_invalid or "dead-letter", "trigger": "" if follow else "available-now"}
+    lists = {"key": key or [], "sequence": sequence or [], "drop": drop or []}
+    grown, refused, is_stopped = _append_by_query({**texts, **lists, "options": config_pairs(option)}, topic, log_dir)
+    _tell_result(topic, grown, refused, "stopped; " if is_stopped else "", as_json=as_json)
+    raise typer.Exit(1 if refused and not grown and not is_stopped else 0)
+
+
+def _check_input(files: list[Path] | None, path: str, idempotency_key: str | None, *, has_key: bool) -> None:
+    """Raise an error unless the command line names either FILES or a --path, whose rows have a key."""
+    subject = "the command line"
+    if bool(files) == bool(path):
+        allowed = "either FILES (Parquet or Arrow, with the columns key and value), or --path with --key"
+        raise InvalidConfiguration(subject, [Violation(key="FILES", value=" ".join(map(str, files or [])) or "nothing", allowed=allowed)])
+    if path and idempotency_key is not None:
+        message = "--idempotency-key belongs to FILES: with --path a query appends each file once"
+        raise UserError(message)
+    if path and not has_key:
+        allowed = "at least one column of the files, which are the key: --key COLUMN; or --envelope"
+        raise InvalidConfiguration(subject, [Violation(key="--key", value="nothing", allowed=allowed)])
+
+
+def _append_by_query(source: dict[str, Any], topic: str, log_dir: str) -> tuple[int, Counter[str], bool]:
+    """Run the append query of a source; return how many records it brought, its dead letters by reason, and whether a signal stopped it."""
     settings = {**service_settings(log_dir), "sources": [source], "http": {"listen": ""}}
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark; FILES need none
     from lastword.service.settings import checked_settings  # noqa: PLC0415  as above
@@ -142,14 +138,11 @@ def append(
     open_log_dir(log_dir).topic(topic)  # before Spark is started, which takes seconds
     with StopSignals() as signals:
         service = Service(checked, cleaning=False, store=connection_options(), signals=signals)
-        signals.check(f"query {name}")
+        signals.check(f"query {source['name']}")
         log = service.logs.topic(topic).log
         before, refused = sum(log.at().log_end_offsets), _count_refusals(log)
         service.run_until_signal()
-        grown, refused = sum(log.at().log_end_offsets) - before, _count_refusals(log) - refused
-    stopped = "stopped; " if signals.received else ""
-    _tell_result(topic, grown, refused, stopped, as_json=as_json)
-    raise typer.Exit(1 if refused and not grown and not stopped else 0)
+        return sum(log.at().log_end_offsets) - before, _count_refusals(log) - refused, bool(signals.received)
 
 
 def _tell_result(topic: str, grown: int, refused: Counter[str], stopped: str, *, as_json: bool) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from lastword.cli import tables
-from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, open_log_dir, out, tell
+from lastword.cli.options import Json, LogDirOption, Topic, Yes, confirm, open_log_dir, out, print_json_lines, tell
 
 sources_app = typer.Typer(help="List the sources of a topic's change events, and decide on their order.", no_args_is_help=True)
 
@@ -23,14 +21,13 @@ def sources_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = ""
 
     Keys are read where a snapshot came behind other events. Example: lastword sources list shop.orders
     """
-    found = open_log_dir(log_dir).topic(topic).sources()
+    sources = open_log_dir(log_dir).topic(topic).sources()
     if as_json:
-        for source in found:
-            sys.stdout.write(json.dumps(dataclasses.asdict(source)) + "\n")
-    elif found:
-        out.print(tables.sources_table(found, topic))
-        for one in found:
-            for line in tables.source_remarks(one, topic):
+        print_json_lines(map(dataclasses.asdict, sources))
+    elif sources:
+        out.print(tables.sources_table(sources, topic))
+        for source in sources:
+            for line in tables.source_remarks(source, topic):
                 out.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     else:
         out.print(f"{topic}: no sources: its records have no positions of change events")

@@ -21,6 +21,7 @@ from lastword.cli.options import (
     notes,
     open_log_dir,
     out,
+    print_json_lines,
     tell,
 )
 from lastword.compaction.errors import UserError
@@ -69,7 +70,7 @@ def topics_describe(
     """
     description = open_log_dir(log_dir).topic(name).describe()
     if as_json:
-        sys.stdout.write(json.dumps(dataclasses.asdict(description)) + "\n")
+        print_json_lines([dataclasses.asdict(description)])
         return
     out.print(tables.description_table(description))
     if segments:

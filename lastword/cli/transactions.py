@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 import typer
 
 from lastword import clock
@@ -15,6 +12,7 @@ from lastword.cli.options import (
     Topic,
     open_log_dir,
     out,
+    print_json_lines,
     tell,
 )
 from lastword.compaction.errors import UserError
@@ -25,14 +23,12 @@ transactions_app = typer.Typer(help="List, describe and end open transactions.",
 @transactions_app.command("list")
 def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """List the open transactions, oldest first: producer, partitions, age. Example: lastword transactions list fruit-prices."""
-    found = [
-        tables.transaction(open_transaction, clock.now_ms()) for open_transaction in open_log_dir(log_dir).topic(topic).open_transactions()
-    ]
+    open_transactions = open_log_dir(log_dir).topic(topic).open_transactions()
+    transactions = [tables.transaction(transaction, clock.now_ms()) for transaction in open_transactions]
     if as_json:
-        for transaction in found:
-            sys.stdout.write(json.dumps(transaction) + "\n")
-    elif found:
-        out.print(tables.transactions_table(found, topic))
+        print_json_lines(transactions)
+    elif transactions:
+        out.print(tables.transactions_table(transactions, topic))
     else:
         out.print(f"{topic}: no open transactions")
 
@@ -40,12 +36,13 @@ def transactions_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption
 @transactions_app.command("describe")
 def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False, log_dir: LogDirOption = "") -> None:
     """Show an open transaction and the offsets that it holds back. Example: lastword transactions describe fruit-prices 4."""
-    one = open_log_dir(log_dir).topic(topic)
-    found = [tables.transaction(open_one, clock.now_ms()) for open_one in one.open_transactions() if open_one.producer_id == producer_id]
-    if not found:
+    log = open_log_dir(log_dir).topic(topic)
+    now_ms = clock.now_ms()
+    mine = [tables.transaction(transaction, now_ms) for transaction in log.open_transactions() if transaction.producer_id == producer_id]
+    if not mine:
         message = f"topic {topic}: producer {producer_id} has no open transaction; lastword transactions list {topic} shows them"
         raise UserError(message)
-    partitions = {each.partition: each for each in one.describe().partitions}
+    partitions = {partition.partition: partition for partition in log.describe().partitions}
     held = [
         {
             "partition": partition,
@@ -54,12 +51,12 @@ def transactions_describe(topic: Topic, producer_id: int, as_json: Json = False,
             "log_end_offset": partitions[partition].log_end_offset,
             "held_back": partitions[partition].log_end_offset - first,
         }
-        for partition, first in found[0]["first_offsets"].items()
+        for partition, first in mine[0]["first_offsets"].items()
     ]
     if as_json:
-        sys.stdout.write(json.dumps({**found[0], "partitions": held}) + "\n")
+        print_json_lines([{**mine[0], "partitions": held}])
         return
-    out.print(tables.transactions_table(found, topic))
+    out.print(tables.transactions_table(mine, topic))
     for each in held:
         out.print(
             f"  partition {each['partition']}: {each['held_back']} offsets from {each['first_offset']} on are held back "

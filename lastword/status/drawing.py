@@ -50,17 +50,17 @@ def draw_topic(topic: TopicStanding, *, alone: bool = True) -> str:
     return tostring(svg, encoding="unicode")
 
 
-def draw_bar(one: PartitionStanding, *, width: int = 240, height: int = 12) -> str:
+def draw_bar(partition: PartitionStanding, *, width: int = 240, height: int = 12) -> str:
     """Return one partition as a bar without labels; its title lists the sections."""
-    svg = _svg(width, height, _summary(one))
+    svg = _svg(width, height, _summary(partition))
     svg.set("preserveAspectRatio", "none")
-    begin, end = one.report.log_start_offset, one.report.log_end_offset
+    begin, end = partition.report.log_start_offset, partition.report.log_end_offset
     scale = width / max(1, end - begin)
-    for section in one.sections:
+    for section in partition.sections:
         x, w = (section.begin - begin) * scale, max(1.0, (section.end - section.begin) * scale)
         SubElement(svg, "rect", {"x": f"{x:.1f}", "width": f"{w:.1f}", "height": str(height), "class": section.kind.value})
-    if one.report.last_stable_offset < end:
-        x = (one.report.last_stable_offset - begin) * scale
+    if partition.report.last_stable_offset < end:
+        x = (partition.report.last_stable_offset - begin) * scale
         SubElement(svg, "path", {"d": f"M{x:.1f} 0V{height}", "class": "stable"})
     return tostring(svg, encoding="unicode")
 
@@ -99,7 +99,7 @@ _REASONS: Final = {
 }
 
 
-def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, height: int = 120, most_bars: int = 46) -> str:
+def draw_removals(receipts: Sequence[CleaningReceipt], *, width: int = 460, height: int = 120, most_bars: int = 46) -> str:
     """Return the records that the newest cleanings removed, by reason, as stacked bars; the oldest cleaning is on the left."""
     shown = [receipt for receipt in receipts if receipt.removed_count][-most_bars:]
     svg = _svg(width, height, "Records removed by the newest cleanings, by reason")
@@ -127,22 +127,22 @@ def draw_removed(receipts: Sequence[CleaningReceipt], *, width: int = 460, heigh
     return tostring(svg, encoding="unicode")
 
 
-def _draw_partition(group: Element, one: PartitionStanding, readers: Sequence[tuple[str, int]]) -> None:
-    report = one.report
+def _draw_partition(group: Element, partition: PartitionStanding, readers: Sequence[tuple[str, int]]) -> None:
+    report = partition.report
     begin, end = report.log_start_offset, report.log_end_offset
     scale = (_WIDTH - _LEFT - 8) / max(1, end - begin)
 
     def at(offset: int) -> float:
         return _LEFT + (min(max(offset, begin), end) - begin) * scale
 
-    SubElement(group, "title").text = _summary(one)
-    _text(group, 0, 34, str(one.partition))
-    for section in one.sections:
+    SubElement(group, "title").text = _summary(partition)
+    _text(group, 0, 34, str(partition.partition))
+    for section in partition.sections:
         x, width = at(section.begin), max(1.0, (section.end - section.begin) * scale)
         SubElement(group, "rect", {"x": f"{x:.1f}", "y": "16", "width": f"{width:.1f}", "height": str(_BAR), "class": section.kind.value})
         if width >= _LEAST_LABEL + 8 * len(section.kind.value):
             _text(group, x + 6, 33, section.kind.value, "on")
-    for segment in one.segments[1:200]:
+    for segment in partition.segments[1:200]:
         x = at(segment.base_offset)
         SubElement(group, "path", {"d": f"M{x:.1f} 16v{_BAR}", "class": "edge"})
     for name, offset in readers[:20]:
@@ -152,8 +152,8 @@ def _draw_partition(group: Element, one: PartitionStanding, readers: Sequence[tu
     if report.last_stable_offset < end:
         x = at(report.last_stable_offset)
         SubElement(group, "path", {"d": f"M{x:.1f} 10v{_BAR + 12}", "class": "stable"})
-    _offset_labels(group, [begin, *(section.end for section in one.sections)] if one.sections else [begin], at)
-    _text(group, _LEFT, 74, f"{_verdict(one)}", "soft" if report.eligible or not report.uncleanable_reason else "alarm")
+    _offset_labels(group, [begin, *(section.end for section in partition.sections)] if partition.sections else [begin], at)
+    _text(group, _LEFT, 74, f"{_verdict(partition)}", "soft" if report.eligible or not report.uncleanable_reason else "alarm")
 
 
 def _offset_labels(group: Element, offsets: Sequence[int], at) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001  a closure
@@ -168,8 +168,8 @@ def _offset_labels(group: Element, offsets: Sequence[int], at) -> None:  # type:
     _text(group, at(offsets[-1]), 56, str(offsets[-1]), "soft", anchor="end" if len(offsets) > 1 else "start")
 
 
-def _verdict(one: PartitionStanding) -> str:
-    report = one.report
+def _verdict(partition: PartitionStanding) -> str:
+    report = partition.report
     ratio = f"dirty {100 * report.ratio:.0f} % (threshold {100 * report.threshold:.0f} %)"
     if report.uncleanable_reason:
         return printable(f"uncleanable: {report.uncleanable_reason}", 120)
@@ -177,9 +177,9 @@ def _verdict(one: PartitionStanding) -> str:
     return printable(f"{ratio} · {verdict} · {report.bound_detail}", 130)
 
 
-def _summary(one: PartitionStanding) -> str:
-    parts = ", ".join(f"{section.kind.value} [{section.begin}, {section.end})" for section in one.sections) or "empty"
-    return f"partition {one.partition}: {parts}; {_verdict(one)}"
+def _summary(partition: PartitionStanding) -> str:
+    parts = ", ".join(f"{section.kind.value} [{section.begin}, {section.end})" for section in partition.sections) or "empty"
+    return f"partition {partition.partition}: {parts}; {_verdict(partition)}"
 
 
 def _svg(width: int, height: int, title: str) -> Element:

@@ -163,7 +163,7 @@ class StandingCollector(Collector):
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Return the families without samples, so that their names are reserved."""
-        return [GaugeMetricFamily(one.name, one.help, labels=one.labels) for one in _STANDING]
+        return [GaugeMetricFamily(family.name, family.help, labels=family.labels) for family in _STANDING]
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Return every family that has samples."""
@@ -241,16 +241,16 @@ def _service(families: _Families, standing: Standing, *, ready: bool, now_ms: in
 
 
 def _tables(families: _Families, standing: Standing) -> None:
-    for one in standing.tables:
-        place = one.topic, one.path
-        families.put("table_active", not one.message and not one.paused, *place)
-        families.put("table_paused", one.paused, *place)
-        families.put("table_failures", one.failures, *place)
-        families.put("table_lag", one.lag_offsets, *place)
-        families.put("table_lag_secs", one.lag_ms / _SECOND_MS, *place)
-        families.put("table_step_duration_secs", one.step_ms / _SECOND_MS, *place)
-        families.put("table_written_rows", one.written_rows, *place)
-        families.put("table_deleted_rows", one.deleted_rows, *place)
+    for table in standing.tables:
+        place = table.topic, table.path
+        families.put("table_active", not table.message and not table.paused, *place)
+        families.put("table_paused", table.paused, *place)
+        families.put("table_failures", table.failures, *place)
+        families.put("table_lag", table.lag_offsets, *place)
+        families.put("table_lag_secs", table.lag_ms / _SECOND_MS, *place)
+        families.put("table_step_duration_secs", table.step_ms / _SECOND_MS, *place)
+        families.put("table_written_rows", table.written_rows, *place)
+        families.put("table_deleted_rows", table.deleted_rows, *place)
 
 
 def _topic(families: _Families, topic: TopicStanding) -> None:
@@ -288,29 +288,29 @@ def _furthest_behind(standing: Standing, max_partitions: int) -> tuple[list[tupl
     return every[:max_partitions], len(every) - max_partitions
 
 
-def _partition(families: _Families, topic: TopicStanding, one: PartitionStanding) -> None:
-    report, place = one.report, (topic.name, str(one.partition))
+def _partition(families: _Families, topic: TopicStanding, partition: PartitionStanding) -> None:
+    report, place = partition.report, (topic.name, str(partition.partition))
     figures = {
         "log_start_offset": report.log_start_offset,
         "log_end_offset": report.log_end_offset,
         "log_last_stable_offset": report.last_stable_offset,
         "log_first_dirty_offset": report.first_dirty_offset,
         "log_first_uncleanable_offset": report.first_uncleanable_offset,
-        "log_segments": len(one.segments),
-        "log_size_bytes": one.size_bytes,
-        "log_records": one.record_count,
+        "log_segments": len(partition.segments),
+        "log_size_bytes": partition.size_bytes,
+        "log_records": partition.record_count,
         "log_cleanable_bytes": report.cleanable_bytes,
         "log_dirty_percent": 100 * report.ratio,
         "log_min_cleanable_dirty_percent": 100 * report.threshold,
-        "log_compaction_lag_secs": one.compaction_lag_ms / _SECOND_MS,
+        "log_compaction_lag_secs": partition.compaction_lag_ms / _SECOND_MS,
         "log_compaction_delay_secs": report.overdue_ms / _SECOND_MS,
         "log_uncleanable": report.uncleanable_reason is not None,
-        "log_future_timestamp_secs": one.future_ms / _SECOND_MS,
+        "log_future_timestamp_secs": partition.future_ms / _SECOND_MS,
     }
     for name, value in figures.items():
         families.put(name, value, *place)
-    if one.last_cleaning is not None:
-        families.put("log_last_cleaned_time_secs", one.last_cleaning.now_ms / _SECOND_MS, *place)
+    if partition.last_cleaning is not None:
+        families.put("log_last_cleaned_time_secs", partition.last_cleaning.now_ms / _SECOND_MS, *place)
 
 
 def _transactions(families: _Families, standing: Standing, max_named: int) -> None:
@@ -318,19 +318,19 @@ def _transactions(families: _Families, standing: Standing, max_named: int) -> No
         ((topic.name, transaction) for topic in standing.topics for transaction in topic.transactions),
         key=lambda pair: (pair[1].since_ms, pair[0]),
     )
-    for topic, one in every[:max_named]:
-        for partition in sorted(one.first_offsets)[:max_named]:
-            labels = (topic, str(partition), str(one.producer_id), one.transactional_id or "")
-            families.put("transaction_start_time_secs", one.since_ms / _SECOND_MS, *labels)
-            families.put("transaction_timeout_secs", one.timeout_ms / _SECOND_MS, *labels)
+    for topic, transaction in every[:max_named]:
+        for partition in sorted(transaction.first_offsets)[:max_named]:
+            labels = (topic, str(partition), str(transaction.producer_id), transaction.transactional_id or "")
+            families.put("transaction_start_time_secs", transaction.since_ms / _SECOND_MS, *labels)
+            families.put("transaction_timeout_secs", transaction.timeout_ms / _SECOND_MS, *labels)
     families.put("metrics_omitted", max(0, len(every) - max_named), "transactions")
 
 
 def _readers(families: _Families, standing: Standing, max_named: int) -> None:
     by_topic = {topic.name: sorted(topic.readers, key=lambda reader: -reader.lag) for topic in standing.topics}
     for topic, readers in by_topic.items():
-        for one in readers[:max_named]:
-            families.put("reader_lag", one.lag, topic, one.name)
-            families.put("reader_last_seen_time_secs", one.seen_ms / _SECOND_MS, topic, one.name)
-            families.put("reader_expiration_time_secs", one.expires_ms / _SECOND_MS, topic, one.name)
+        for reader in readers[:max_named]:
+            families.put("reader_lag", reader.lag, topic, reader.name)
+            families.put("reader_last_seen_time_secs", reader.seen_ms / _SECOND_MS, topic, reader.name)
+            families.put("reader_expiration_time_secs", reader.expires_ms / _SECOND_MS, topic, reader.name)
     families.put("metrics_omitted", sum(max(0, len(readers) - max_named) for readers in by_topic.values()), "readers")

@@ -71,7 +71,7 @@ class StatusApp:
             loader=PackageLoader("lastword.status"), autoescape=select_autoescape(default=True), undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
-        self._templates.filters.update(size=size, instant=instant, duration=duration, shown=shown)
+        self._templates.filters.update(size=size, instant=instant, duration=duration, shown=display_text)
 
     def asgi(self) -> Starlette:
         """Return the application."""
@@ -108,8 +108,8 @@ class StatusApp:
         return _health(self.readiness())
 
     def _json(self, _request: Request) -> Response:
-        found = self._cached_page("/status.json", lambda standing: status_json(standing, self.now_ms()))
-        return Response(found, headers=_HEADERS | {"Content-Type": "application/json"})
+        page = self._cached_page("/status.json", lambda standing: status_json(standing, self.now_ms()))
+        return Response(page, headers=_HEADERS | {"Content-Type": "application/json"})
 
     def _overview(self, _request: Request) -> Response:
         return self._page("/", "overview.html", lambda standing: {"topics": standing.topics})
@@ -128,7 +128,7 @@ class StatusApp:
             "topic": topic,
             "picture": Markup(drawing.draw_topic(topic, alone=False)),  # noqa: S704  made by ElementTree, which escapes
             "sizes": Markup(drawing.draw_history(self.watcher.history(name))),  # noqa: S704
-            "removed": Markup(drawing.draw_removed(topic.receipts)),  # noqa: S704
+            "removed": Markup(drawing.draw_removals(topic.receipts)),  # noqa: S704
             "queries": [query for query in standing.queries if query.topic == name],
         }
 
@@ -143,10 +143,10 @@ class StatusApp:
         return HTMLResponse(page, status_code=404, headers=_HEADERS)
 
     def _page(self, path: str, template: str, values: Callable[[Standing], dict[str, Any]]) -> Response:
-        def rendered(standing: Standing) -> str:
+        def render(standing: Standing) -> str:
             return self._templates.get_template(template).render(self._common(standing) | values(standing))
 
-        return HTMLResponse(self._cached_page(path, rendered), headers=_HEADERS)
+        return HTMLResponse(self._cached_page(path, render), headers=_HEADERS)
 
     def _cached_page(self, path: str, made: Callable[[Standing], str]) -> str:
         """Return the response of a path, rendered once for each standing."""
@@ -165,21 +165,21 @@ class StatusApp:
             "now_ms": now_ms,
             "ago": lambda moment_ms: ago(moment_ms, now_ms),
             "troubles": troubles(standing, now_ms),
-            "bar": lambda one: Markup(drawing.draw_bar(one)),  # noqa: S704  made by ElementTree, which escapes
+            "bar": lambda partition: Markup(drawing.draw_bar(partition)),  # noqa: S704  made by ElementTree, which escapes
         }
 
 
 def status_json(standing: Standing, now_ms: int) -> str:
     """Return a standing and its open issues as JSON; bytes as the page shows them."""
-    found = {**_fields(standing), "troubles": troubles(standing, now_ms)}
-    return json.dumps(found, default=lambda value: _fields(value) if dataclasses.is_dataclass(value) else shown(value))
+    fields = {**_fields(standing), "troubles": troubles(standing, now_ms)}
+    return json.dumps(fields, default=lambda value: _fields(value) if dataclasses.is_dataclass(value) else display_text(value))
 
 
 def _fields(value: Any) -> dict[str, Any]:
     return {attribute.name: getattr(value, attribute.name) for attribute in dataclasses.fields(value)}
 
 
-def shown(value: object) -> str:
+def display_text(value: object) -> str:
     """Return a key or a message for a page: limited in length, without control characters, bytes that are not UTF-8 as base64."""
     if value is None:
         return "–"
@@ -196,8 +196,8 @@ def _text_of(raw: bytes) -> str:
         return f"base64:{base64.b64encode(raw[:_SHOWN]).decode('ascii')}"
 
 
-def _health(found: health.Health) -> Response:
-    return JSONResponse({"ok": found.ok, "reasons": list(found.reasons)}, status_code=200 if found.ok else 503, headers=_HEADERS)
+def _health(report: health.Health) -> Response:
+    return JSONResponse({"ok": report.ok, "reasons": list(report.reasons)}, status_code=200 if report.ok else 503, headers=_HEADERS)
 
 
 class StatusServer:

@@ -283,13 +283,15 @@ class Looker:
 
 def partition_standing(plan: PartitionPlan, report: PartitionReport, cleaning: CleaningReceipt | None, *, now_ms: int) -> PartitionStanding:
     """Return the standing of one partition, from its plan, its report as in `explain`, and its newest cleaning."""
-    log, found = plan.log, plan.range
-    dirty = [segment for segment in log.segments if segment.last_offset >= found.first_dirty_offset and not segment.holds_only_empty_rows]
+    log, cleanable = plan.log, plan.range
+    dirty = [
+        segment for segment in log.segments if segment.last_offset >= cleanable.first_dirty_offset and not segment.holds_only_empty_rows
+    ]
     newest_ms = max((segment.max_timestamp_ms for segment in log.segments), default=0)
     oldest_ms = min((segment.appended_at_ms for segment in dirty), default=now_ms)
     return PartitionStanding(
         report=report,
-        sections=sections(report, compacted=log.config.compacted, cleanable_end=found.end_offset, closed_end=log.closed_end_offset),
+        sections=sections(report, compacted=log.config.compacted, cleanable_end=cleanable.end_offset, closed_end=log.closed_end_offset),
         segments=tuple(log.segments),
         size_bytes=sum(segment.size_bytes for segment in log.segments),
         record_count=sum(segment.record_count for segment in log.segments),

@@ -40,10 +40,10 @@ class Trouble:
 
 def troubles(standing: Standing, now_ms: int) -> list[Trouble]:
     """Return the open issues, critical ones first."""
-    found = [*_of_service(standing), *_of_tables(standing)]
+    issues = [*_of_service(standing), *_of_tables(standing)]
     for topic in standing.topics:
-        found += _of_topic(topic, now_ms)
-    return sorted(found, key=lambda trouble: (not trouble.critical, trouble.topic, -1 if trouble.partition is None else trouble.partition))
+        issues += _of_topic(topic, now_ms)
+    return sorted(issues, key=lambda trouble: (not trouble.critical, trouble.topic, -1 if trouble.partition is None else trouble.partition))
 
 
 def ago(moment_ms: int, now_ms: int) -> str:
@@ -152,27 +152,28 @@ def _of_source(topic: str, source: SourceDescription) -> Iterator[Trouble]:
         yield Trouble(critical=False, topic=topic, text=printable(text, _WIDEST))
 
 
-def _of_partition(topic: str, one: PartitionStanding) -> Iterator[Trouble]:
-    report = one.report
+def _of_partition(topic: str, partition: PartitionStanding) -> Iterator[Trouble]:
+    report = partition.report
     if report.uncleanable_reason is not None:
         text = printable(f"uncleanable: {report.uncleanable_reason}", _WIDEST)
-        yield Trouble(critical=True, topic=topic, partition=one.partition, text=text)
+        yield Trouble(critical=True, topic=topic, partition=partition.partition, text=text)
     if report.failure is not None and report.eligible_at_ms is not None:
         text = printable(f"cleaning {report.failure}; the next try is at {instant(report.eligible_at_ms)}", _WIDEST)
-        yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
+        yield Trouble(critical=False, topic=topic, partition=partition.partition, text=text)
     if report.overdue_ms > 0:
         text = f"cleaning is overdue by {duration(report.overdue_ms)} (max.compaction.lag.ms): {report.obstacle or report.trigger}"
-        yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
-    if one.future_ms > HOUR_MS:
-        text = f"a record timestamp is {duration(one.future_ms)} in the future and blocks retention by time"
-        yield Trouble(critical=False, topic=topic, partition=one.partition, text=text)
+        yield Trouble(critical=False, topic=topic, partition=partition.partition, text=text)
+    if partition.future_ms > HOUR_MS:
+        text = f"a record timestamp is {duration(partition.future_ms)} in the future and blocks retention by time"
+        yield Trouble(critical=False, topic=topic, partition=partition.partition, text=text)
 
 
-def _of_transaction(topic: str, one: OpenTransaction, now_ms: int) -> Iterator[Trouble]:
-    who = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
-    for partition, offset in sorted(one.first_offsets.items()):
+def _of_transaction(topic: str, transaction: OpenTransaction, now_ms: int) -> Iterator[Trouble]:
+    who = f"producer {transaction.producer_id}" + (f" ({transaction.transactional_id})" if transaction.transactional_id else "")
+    since = f"{instant(transaction.since_ms)} ({ago(transaction.since_ms, now_ms)}"
+    for partition, offset in sorted(transaction.first_offsets.items()):
         text = (
-            f"open transaction of {who} since {instant(one.since_ms)} ({ago(one.since_ms, now_ms)}; timeout {duration(one.timeout_ms)}) "
-            f"holds back readers and cleaning at offset {offset}; to end it: lastword transactions abort {topic} {one.producer_id}"
+            f"open transaction of {who} since {since}; timeout {duration(transaction.timeout_ms)}) "
+            f"holds back readers and cleaning at offset {offset}; to end it: lastword transactions abort {topic} {transaction.producer_id}"
         )
-        yield Trouble(critical=one.hangs(now_ms), topic=topic, partition=partition, text=printable(text, _WIDEST))
+        yield Trouble(critical=transaction.hangs(now_ms), topic=topic, partition=partition, text=printable(text, _WIDEST))

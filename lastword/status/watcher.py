@@ -103,21 +103,21 @@ class Watcher:
             return self.standing
         self._lookers = {name: self._looker(log) for name, log in logs.items()}
         self._history = {name: samples for name, samples in self._history.items() if name in logs}
-        found: dict[str, TopicStanding] = {}
+        topics: dict[str, TopicStanding] = {}
         counts, sources = self.append_counts(), self.source_counts()
         loading = [name for name in logs if name not in before]
         for name, looker in self._lookers.items():
             if self._stop.is_set():
                 return self.standing
             try:
-                found[name] = self._with_counts(looker.look(now_ms=self.clock_ms()), *counts.get(name, (0, 0)), sources.get(name, {}))
+                topics[name] = self._with_counts(looker.look(now_ms=self.clock_ms()), *counts.get(name, (0, 0)), sources.get(name, {}))
             except UnknownTopic:
                 continue
             if name in loading:  # the first pass may take long: publish each topic as soon as it is read
                 loading.remove(name)
-                self._publish(before | found, loading)
-            self._sample(found[name])
-        self._publish(found, [])
+                self._publish(before | topics, loading)
+            self._sample(topics[name])
+        self._publish(topics, [])
         return self.standing
 
     def _publish(self, topics: Mapping[str, TopicStanding], loading: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ class Watcher:
     def _with_counts(self, topic: TopicStanding, appended: int, late: int, sources: Mapping[str, SourceCounts]) -> TopicStanding:
         """Return a topic with what its append queries did; a service that is younger than an hour had counted nothing before."""
         hour_ago_ms = self.clock_ms() - HOUR_MS
-        before = next((one for one in reversed(self._history.get(topic.name, ())) if one.time_ms <= hour_ago_ms), None)
+        before = next((earlier for earlier in reversed(self._history.get(topic.name, ())) if earlier.time_ms <= hour_ago_ms), None)
         appended_before, late_before = (0, 0) if before is None else (before.appended, before.late)
         counts = AppendCounts(
             appended=appended,

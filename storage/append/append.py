@@ -14,6 +14,7 @@ and its rows are numbered again.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
     from lastword.compaction.producers import ProducerStamp, ProducerState
     from lastword.compaction.rows.input_columns import EventPolicy, Shape
-    from lastword.compaction.rows.sequence_checks import SequenceBounds
     from lastword.storage.append.plan import Written
     from lastword.storage.append.requests import InputRows, MicroBatch
     from lastword.storage.append.snapshot_gaps import SnapshotGap
@@ -119,9 +119,6 @@ class Append:
         """Take the snapshot that this attempt plans with; `letters_id` is that of the dead letters of a batch call."""
         self.log, self.now_ms, self.stats, self.micro_batch = log, now_ms, stats, micro_batch
         self.state = log.at()
-        self.snapshot, self.decisions, self.config = self.state.snapshot, self.state.decisions, self.state.config
-        self.log_ends = self.state.log_end_offsets
-        self.last_segments = self.snapshot.last_segments()
         self.stamp = stamp
         #: What Delta keeps for ever of this append: the query's micro-batch, or the key of a batch call, as application id and version.
         self.identity: dict[str, int] = {}
@@ -155,7 +152,7 @@ class Append:
         columns = (("", rows.policy.columns) if rows.policy is not None and rows.policy.columns else None) or written.columns
         if columns is not None:
             keep_value_columns(self.log.ledger, columns[1], sequence=columns[0], now_ms=self.now_ms)
-        notes = note_sources(self.log, written.sources, self.decisions, now_ms=self.now_ms)
+        notes = note_sources(self.log, written.sources, self.state.decisions, now_ms=self.now_ms)
         if written.refused:
             self._put_aside(written)
         elif self.origin is not None:
@@ -199,47 +196,44 @@ class Append:
         return AppendPlan(
             location=self.log.paths.log,
             storage_options=dict(self.log.storage_options),
-            codec=self.config.compression_type,
+            codec=self.state.config.compression_type,
             rules=InputRules(
                 topic=self.log.name,
                 shape=shape,
-                is_compacted=self.config.compacted,
-                partitioner=self.config.partitioner,
-                max_message_bytes=self.config.max_message_bytes,
-                log_end_offsets=self.log_ends,
+                is_compacted=self.state.config.compacted,
+                partitioner=self.state.config.partitioner,
+                max_message_bytes=self.state.config.max_message_bytes,
+                log_end_offsets=self.state.log_end_offsets,
                 now_ms=self.now_ms,
                 source_offsets=self._source_offsets(),
             ),
-            actives=tuple(self._active(partition) for partition in range(self.decisions.partitions)),
-            limits=SegmentLimits(segment_bytes=self.config.segment_bytes, max_segment_ms=self.config.max_segment_ms),
-            compression=self.log.compression(self.snapshot),
+            actives=self._active_segments(),
+            limits=SegmentLimits(segment_bytes=self.state.config.segment_bytes, max_segment_ms=self.state.config.max_segment_ms),
+            compression=self.log.compression(self.state.snapshot),
             row_groups=self.log.limits.row_groups,
             states=tuple(states.values()),
             stamped=self._stamp(),
-            is_mirror=self.decisions.mirror is not None,
+            is_mirror=self.state.decisions.mirror is not None,
             letters=self._letters(),
-            sequences=self._sequence_bounds(shape),
+            sequences=sequence_bounds(self.state.snapshot, self.state.decisions, are_events=shape.has_events)
+            if shape.has_sequences
+            else (),
             lookups=[
-                KeyLookup.of(self.log.paths.log, self.log.storage_options, self.snapshot.files, partition)
-                for partition in range(self.decisions.partitions)
+                KeyLookup.of(self.log.paths.log, self.log.storage_options, self.state.files, partition)
+                for partition in range(self.state.partitions)
             ]
             if shape.has_sequences
             else (),
             policy=policy,
-            epochs=self.decisions.epochs.with_rows(self.stats.begun),
+            epochs=self.state.decisions.epochs.with_rows(self.stats.begun),
             open_snapshots=self._open_snapshots(policy),
         )
-
-    def _sequence_bounds(self, shape: Shape) -> Sequence[SequenceBounds]:
-        if not shape.has_sequences:
-            return ()
-        return sequence_bounds(self.snapshot, self.decisions, are_events=shape.has_events)
 
     def _open_snapshots(self, policy: EventPolicy | None) -> Mapping[tuple[str, str], str]:
         """Return where the snapshots begin whose missing rows are deleted, by scope and Kafka partition; none if such rows stay."""
         if policy is None or not policy.replace_on_snapshot:
             return {}
-        return {place: begin_of(one) for place, one in open_snapshots(self.decisions)}
+        return {place: begin_of(snapshot) for place, snapshot in open_snapshots(self.state.decisions)}
 
     def _source_offsets(self) -> dict[int, int] | None:
         """Return the last offset of each partition of the source whose events are in the log; None for a source without offsets."""
@@ -253,9 +247,9 @@ class Append:
         positions = list[str]()
         for position in written.truncated:
             end = SourcePosition.of(position)
-            if end.scope in self.decisions.sources and self.decisions.sources[end.scope].is_retired:
+            if end.scope in self.state.decisions.sources and self.state.decisions.sources[end.scope].is_retired:
                 continue
-            known, is_applied = self.decisions.truncations.get((end.scope, end.table), Truncation())
+            known, is_applied = self.state.decisions.truncations.get((end.scope, end.table), Truncation())
             before = SourcePosition.of(known).in_table
             if end.in_table > before or (end.in_table == before and not is_applied):
                 positions.append(position)
@@ -267,7 +261,7 @@ class Append:
         if not files:
             return AppendResult(table_version=None)
         version = self.log.commit(
-            self.snapshot,
+            self.state.snapshot,
             family=APPEND_APP_ID,
             metadata=CommitMetadata(token=new_token(), kind="append"),
             adds=files,
@@ -282,24 +276,29 @@ class Append:
             if self.stamp is not None:
                 message = f"topic {self.log.name}: rows of a transaction come in its order; leave the column source_sequence out"
                 raise InvalidRecords(message)
-            if not self.snapshot.has_sequences:
+            if not self.state.snapshot.has_sequences:
                 message = (
                     f"topic {self.log.name} was created by an older version and has no column source_sequence; create a new topic, and "
                     "copy its records"
                 )
                 raise InvalidRecords(message)
-        elif is_sequenced(self.snapshot, self.decisions):
+        elif is_sequenced(self.state.snapshot, self.state.decisions):
             message = f"topic {self.log.name} orders its records by source_sequence; add this column to the rows"
             raise InvalidRecords(message)
 
-    def _active(self, partition: int) -> ActiveSegment:
-        return next_append(
-            self.last_segments.get(partition),
-            self.config,
-            partition=partition,
-            log_end_offset=self.log_ends[partition],
-            rolled_offset=self.decisions.closed_offset(partition, self.log_ends[partition]),
-            now_ms=self.now_ms,
+    def _active_segments(self) -> tuple[ActiveSegment, ...]:
+        """Return the segment that the append goes on in, or begins, by partition."""
+        last_segments = self.state.snapshot.last_segments()
+        return tuple(
+            next_append(
+                last_segments.get(partition),
+                self.state.config,
+                partition=partition,
+                log_end_offset=end,
+                rolled_offset=self.state.decisions.closed_offset(partition, end),
+                now_ms=self.now_ms,
+            )
+            for partition, end in enumerate(self.state.log_end_offsets)
         )
 
     def _letters(self) -> LetterOrigin | None:
@@ -316,7 +315,7 @@ class Append:
         )
 
     def _check_mirror(self) -> None:
-        mirror = self.decisions.mirror
+        mirror = self.state.decisions.mirror
         if mirror is None or (self.micro_batch is not None and self.micro_batch.query_name == mirror["query"]):
             return
         message = (
@@ -335,8 +334,9 @@ class Append:
 
     def _is_left_open(self) -> bool:
         """Tell whether an older instance of the stamp has a transaction open, which must be aborted first."""
-        return self.stamp is not None and any(state.is_left_open_before(self.stamp.epoch) for state in self._own_states().values())
+        return self.stamp is not None and any(state.is_left_open_before(self.stamp.epoch) for state in self._own_states.values())
 
+    @cached_property
     def _own_states(self) -> dict[int, ProducerState]:
         """Return the states of the stamp's producer by partition."""
         return {} if self.stamp is None else states_of(self.stamp.producer_id, self.state.producer_states())
@@ -345,8 +345,8 @@ class Append:
         """Say where the stamp's sequences and transaction stand in every partition: a transaction begins with its first record there."""
         if self.stamp is None:
             return None
-        sequences, firsts = [0] * len(self.log_ends), list(self.log_ends)
-        for partition, state in self._own_states().items():
+        sequences, firsts = [0] * len(self.state.log_end_offsets), list(self.state.log_end_offsets)
+        for partition, state in self._own_states.items():
             if state.epoch == self.stamp.epoch:
                 sequences[partition] = state.next_sequence
             if state.open_first_offset is not None:

@@ -1,4 +1,4 @@
-"""Refused rows of streams: nothing of an input is lost, and nobody has to look for it in a log file.
+"""Dead letters: the table of the rows that a log rejected, with the reason of each.
 
 One row a refusal in `dead_letters/`, with the reason, the value that was wrong and what is allowed, and the row itself. Committed
 *before* the good rows of the same micro-batch. An attempt takes the place of an earlier one of the same micro-batch, so that each refused
@@ -127,8 +127,8 @@ def expire_dead_letters(location: str, storage_options: Mapping[str, str], *, be
     """Take the dead letters that were refused before a moment out of the table; return how many. Runs no Spark job."""
 
     def gone(rows: pa.Table) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = _millis(rows.column("refused_at")) < before_ms
-        return found
+        is_older: NDArray[np.bool_] = _millis(rows.column("refused_at")) < before_ms
+        return is_older
 
     def whole(file: RowFile) -> bool | None:
         """Tell from its newest one whether a file goes; the dead letters of a file are of one moment."""
@@ -197,8 +197,8 @@ def _following(table: DeltaTable) -> Callable[[], DeltaTable]:
 
 
 def _millis(times: pa.ChunkedArray) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = times.cast(pa.int64()).fill_null(0).to_numpy() // 1000
-    return found
+    millis: NDArray[np.int64] = times.cast(pa.int64()).fill_null(0).to_numpy() // 1000
+    return millis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

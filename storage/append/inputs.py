@@ -59,21 +59,24 @@ def _table(data: Any) -> pa.Table:
         return pa.Table.from_batches([data])
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
-    library = type(data).__module__.partition(".")[0]
-    if library == "polars" and not hasattr(data, "columns"):
-        message = f"allowed are {_TAKEN}"
-        raise TypeError(message)
-    if library == "pandas" and hasattr(data, "columns"):
-        check_names([str(name) for name in data.columns])
-        return pa.table({str(name): _column(str(name), data.iloc[:, number]) for number, name in enumerate(data.columns)})
-    if library == "polars":
+    library, is_frame = type(data).__module__.partition(".")[0], hasattr(data, "columns")
+    if library == "pandas" and is_frame:
+        return _table_of_pandas(data)
+    if library == "polars" and is_frame:
         _check_objects(data)
-    if library != "pandas" and (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
+    exports_arrow = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+    if exports_arrow and (is_frame or library not in {"pandas", "polars"}):  # a Series of either has no columns
         return pa.table(data)
     if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) and all(isinstance(row, Mapping) for row in data):
         return _table_of_dicts(data)
     message = f"allowed are {_TAKEN}"
     raise TypeError(message)
+
+
+def _table_of_pandas(frame: Any) -> pa.Table:
+    names = [str(name) for name in frame.columns]
+    check_names(names)
+    return pa.table({name: _column(name, frame.iloc[:, number]) for number, name in enumerate(names)})
 
 
 def _table_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -25,7 +25,7 @@ from lastword.compaction.order.source_positions import (
     SCOPE_FORM,
     SourcePosition,
     highest_by_place,
-    is_of_truncated,
+    is_before_truncate,
     parse_place,
     place_name,
 )
@@ -54,14 +54,12 @@ def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions, *, are_events: 
     highest = snapshot.highest_sequences(decisions.partitions)
     truncated = {table: truncation.position for table, truncation in decisions.truncations.items()}
     retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired and are_events)
+    places = map(decisions.removed_positions, range(decisions.partitions))
+    removed = [{parse_place(place): commit for place, commit in orders.items()} for orders in places]
     return [
-        SequenceBounds(highest=highest[partition], removed=_removed_rows(decisions, partition), truncated=truncated, retired=retired)
+        SequenceBounds(highest=highest[partition], removed=removed[partition], truncated=truncated, retired=retired)
         for partition in range(len(highest))
     ]
-
-
-def _removed_rows(decisions: Decisions, partition: int) -> dict[tuple[str, str], str]:
-    return {parse_place(place): commit for place, commit in decisions.removed_positions(partition).items()}
 
 
 def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
@@ -108,47 +106,48 @@ class KeyLookup:
             return self._read(path, keys, at_least)
 
         if len(paths) <= 1:
-            found = [frame for path in paths for frame in read(path)]
+            frames = [frame for path in paths for frame in read(path)]
         else:
             with ThreadPoolExecutor(min(len(paths), 2 * (os.cpu_count() or 1)), "lookup") as threads:
-                found = [frame for frames in threads.map(read, paths) for frame in frames]
-        return _newest_of(pl.concat([pl.LazyFrame(schema=_SCHEMA), *(frame.lazy() for frame in found)])).collect()
+                frames = [frame for of_path in threads.map(read, paths) for frame in of_path]
+        return _newest_of(pl.concat([pl.LazyFrame(schema=_SCHEMA), *(frame.lazy() for frame in frames)])).collect()
 
     def records(self, keys: Collection[bytes]) -> dict[bytes, LastRecord]:
         """Return the last record of each key that the partition has. Errors as `newest`."""
-        found: dict[bytes, LastRecord] = {}
+        records: dict[bytes, LastRecord] = {}
         for path in reversed(self.paths):
-            wanted = pa.array([key for key in keys if key not in found], pa.binary())
+            wanted = pa.array([key for key in keys if key not in records], pa.binary())
             if not len(wanted):
                 break
-            found |= self._records(path, wanted)
-        return found
+            records |= self._records(path, wanted)
+        return records
 
     def _records(self, path: str, keys: pa.Array) -> dict[bytes, LastRecord]:
         """Return the last records of keys in one file; values are read only of row groups that have one of them."""
-        hits = [_has(group.read(), keys) for group in row_groups(self.location, self.storage_options, path, ("key", "control"))]
+        narrow = row_groups(self.location, self.storage_options, path, ("key", "control"))
+        hits = [len(_data_of(group.read(), keys)) > 0 for group in narrow]
         if not any(hits):
             return {}
-        found: dict[bytes, LastRecord] = {}
+        records: dict[bytes, LastRecord] = {}
         groups = row_groups(self.location, self.storage_options, path, ("key", "value", "control", "headers", "source_sequence"))
         for group, is_hit in zip(groups, hits, strict=True):
             if is_hit:
                 rows = _data_of(group.read(), keys)
-                found |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
-        return found
+                records |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
+        return records
 
     def highest_in(self, scope: str, partition: str) -> str:
         """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`.
 
         A change of PostgreSQL whose commit was not known has an order below its own LSN, which counts: the source had come so far.
         """
-        found, place = "", place_name(scope, partition)
+        newest, place = "", place_name(scope, partition)
         for path, highest in zip(self.paths, self.highest, strict=True):
             if highest >= scope:
                 for group in row_groups(self.location, self.storage_options, path, ("source_sequence",)):
                     texts = group.read().column("source_sequence").combine_chunks()
-                    found = max(found, highest_by_place(texts, by="reach").get(place, ""))
-        return found
+                    newest = max(newest, highest_by_place(texts, by="reach").get(place, ""))
+        return newest
 
     def key_batches(self) -> Iterator[pl.DataFrame]:
         """Yield the data records in the order of their offsets: key, is_live (no tombstone), source_sequence (empty for none), appended_ms.
@@ -173,7 +172,7 @@ class KeyLookup:
         Errors as `newest`.
         """
         last = last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence")
-        gone = [key for key, sequence in last.iter_rows() if not sequence or is_of_truncated(sequence, truncated)]
+        gone = [key for key, sequence in last.iter_rows() if not sequence or is_before_truncate(sequence, truncated)]
         return pa.array(gone, pa.binary())
 
     def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:
@@ -224,7 +223,3 @@ def _newest_of(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _data_of(rows: pa.Table, keys: pa.Array) -> pa.Table:
     """Return the data records of some keys."""
     return rows.filter(pc.and_(pc.is_in(rows.column("key"), value_set=keys), pc.is_null(rows.column("control"))))
-
-
-def _has(rows: pa.Table, keys: pa.Array) -> bool:
-    return len(_data_of(rows, keys)) > 0

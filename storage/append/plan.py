@@ -129,8 +129,8 @@ class Written:
 
 def _highest(offsets: Iterable[Mapping[int, int]]) -> dict[int, int]:
     """Return the highest offset of each partition."""
-    found: dict[int, int] = {}
-    for one in offsets:
-        for partition, offset in one.items():
-            found[partition] = max(offset, found.get(partition, -1))
-    return found
+    highest: dict[int, int] = {}
+    for ends in offsets:
+        for partition, offset in ends.items():
+            highest[partition] = max(offset, highest.get(partition, -1))
+    return highest

@@ -24,16 +24,16 @@ class AppendedRange:
 
 def ranges_of(files: Sequence[DataFile]) -> dict[int, AppendedRange]:
     """Return what some new files hold by partition."""
-    found: dict[int, list[DataFile]] = {}
+    by_partition: dict[int, list[DataFile]] = {}
     for file in files:
-        found.setdefault(file.partition, []).append(file)
+        by_partition.setdefault(file.partition, []).append(file)
     return {
         partition: AppendedRange(
             partition=partition,
-            first_offset=min(one.first_offset for one in mine),
-            last_offset=max(one.last_offset for one in mine),
-            record_count=sum(one.record_count for one in mine),
-            size_bytes=sum(one.size_bytes for one in mine),
+            first_offset=min(file.first_offset for file in mine),
+            last_offset=max(file.last_offset for file in mine),
+            record_count=sum(file.record_count for file in mine),
+            size_bytes=sum(file.size_bytes for file in mine),
         )
-        for partition, mine in sorted(found.items())
+        for partition, mine in sorted(by_partition.items())
     }

@@ -60,7 +60,7 @@ class AppendResult:
     @property
     def record_count(self) -> int:
         """The number of records that were appended."""
-        return sum(one.record_count for one in self.ranges.values())
+        return sum(appended.record_count for appended in self.ranges.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 ```
  begin    ledger: transactional.id → producer id, epoch + 1        fences the instance before
           log:    ABORT markers, if that one left a transaction open
- append   log:    rows carry producer id, epoch, sequence, first offset of the transaction; nobody reads past them yet
+ append   log:    rows carry producer id, epoch, sequence, first offset of the transaction; read_committed ends below
  end      log:    a COMMIT or ABORT marker in every touched partition, all in ONE commit: all partitions change at one table version
 ```
 
@@ -74,9 +74,9 @@ def begin(log: TopicLog, transactional_id: str, *, now_ms: int, timeout_ms: int 
             before[known.producer_id] = known
         crash_points.reached(CrashPoint.PRODUCER_REGISTERED)
         _abort_older(log, stamp, now_ms=now_ms)
-        for one in before.values():
-            if one.producer_id != stamp.producer_id:  # its epochs were used up
-                _write_markers(log.at(), Control.ABORT, producer_id=one.producer_id, epoch=one.epoch, now_ms=now_ms)
+        for state in before.values():
+            if state.producer_id != stamp.producer_id:  # its epochs were used up
+                _write_markers(log.at(), Control.ABORT, producer_id=state.producer_id, epoch=state.epoch, now_ms=now_ms)
         return stamp
 
     return log.attempts(once)
@@ -189,8 +189,8 @@ def end_hanging(log: TopicLog, *, now_ms: int) -> list[OpenTransaction]:
     return hanging
 
 
-def _is_same(one: OpenTransaction, other: OpenTransaction) -> bool:
-    return (one.producer_id, one.epoch, one.since_ms) == (other.producer_id, other.epoch, other.since_ms)
+def _is_same(transaction: OpenTransaction, other: OpenTransaction) -> bool:
+    return (transaction.producer_id, transaction.epoch, transaction.since_ms) == (other.producer_id, other.epoch, other.since_ms)
 
 
 def _registration(stamp: ProducerStamp, *, now_ms: int, timeout_ms: int | None, query: str | None) -> Decision:
@@ -202,7 +202,7 @@ def _abort_older(log: TopicLog, stamp: ProducerStamp, *, now_ms: int) -> None:
     """Abort what an older instance of `stamp` has open: it may have looked into the ledger before the newest began, and committed after."""
     state = log.at()
     states = states_of(stamp.producer_id, state.producer_states())
-    if any(one.is_left_open_before(stamp.epoch) for one in states.values()):
+    if any(state.is_left_open_before(stamp.epoch) for state in states.values()):
         check_not_fenced(stamp, log.decisions(), log.name)
         _write_markers(state, Control.ABORT, producer_id=stamp.producer_id, epoch=stamp.epoch, now_ms=now_ms)
 

@@ -26,7 +26,7 @@ from lastword.compaction.order.source_epochs import merge_snapshots, new_snapsho
 from lastword.compaction.order.source_positions import SourcePosition, highest_of_scope, last_truncates
 from lastword.compaction.order.source_states import sum_counts
 from lastword.compaction.producers import SEQUENCES
-from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, joined
+from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, join_batches
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     RECORD_KEY,
@@ -95,8 +95,8 @@ class Refusals:
             texts = rows.column("source_sequence")
             offsets = rows.column(SOURCE_OFFSET) if self._plan.rules.source_offsets is not None else None
             before = SourcePosition.of(self._highest).commit
-            found = new_snapshots(texts, offsets, self._plan.epochs, seen=self._seen, highest=before)
-            self.snapshots = merge_snapshots([*self.snapshots, *found])
+            snapshots = new_snapshots(texts, offsets, self._plan.epochs, seen=self._seen, highest=before)
+            self.snapshots = merge_snapshots([*self.snapshots, *snapshots])
             if self._plan.open_snapshots:
                 self.complete_snapshots |= places_of_changes(texts, self._plan.open_snapshots)
             self._highest, self._seen = max(self._highest, highest(texts)), self._seen + len(rows)
@@ -111,8 +111,8 @@ class Refusals:
         if columns.null_count == len(columns):
             return
         known = pa.table({"columns": columns, "sequence": rows.column("source_sequence")}).filter(pc.is_valid(columns)).to_pylist()
-        found = [(row["sequence"] or "", row["columns"]) for row in known]
-        self.columns = max([*found, *([] if self.columns is None else [self.columns])], key=itemgetter(0))
+        schemas = [(row["sequence"] or "", row["columns"]) for row in known]
+        self.columns = max([*schemas, *([] if self.columns is None else [self.columns])], key=itemgetter(0))
 
     def add(
         self, rows: pa.RecordBatch, numbers: NDArray[np.intp], reasons: Sequence[str], details: Sequence[str], *, is_late: bool = False
@@ -141,7 +141,7 @@ class Refusals:
         if self.counts and self._plan.letters is None:
             raise refusal(self._plan.rules.topic, self.counts, self.examples)
 
-    def written(self, files: Sequence[DataFile]) -> Written:
+    def write_letters(self, files: Sequence[DataFile]) -> Written:
         """Write the dead letters, and return them with the data files that were written."""
         letters = write_dead_letters(self.rows, self._plan.letters) if self._plan.letters is not None else None
         return Written(
@@ -197,7 +197,7 @@ class PartitionAppend:
                 break
             yield from self._take(self._in_sequence(checked))
             at += 1
-        for rows in joined(batches[at:], limits):
+        for rows in join_batches(batches[at:], limits):
             yield from self.take(rows)
 
     def take(self, rows: pa.RecordBatch) -> list[SliceRows]:
@@ -207,7 +207,7 @@ class PartitionAppend:
     def _take(self, rows: pa.RecordBatch) -> list[SliceRows]:
         checks, firsts = self._checks, None
         if self._unchanged is not None:
-            rows = self._with_unchanged(rows, self._unchanged)
+            rows = self._fill_unchanged_columns(rows, self._unchanged)
         if checks is None:
             offsets, parts = self._number(rows)
         else:
@@ -242,7 +242,7 @@ class PartitionAppend:
             self._refusals.add(rows, refused, [UNKNOWN_ORDER] * len(refused), details, is_late=True)
         return rows.filter(pa.array(~(late | unknown))) if late.any() or len(refused) else rows
 
-    def _with_unchanged(self, rows: pa.RecordBatch, unchanged: UnchangedColumns) -> pa.RecordBatch:
+    def _fill_unchanged_columns(self, rows: pa.RecordBatch, unchanged: UnchangedColumns) -> pa.RecordBatch:
         """Return the rows with the values that the source left out; what no record of the key has is refused, or null."""
         done = unchanged.resolve(rows)
         rows, refused = done.rows, done.refused
@@ -366,7 +366,7 @@ class ArrowRows:
         held: dict[int, list[pa.RecordBatch]] = {}
         batches = self._batches(plan)
         first_rows = np.cumsum([0, *map(len, batches[:-1])]).tolist()
-        for validated, divided in in_threads(lambda one: _divide(*one, plan), list(zip(batches, first_rows, strict=False))):
+        for validated, divided in in_threads(lambda part: _divide(*part, plan), list(zip(batches, first_rows, strict=False))):
             refusals.see(validated.rows)
             refused = np.flatnonzero(validated.code)
             if len(refused):
@@ -383,7 +383,7 @@ class ArrowRows:
         for partition, batches in held.items():
             parts.setdefault(partition, []).extend(appends[partition].take_all(batches, self._limits))
         refusals.check()
-        return refusals.written(write_all(plan, parts))
+        return refusals.write_letters(write_all(plan, parts))
 
     def _batches(self, plan: AppendPlan) -> list[pa.RecordBatch]:
         """Return the rows in the order in which they are appended."""
@@ -428,7 +428,7 @@ def write_all(plan: AppendPlan, parts: Mapping[int, Sequence[SliceRows]]) -> lis
     there = sorted((partition, mine) for partition, mine in parts.items() if mine)
     written: list[DataFile] = []
     try:
-        for _ in in_threads(lambda one: written.extend(write_parts(plan, *one)), there):
+        for _ in in_threads(lambda part: written.extend(write_parts(plan, *part)), there):
             pass
     except BaseException:
         delete_files(plan.location, plan.storage_options, [file.path for file in written])

@@ -24,7 +24,7 @@ from lastword.compaction.errors import CleaningAborted, CorruptLog, PartitionUnc
 from lastword.compaction.order.source_positions import highest_of_each_place
 from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.compaction.planning.receipt import CleaningReceipt, estimated_bytes
-from lastword.compaction.producers import known
+from lastword.compaction.producers import unexpired_producers
 from lastword.compaction.rows.fates import Removal
 from lastword.compaction.rows.validation import LAST_TIMESTAMP_MS
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
@@ -175,8 +175,8 @@ class Cleaning:
             ordered = np.flatnonzero(files.partition == partition)
             twice = np.flatnonzero(files.first_offset[ordered][1:] <= files.last_offset[ordered][:-1])
             if len(twice):
-                one, other = (str(files.path[ordered[twice[0] + number]]) for number in (0, 1))
-                message = f"topic {self.log.name} partition {partition}: {other} begins before {one} ends; another writer made one of them"
+                file, other = (str(files.path[ordered[twice[0] + number]]) for number in (0, 1))
+                message = f"topic {self.log.name} partition {partition}: {other} begins before {file} ends; another writer made one of them"
                 raise PartitionUncleanable(message)
 
     def _places(self) -> dict[int, list[int]]:
@@ -184,13 +184,13 @@ class Cleaning:
         ends = self.state.log_end_offsets
         held = {(partition, ends[partition] - 1) for partition in self.chosen if ends[partition]}
         states = self.state.producer_states(of=self.chosen).values()
-        active = known(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        active = unexpired_producers(states, now_ms=self.plan.now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         held |= {(state.partition, state.place_offset) for state in active if state.partition in self.chosen}
-        found: dict[int, list[int]] = {partition: [] for partition in self.chosen}
+        places: dict[int, list[int]] = {partition: [] for partition in self.chosen}
         for partition, offset in sorted(held):
             if offset <= self.chosen[partition].segments[-1].last_offset:
-                found[partition].append(offset)
-        return found
+                places[partition].append(offset)
+        return places
 
     def _spend(self, counted_bytes: int) -> None:
         """Wait until a task may read or write so many bytes; raise `CleaningAborted` when the round is not wanted any more."""
@@ -214,20 +214,20 @@ class Cleaning:
             message = f"topic {self.log.name}: partitions {paused} were paused while they were being cleaned"
             raise CleaningAborted(message, paused)
 
-    def _members(self, one: Cleaned) -> list[Segment]:
+    def _members(self, result: Cleaned) -> list[Segment]:
         """Return the segments that a task wrote again."""
-        labels = {label for group in one.groups for label in group}
-        return [segment for segment in self.chosen[one.partition].segments if segment.label in labels]
+        labels = {label for group in result.groups for label in group}
+        return [segment for segment in self.chosen[result.partition].segments if segment.label in labels]
 
-    def _check_counts(self, one: Cleaned) -> None:
+    def _check_counts(self, result: Cleaned) -> None:
         """Raise `CorruptLog` when records were lost or doubled: what was read is not what the Delta log says, or a rule is broken."""
-        before = sum(segment.record_count for segment in self._members(one))
-        after = sum(file.record_count for file in one.written)
-        removed = sum(one.totals().values())
-        if before != after + removed - one.emptied:
+        before = sum(segment.record_count for segment in self._members(result))
+        after = sum(file.record_count for file in result.written)
+        removed = sum(result.totals().values())
+        if before != after + removed - result.emptied:
             message = (
-                f"topic {self.log.name} partition {one.partition}: the segments to be cleaned hold {before} records by the Delta log, but "
-                f"{after} were written, {removed} removed and {one.emptied} of these emptied; nothing was changed. "
+                f"topic {self.log.name} partition {result.partition}: the segments to be cleaned hold {before} records by the Delta log, "
+                f"but {after} were written, {removed} removed and {result.emptied} of these emptied; nothing was changed. "
                 f"lastword verify {self.log.name} names files that are not whole"
             )
             raise CorruptLog(message)
@@ -243,36 +243,36 @@ class Cleaning:
 
     # --- receipts -----------------------------------------------------------------------------------------------------------------------
 
-    def _receipt(self, one: Cleaned) -> CleaningReceipt:
-        plan, members = self.chosen[one.partition], self._members(one)
-        removed = one.totals()
+    def _receipt(self, result: Cleaned) -> CleaningReceipt:
+        plan, members = self.chosen[result.partition], self._members(result)
+        removed = result.totals()
         before = sum(segment.record_count for segment in members)
         return CleaningReceipt(
             topic=plan.log.topic,
-            partition=one.partition,
+            partition=result.partition,
             trigger=plan.trigger.name.lower() if plan.trigger else "",
             first_dirty_offset=plan.dirty.first_offset,
             end_offset=max(plan.dirty.end_offset, plan.dirty.first_offset),
             cleanable_ratio=plan.range.ratio,
             table_version=None,
             segments_before=len(members),
-            groups=len(one.groups),
+            groups=len(result.groups),
             records_before=before,
-            records_after=before - sum(removed.values()) + one.emptied,
+            records_after=before - sum(removed.values()) + result.emptied,
             bytes_before=sum(segment.size_bytes for segment in members),
-            bytes_after=sum(file.size_bytes for file in one.written),
+            bytes_after=sum(file.size_bytes for file in result.written),
             removed=removed,
-            emptied=one.emptied,
-            map_entries=one.map_entries,
-            map_utilization=one.map_entries / self.slots if self.slots else 0.0,
+            emptied=result.emptied,
+            map_entries=result.map_entries,
+            map_utilization=result.map_entries / self.slots if self.slots else 0.0,
             rounds_left=plan.dirty.rounds_left,
-            highest_removed_tombstone=max(one.highest_tombstones.values(), default=None),
-            highest_expired_tombstone=one.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
-            removed_bytes=estimated_bytes(one.removed, plan.segments),
-            removed_positions=highest_of_each_place(one.removed_positions, self.decisions.removed_positions(one.partition)),
-            indexed_bytes=one.indexed_bytes,
-            read_bytes=one.indexed_bytes + one.read_bytes,
-            index_ms=one.index_ms,
+            highest_removed_tombstone=max(result.highest_tombstones.values(), default=None),
+            highest_expired_tombstone=result.highest_tombstones.get(Removal.EXPIRED_TOMBSTONE.value),
+            removed_bytes=estimated_bytes(result.removed, plan.segments),
+            removed_positions=highest_of_each_place(result.removed_positions, self.decisions.removed_positions(result.partition)),
+            indexed_bytes=result.indexed_bytes,
+            read_bytes=result.indexed_bytes + result.read_bytes,
+            index_ms=result.index_ms,
             total_ms=None,
             now_ms=self.plan.now_ms,
         )

@@ -97,8 +97,8 @@ class Superseded:
             rows = pl.concat(self._held)
             self._held, self._held_rows = [], 0
             # Where hardly any key comes again the smaller side is hashed: polars hashes the right one.
-            found = rows.join(self.keys.select("key"), on="key", how="semi")
-            self._found.append(found["offset"].to_numpy())
+            matches = rows.join(self.keys.select("key"), on="key", how="semi")
+            self._found.append(matches["offset"].to_numpy())
 
     def offsets(self) -> NDArray[np.int64]:
         """Return the offsets, ascending."""
@@ -124,6 +124,6 @@ def data_records(rows: pa.Table, begin: int, end: int, aborted: frozenset[tuple[
     return rows if mask is None else rows.filter(pa.array(mask))
 
 
-def counted(offsets: NDArray[np.int64], first: int, last: int) -> int:
+def count_between(offsets: NDArray[np.int64], first: int, last: int) -> int:
     """Return how many of some ascending offsets lie from `first` to `last`."""
     return int(np.searchsorted(offsets, last, side="right") - np.searchsorted(offsets, first, side="left"))

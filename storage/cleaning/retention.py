@@ -44,10 +44,10 @@ def remove_segments(state: LogState, logs: Sequence[PartitionLog], *, now_ms: in
 
     Raises `CommitConflict` when another swap came first: the log starts hold already, the segments go next time.
     """
-    found = {partition_log.partition: deletable(partition_log, now_ms) for partition_log in logs}
-    going = {partition: deletion for partition, deletion in found.items() if deletion.segments}
+    deletions = {partition_log.partition: deletable(partition_log, now_ms) for partition_log in logs}
+    going = {partition: deletion for partition, deletion in deletions.items() if deletion.segments}
     if not going:
-        return found
+        return deletions
     log, snapshot, ends = state.log, state.snapshot, state.log_end_offsets
     spans = []
     last_rows = {}
@@ -89,7 +89,7 @@ def remove_segments(state: LogState, logs: Sequence[PartitionLog], *, now_ms: in
         removes=files_in(snapshot.files, spans),
     )
     crash_points.reached(CrashPoint.SEGMENTS_REMOVED)
-    return found
+    return deletions
 
 
 def removed_positions(state: LogState, partition: int, log_start_offset: int) -> dict[str, str]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lastword.storage.files.data_files import SliceWriter, delete_files
@@ -40,9 +41,10 @@ class SegmentWriter:
         spend: Spend,
     ) -> None:
         """Write nothing yet; `spend` is called with all bytes that are written."""
-        self._location, self._options, self._codec = location, storage_options, codec
-        self._partition, self._segment, self._slice = partition, segment, slice_
-        self._limits, self._spend = limits, spend
+        self._location, self._options, self._slice, self._limits, self._spend = location, storage_options, slice_, limits, spend
+        self._open = partial(
+            SliceWriter, location, storage_options, partition=partition, segment=segment, codec=codec, limits=limits.row_groups
+        )
         self._counted = 0
         self._writer: SliceWriter | None = None
         self._done: list[DataFile] = []
@@ -50,16 +52,7 @@ class SegmentWriter:
     def write(self, rows: pa.Table) -> None:
         """Add rows, which continue in offset order."""
         if self._writer is None:
-            slice_ = int(rows.column("offset")[0].as_py()) if self._done else self._slice
-            self._writer = SliceWriter(
-                self._location,
-                self._options,
-                partition=self._partition,
-                segment=self._segment,
-                slice_=slice_,
-                codec=self._codec,
-                limits=self._limits.row_groups,
-            )
+            self._writer = self._open(slice_=int(rows.column("offset")[0].as_py()) if self._done else self._slice)
         self._writer.write(rows.cast(DATA_SCHEMA))
         self._count(self._writer.size_bytes)
         if self._writer.size_bytes >= self._limits.max_slice_bytes:

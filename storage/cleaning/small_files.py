@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lastword.compaction.errors import CorruptLog
 from lastword.compaction.log.segments import NO_TIMESTAMP
 from lastword.compaction.planning.grouping import group_segments
-from lastword.compaction.planning.merging import slices_of_active, slices_of_closed, stays_closed
+from lastword.compaction.planning.merging import mergeable_slices, slices_of_active, stays_closed
 from lastword.compaction.planning.rate_limiter import spend_freely
 from lastword.storage.cleaning.limits import CLEANING_LIMITS
 from lastword.storage.cleaning.runner import run_tasks
@@ -109,7 +109,7 @@ def merge_small_files(
     log, snapshot, decisions, runs = state.log, state.snapshot, state.decisions, list[NDArray[np.int64]]()
     for partition_log in logs:
         rolled = decisions.closed_offset(partition_log.partition, partition_log.log_end_offset)
-        runs += _runs_of_closed(partition_log, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
+        runs += _mergeable_runs(partition_log, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
         runs += _runs_of_active(partition_log, snapshot, max_slice_bytes=limits.max_slice_bytes)
     if not runs:
         return 0
@@ -149,7 +149,7 @@ def merge_small_files(
     return len({(task.partition, task.segment) for task in tasks})
 
 
-def _runs_of_closed(
+def _mergeable_runs(
     log: PartitionLog, snapshot: LogSnapshot, *, rolled_offset: int, now_ms: int, max_slice_bytes: int
 ) -> list[NDArray[np.int64]]:
     """Return the files of each run of slices in closed segments that becomes one, by their numbers in the snapshot."""
@@ -165,10 +165,10 @@ def _runs_of_closed(
         ):
             continue
         begins, files = _slices(closed_segment, snapshot)
-        found = slices_of_closed(_sizes(begins, files, snapshot), max_slice_bytes=max_slice_bytes)
-        if found:
+        mergeable = mergeable_slices(_sizes(begins, files, snapshot), max_slice_bytes=max_slice_bytes)
+        if mergeable:
             waiting.append(closed_segment)
-            runs[closed_segment.label] = [_numbers(begins, files, run) for run in found]
+            runs[closed_segment.label] = [_numbers(begins, files, run) for run in mergeable]
     groups = group_segments(waiting, log.config.segment_bytes)
     return [run for segment in groups[0] for run in runs[segment.label]] if groups else []
 

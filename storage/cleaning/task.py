@@ -26,7 +26,7 @@ from lastword.compaction.order.source_positions import highest_by_place, highest
 from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.producers import Control
 from lastword.compaction.rows.fates import RULE_COLUMNS, CleaningPass, Removal, fates, survivors
-from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, counted
+from lastword.storage.cleaning.offset_map import KEY_COLUMNS, OffsetMap, Superseded, count_between
 from lastword.storage.cleaning.slices import SegmentWriter
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
@@ -97,7 +97,7 @@ class CleanTask:
 
     def run(self, spend: Spend) -> Cleaned:
         """Clean the partition."""
-        return clean_partition(self, spend)
+        return _PartitionCleaning(self, spend).run()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,11 +127,6 @@ class Cleaned:
         return {reason: sum(by_label.values()) for reason, by_label in sorted(self.removed.items())}
 
 
-def clean_partition(task: CleanTask, spend: Spend) -> Cleaned:
-    """Clean one partition; see the module."""
-    return _PartitionCleaning(task, spend).run()
-
-
 class _PartitionCleaning:
     def __init__(self, task: CleanTask, spend: Spend) -> None:
         self.task, self.spend = task, spend
@@ -145,7 +140,7 @@ class _PartitionCleaning:
         cleaning = self._index()
         self.done.index_ms = round((time.monotonic() - started) * 1000)
         crash_points.reached(CrashPoint.OFFSET_MAP_BUILT)
-        changed = {segment.label for segment in self._dirty()} | self._changed(cleaning)
+        changed = {segment.label for segment in self._dirty()} | self._changed_segments(cleaning)
         groups = worth_writing(group_segments(self.task.segments, self.task.segment_bytes), changed)
         self.done.groups = [[segment.label for segment in group] for group in groups]
         crash_points.reached(CrashPoint.CLEANING_PLANNED)
@@ -188,7 +183,7 @@ class _PartitionCleaning:
             released=np.asarray(sorted(task.released), dtype=np.int64),
             unread_offset=task.unread_offset,
         )
-        return self._with_pinned(cleaning)
+        return self._pin_transactions(cleaning)
 
     def _files_of(self, segments: Iterable[Segment]) -> list[SourceFile]:
         labels = {segment.label for segment in segments}
@@ -196,24 +191,24 @@ class _PartitionCleaning:
 
     def _narrow(self, file: SourceFile, columns: Sequence[str]) -> pa.Table:
         """Return some columns of a file, for the first pass, which counts their bytes."""
-        found = []
+        tables = []
         for group in row_groups(self.task.location, self.task.storage_options, file.path, columns):
             self.spend(group.size_bytes)
             self.done.indexed_bytes += group.size_bytes
-            found.append(group.read())
-        return pa.concat_tables(found)
+            tables.append(group.read())
+        return pa.concat_tables(tables)
 
     def _find_aborted_offsets(self, dirty: Sequence[Segment]) -> frozenset[tuple[int, int]]:
         """Return the transactions that were aborted: their markers may stand past the dirty range, but not before it."""
-        found: set[tuple[int, int]] = set()
+        aborted: set[tuple[int, int]] = set()
         if dirty:  # aborted data never outlives the cleaning of its range
             for file in self.task.files:
                 if file.producer_rows and file.slice >= dirty[0].slices[0]:
                     rows = self._narrow(file, RULE_COLUMNS)
-                    found |= _transactions(rows.filter(_is(rows, Control.ABORT)))
-        return frozenset(found)
+                    aborted |= _transactions(rows.filter(_is(rows, Control.ABORT)))
+        return frozenset(aborted)
 
-    def _with_pinned(self, cleaning: CleaningPass) -> CleaningPass:
+    def _pin_transactions(self, cleaning: CleaningPass) -> CleaningPass:
         """Return the pass with the transactions that have an unstamped marker, and a data row that is left after it."""
         ended: set[tuple[int, int]] = set()
         left: set[tuple[int, int]] = set()
@@ -231,13 +226,13 @@ class _PartitionCleaning:
                 left |= _transactions(data.filter(pa.array(stays)))
         return replace(cleaning, pinned=frozenset(ended & left))
 
-    def _changed(self, cleaning: CleaningPass) -> set[int]:
+    def _changed_segments(self, cleaning: CleaningPass) -> set[int]:
         """Return the labels of the segments without a mapped range in which a row is removed, emptied or stamped."""
         changed, dirty = set[int](), {segment.label for segment in self._dirty()}
         for file in self.mine:
             if file.segment in changed or file.segment in dirty:
                 continue
-            if counted(cleaning.superseded, file.first_offset, file.last_offset):
+            if count_between(cleaning.superseded, file.first_offset, file.last_offset):
                 changed.add(file.segment)
             elif self._may_change(file, cleaning):
                 rows = self._narrow(file, _COUNTED_COLUMNS)
@@ -248,7 +243,7 @@ class _PartitionCleaning:
     def _may_change(self, file: SourceFile, cleaning: CleaningPass) -> bool:
         """Tell from the statistics of a clean file whether it may hold rows that change beside superseded ones."""
         due = 0 <= file.delete_horizon_ms <= self.task.now_ms
-        released = counted(cleaning.released, file.first_offset, file.last_offset) > 0
+        released = count_between(cleaning.released, file.first_offset, file.last_offset) > 0
         return bool(file.producer_rows or file.empty_rows or due or released or self.task.starts_at_log_start)
 
     # --- pass 2 -------------------------------------------------------------------------------------------------------------------------
@@ -275,10 +270,10 @@ class _PartitionCleaning:
                     self.spend(chunk.size_bytes)
                     self.done.read_bytes += chunk.size_bytes
                     rows = chunk.read()
-                    found = fates(rows, cleaning)
-                    self._count(rows, found, file.segment)
-                    if self.task.writes and found.written.any():
-                        slices.write(survivors(rows, found, cleaning))
+                    row_fates = fates(rows, cleaning)
+                    self._count(rows, row_fates, file.segment)
+                    if self.task.writes and row_fates.written.any():
+                        slices.write(survivors(rows, row_fates, cleaning))
             self.done.written += slices.close()
         except BaseException:
             slices.abandon()
@@ -287,24 +282,24 @@ class _PartitionCleaning:
     def _count_whole(self, file: SourceFile, cleaning: CleaningPass) -> bool:
         """Count the rows of a file of which none is left, without reading it; return False where one may be."""
         first, last = file.first_offset, file.last_offset
-        if file.producer_rows or file.empty_rows or counted(cleaning.places, first, last):
+        if file.producer_rows or file.empty_rows or count_between(cleaning.places, first, last):
             return False
         if first >= cleaning.first_dirty_offset and last < cleaning.end_offset:
-            if counted(cleaning.newest, first, last):
+            if count_between(cleaning.newest, first, last):
                 return False
-        elif last >= cleaning.first_dirty_offset or counted(cleaning.superseded, first, last) < file.record_count:
+        elif last >= cleaning.first_dirty_offset or count_between(cleaning.superseded, first, last) < file.record_count:
             return False
         keyless = self.keyless.get(file.path, 0)
         self.done.count(Removal.KEYLESS.value, file.segment, keyless)
         self.done.count(Removal.SUPERSEDED.value, file.segment, file.record_count - keyless)
         return True
 
-    def _count(self, rows: pa.Table, found: Fates, label: int) -> None:
-        for reason, count in found.counts().items():
+    def _count(self, rows: pa.Table, row_fates: Fates, label: int) -> None:
+        for reason, count in row_fates.counts().items():
             self.done.count(reason, label, count)
-        self.done.emptied += int(found.keeps_place.sum())
+        self.done.emptied += int(row_fates.keeps_place.sum())
         for reason in _TOMBSTONES:
-            gone = found.removed_for(reason)
+            gone = row_fates.removed_for(reason)
             if gone.any():
                 highest = int(rows.column("offset").to_numpy()[gone].max())
                 self.done.highest_tombstones[reason.value] = max(highest, self.done.highest_tombstones.get(reason.value, 0))

@@ -173,9 +173,9 @@ def _apply(snapshot: LogSnapshot, commits: Sequence[Sequence[Mapping[str, Any]]]
     files = snapshot.files
     leaving = [index for path, place in changes.places.items() if (index := _index(files, path, place, changes)) is not None]
     if leaving:
-        files = files.taken(np.delete(np.arange(len(files.path)), leaving))
+        files = files.select(np.delete(np.arange(len(files.path)), leaving))
     if changes.added:
-        files = _with_added(files, changes.added, changes.sequences)
+        files = _insert_files(files, changes.added, changes.sequences)
     transactions = changes.transactions
     return Followed(
         snapshot=replace(
@@ -192,10 +192,10 @@ def _apply(snapshot: LogSnapshot, commits: Sequence[Sequence[Mapping[str, Any]]]
 def _index(files: Files, path: str, place: tuple[int, ...], changes: _Changes) -> int | None:
     """Return the index of a file, None if it is not in the snapshot."""
     begin, end = _range(files, place)
-    found: list[int] = (begin + np.flatnonzero(files.path[begin:end] == path)).tolist() if begin < end else []
-    if not found and path in changes.removed:
+    indexes: list[int] = (begin + np.flatnonzero(files.path[begin:end] == path)).tolist() if begin < end else []
+    if not indexes and path in changes.removed:
         raise _NotApplicable
-    return found[0] if found else None
+    return indexes[0] if indexes else None
 
 
 def _range(files: Files, key: tuple[int, ...]) -> tuple[int, int]:
@@ -207,7 +207,7 @@ def _range(files: Files, key: tuple[int, ...]) -> tuple[int, int]:
     return begin, end
 
 
-def _with_added(files: Files, added: Mapping[str, Mapping[str, int]], sequences: Mapping[str, str]) -> Files:
+def _insert_files(files: Files, added: Mapping[str, Mapping[str, int]], sequences: Mapping[str, str]) -> Files:
     """Return the files with new ones in their places; two files of one slice with the same first offset are in no order of ours."""
     rows = sorted((tuple(row[name] for name in _ORDER), path) for path, row in added.items())
     ranges = [_range(files, key) for key, _ in rows]

@@ -24,7 +24,7 @@ _LENGTH_BYTES: Final = 4
 def read_compression(location: str, snapshot: LogSnapshot, storage_options: Mapping[str, str]) -> Compression | None:
     """Return how well the records of the largest of the newest files compress; None when no file holds enough records to tell.
 
-    A file that cannot be read tells nothing: whoever needs its records says so.
+    An unreadable file counts as one without records: the error is raised where its records are read.
     """
     files = snapshot.files
     enough = np.flatnonzero(files.record_count >= _LEAST_RECORDS)

@@ -84,15 +84,15 @@ def commits_since(table: DeltaTable, since_version: int, until_version: int | No
     entries by their place, and reads all of the log again.
     """
     filesystem = table_files(table)
-    found = []
+    commits = []
     for version in range(table.version() if until_version is None else until_version, since_version, -1):
         try:
             info = _commit_info(filesystem, version)
         except FileNotFoundError:  # Delta removes the oldest ones
             break
         if info is not None:
-            found.append(_commit(info, version, filesystem))
-    return found
+            commits.append(_commit(info, version, filesystem))
+    return commits
 
 
 def telling(newest_first: Sequence[Commit]) -> list[Commit]:
@@ -117,8 +117,8 @@ def _commit(info: Mapping[str, Any], version: int, filesystem: fs.FileSystem) ->
 def _restored_version(info: Mapping[str, Any], version: int, filesystem: fs.FileSystem) -> int | None:
     """Return the version that a RESTORE went back to: named in its parameters, or the newest that had the files which it left.
 
-    The moment that `RESTORE … TO TIMESTAMP` was given decides nothing here: it is in the time zone of whoever gave it, and Delta goes by
-    the times of its files.
+    The moment of a `RESTORE … TO TIMESTAMP` is not used: it is in the time zone of the session that ran it, and Delta compares it with the
+    times of its files.
     """
     if info.get("operation") != "RESTORE":
         return None
@@ -140,7 +140,7 @@ def _version_of_same_files(filesystem: fs.FileSystem, version: int) -> int:
     differing: set[str] = set()
     for at in range(version, -1, -1):
         try:
-            differing ^= _files_changed(filesystem, at)
+            differing ^= _changed_files(filesystem, at)
         except FileNotFoundError:
             break
         if not differing:
@@ -148,7 +148,7 @@ def _version_of_same_files(filesystem: fs.FileSystem, version: int) -> int:
     return -1
 
 
-def _files_changed(filesystem: fs.FileSystem, version: int) -> set[str]:
+def _changed_files(filesystem: fs.FileSystem, version: int) -> set[str]:
     """Return the paths of the files that a commit added or removed, as the Delta log writes them."""
     return {action[kind]["path"] for action in commit_actions(filesystem, version) for kind in ("add", "remove") if kind in action}
 
@@ -178,10 +178,10 @@ def check_commits(table: DeltaTable, since_version: int | None = None) -> None:
     """
     filesystem = table_files(table)
     if since_version is None:
-        found = filesystem.get_file_info(fs.FileSelector("_delta_log"))
+        files = filesystem.get_file_info(fs.FileSelector("_delta_log"))
     else:
-        found = filesystem.get_file_info([commit_file(version) for version in range(since_version + 1, table.version() + 1)])
-    for file in found:
+        files = filesystem.get_file_info([commit_file(version) for version in range(since_version + 1, table.version() + 1)])
+    for file in files:
         if file.type == fs.FileType.File and file.size == 0 and _COMMIT.fullmatch(file.base_name):
             path = f"{table.table_uri}/_delta_log/{file.base_name}"
             raise _empty(path)

@@ -8,7 +8,7 @@ Everything here comes from the add actions of the Delta log (sizes, record count
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -103,7 +103,7 @@ class Files:
             sequences = np.array(column["max.source_sequence"].cast(pa.string()).fill_null("").to_pylist(), dtype=object)
         return Files(path=paths[order], max_sequence=sequences[order], **{name: values[order] for name, values in arrays.items()})
 
-    def taken(self, indexes: NDArray[np.int64]) -> Files:
+    def select(self, indexes: NDArray[np.int64]) -> Files:
         """Return some of the files, in the order of their indexes."""
         return Files(**{field.name: getattr(self, field.name)[indexes] for field in fields(self)})
 
@@ -191,12 +191,12 @@ class LogSnapshot:
 
     def highest_sequences(self, partitions: int) -> list[dict[str, str]]:
         """Return the highest source sequence of each scope in each partition."""
-        found: list[dict[str, str]] = [{} for _ in range(partitions)]
+        highest: list[dict[str, str]] = [{} for _ in range(partitions)]
         for at in np.flatnonzero(self.files.max_sequence != "").tolist():
-            mine = found[int(self.files.partition[at])]
+            mine = highest[int(self.files.partition[at])]
             for scope, sequence in parse_highest(self.files.max_sequence[at]).items():
                 mine[scope] = max(sequence, mine.get(scope, ""))
-        return found
+        return highest
 
     def last_segments(self) -> dict[int, Segment]:
         """Return the last segment of every partition that holds a record: the active one, unless it counts as closed."""
@@ -210,8 +210,8 @@ class LogSnapshot:
         ]
         of_last = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
         counts = [int(end) - start for start, end in zip(starts, ends, strict=True)]
-        found = _segments(files.taken(of_last), np.cumsum([0, *counts[:-1]]), len(of_last))
-        return {segment.partition: segment for segment in found}
+        segments = _segments(files.select(of_last), np.cumsum([0, *counts[:-1]]), len(of_last))
+        return {segment.partition: segment for segment in segments}
 
     def segments(self, partition: int | None = None) -> list[Segment]:
         """Return all segments, ordered by partition and label."""
@@ -224,19 +224,30 @@ class LogSnapshot:
         return segments if partition is None else [segment for segment in segments if segment.partition == partition]
 
 
-def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment]:
-    """Fold files into segments: each begins at one of `starts`, the last reaches to `end`; all of them at once, column by column."""
+class _Runs(NamedTuple):
+    """Consecutive files by segment: the files of each begin at one of `starts`, and those of the last reach to `end`."""
 
-    def least(values: NDArray[np.int64]) -> list[int | None]:
-        """Return the least of each segment's values that are there."""
-        reduced = np.minimum.reduceat(np.where(values[:end] == ABSENT, _MOST, values[:end]), starts)
+    starts: NDArray[np.int64]
+    end: int
+
+    def minimum(self, values: NDArray[np.int64]) -> list[int | None]:
+        """Return the least value of each segment, without the files that have none; None where no file has one."""
+        reduced = np.minimum.reduceat(np.where(values[: self.end] == ABSENT, _MOST, values[: self.end]), self.starts)
         return [None if value == _MOST else value for value in reduced.tolist()]
 
-    def total(values: NDArray[np.int64]) -> list[int]:
-        sums: list[int] = np.add.reduceat(values[:end], starts).tolist()
+    def maximum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the greatest value of each segment."""
+        return np.maximum.reduceat(values[: self.end], self.starts)
+
+    def total(self, values: NDArray[np.int64]) -> list[int]:
+        """Return the sum of each segment's values."""
+        sums: list[int] = np.add.reduceat(values[: self.end], self.starts).tolist()
         return sums
 
-    ends = [*starts[1:].tolist(), end]
+
+def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment]:
+    """Return the segments that files make: each begins at one of `starts`, the last reaches to `end`."""
+    runs, ends = _Runs(starts, end), [*starts[1:].tolist(), end]
     slices = files.slice.tolist()
     spans = list(map(Span, files.first_offset.tolist(), files.last_offset.tolist(), files.record_count.tolist()))
     timed = np.minimum.reduceat(np.where(files.min_timestamp_ms[:end] == ABSENT, _MOST, np.arange(end)), starts)
@@ -246,15 +257,15 @@ def _segments(files: Files, starts: NDArray[np.int64], end: int) -> list[Segment
         files.segment[starts].tolist(),
         files.slice[starts].tolist(),
         (tuple(dict.fromkeys(slices[start:stop])) for start, stop in zip(starts.tolist(), ends, strict=True)),
-        total(files.size_bytes),
-        total(files.record_count),
-        least(files.first_offset),
-        np.maximum.reduceat(files.last_offset[:end], starts).tolist(),
-        least(files.min_timestamp_ms),
-        np.maximum(np.maximum.reduceat(files.max_timestamp_ms[:end], starts), NO_TIMESTAMP).tolist(),
+        runs.total(files.size_bytes),
+        runs.total(files.record_count),
+        runs.minimum(files.first_offset),
+        runs.maximum(files.last_offset).tolist(),
+        runs.minimum(files.min_timestamp_ms),
+        np.maximum(runs.maximum(files.max_timestamp_ms), NO_TIMESTAMP).tolist(),
         np.maximum(files.min_timestamp_ms[timed], NO_TIMESTAMP).tolist(),
         files.appended_at_ms[starts].tolist(),
-        least(files.delete_horizon_ms),
+        runs.minimum(files.delete_horizon_ms),
         (tuple(spans[start:stop]) if stop - start > 1 else () for start, stop in zip(starts.tolist(), ends, strict=True)),
         strict=True,
     )

@@ -114,14 +114,14 @@ def open_table(location: str, storage_options: Mapping[str, str], *, version: in
     files = filesystem_of(location, options)
     if version is not None:
         return _read_again(lambda: DeltaTable(location, version=version, storage_options=options), location, files)
-    with _damage_named(location):
+    with _corrupt_log_errors(location):
         return _at_newest(_read_again(lambda: DeltaTable(location, storage_options=options), location, files), files)
 
 
 def refresh_table(table: DeltaTable) -> DeltaTable:
     """Bring a table to its newest version, and return it. Errors as the module says."""
     files = table_files(table)
-    with _damage_named(table.table_uri):
+    with _corrupt_log_errors(table.table_uri):
         _read_again(table.update_incremental, table.table_uri, files)
         return _at_newest(table, files)
 
@@ -133,7 +133,7 @@ def txn_version(table: DeltaTable, app_id: str) -> int:
 
 
 @contextmanager
-def _damage_named(location: str) -> Iterator[None]:
+def _corrupt_log_errors(location: str) -> Iterator[None]:
     try:
         yield
     except TableNotFoundError:

@@ -75,7 +75,7 @@ class DataFile:
 
 
 class _Abandoned(Exception):
-    """Nobody wants the file that is written."""
+    """Closes an output file without keeping it."""
 
 
 class SliceWriter:
@@ -126,21 +126,21 @@ class SliceWriter:
         size = int(self._stream.tell())
         self._open.close()
         partition, segment, slice_ = self._place
-        found = self._statistics
+        statistics = self._statistics
         return DataFile(
             path=self._path,
             partition=partition,
             segment=segment,
             slice=slice_,
             size_bytes=size,
-            record_count=found.rows,
-            first_offset=found.first_offset,
-            last_offset=found.last_offset,
-            stats=found.to_json(),
+            record_count=statistics.rows,
+            first_offset=statistics.first_offset,
+            last_offset=statistics.last_offset,
+            stats=statistics.to_json(),
         )
 
     def abandon(self) -> None:
-        """Close the file and delete it, as `output_file` does with one that is not whole: nobody commits it."""
+        """Close the file and delete it, as `output_file` does with an incomplete one; no commit names it."""
         with suppress(Exception):
             self._writer.close()
         with suppress(Exception), self._open:
@@ -209,9 +209,9 @@ class _Statistics:
 
 def _ends(name: str, column: pa.ChunkedArray) -> tuple[Any, Any]:
     """Return the least and the greatest value of a column that has one."""
-    found = ends(column) if name == "source_sequence" else None
-    if found is not None:
-        return found
+    texts = ends(column) if name == "source_sequence" else None
+    if texts is not None:
+        return texts
     bounds = pc.min_max(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).as_py()
     return bounds["min"], bounds["max"]
 

@@ -1,6 +1,6 @@
 """Reading data files: row group by row group, some columns at a time, in the thread that asks.
 
-What is read has the types of `DATA_SCHEMA` and ascending offsets, whoever wrote the file: another writer may have rewritten it with INT96
+Rows have the types of `DATA_SCHEMA` and ascending offsets, even if another writer has rewritten the file with INT96
 timestamps, views in the place of strings, or in another order. The last is an error, because every reader of a log relies on the order.
 
 Damage is what is found twice: a disk or a network that gave less of a file than there is gives all of it the second time.
@@ -90,8 +90,8 @@ class RowGroup:
     def greatest(self, name: str) -> Any:
         """Return the greatest value of a column as the file's own statistics have it; None where they say nothing."""
         group = self._file.file.metadata.row_group(self._number)
-        found = next(part for part in (group.column(at) for at in range(group.num_columns)) if part.path_in_schema == name)
-        return found.statistics.max if found.statistics is not None and found.statistics.has_min_max else None
+        chunk = next(part for part in (group.column(at) for at in range(group.num_columns)) if part.path_in_schema == name)
+        return chunk.statistics.max if chunk.statistics is not None and chunk.statistics.has_min_max else None
 
 
 def row_groups(
@@ -115,8 +115,8 @@ def row_groups(
 
 def read_columns(location: str, storage_options: Mapping[str, str], path: str, columns: Sequence[str]) -> pa.Table:
     """Return some columns of a whole data file; errors as `row_groups`."""
-    found = [group.read() for group in row_groups(location, storage_options, path, columns)]
-    return pa.concat_tables(found)
+    groups = [group.read() for group in row_groups(location, storage_options, path, columns)]
+    return pa.concat_tables(groups)
 
 
 def check_order(offsets: NDArray[np.int64], last: int, place: str) -> int:

@@ -77,13 +77,13 @@ def _of_file_uri(given: str, rest: str, *, is_pattern: bool) -> str:
 
 def _local(given: str, *, is_pattern: bool) -> str:
     try:
-        found = str((Path(given).expanduser() if given.startswith("~") else Path(given)).absolute())
+        path = str((Path(given).expanduser() if given.startswith("~") else Path(given)).absolute())
     except RuntimeError as error:
         raise _refusal(given, f"{error}".rstrip(".")) from error
-    misread = None if is_pattern else _MISREAD.search(found)
+    misread = None if is_pattern else _MISREAD.search(path)
     if misread is not None:
         raise _refusal(given, f"delta-rs reads {misread[0]} in a path as another character")
-    return found
+    return path
 
 
 def _refusal(given: str, why: str) -> UserError:

@@ -124,8 +124,8 @@ def open_store(location: str, storage_options: Mapping[str, str]) -> ObjectStore
 def put_object(location: str, storage_options: Mapping[str, str], path: str, content: bytes) -> None:
     """Put an object below a location if there is none at its path.
 
-    Raises `OSError` when it was not put, or nobody knows: `FileExistsError` says that there is an object, and it may be this one, put by a
-    request whose reply was lost.
+    Raises `OSError` when it was not put, or the outcome is unknown. `FileExistsError` means that there is an object; it may be this one,
+    put by a request whose reply was lost.
     """
     try:
         obstore.put(open_store(location, storage_options), _key(location, path), content, mode="create", use_multipart=False)

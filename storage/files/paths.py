@@ -129,8 +129,8 @@ class _NumbersErrors:
 
     def read(self, size: int | None = None) -> bytes:
         with storage_faults(self._location):
-            found: bytes = self._stream.read(size)
-            return found
+            data: bytes = self._stream.read(size)
+            return data
 
 
 class _TakesBuffers(_NumbersErrors):
@@ -253,11 +253,11 @@ class LogDirFiles:
         if self.local is None:
             return
         try:
-            found = self.local.stat()
+            stat = self.local.stat()
         except OSError as error:
             message = f"log.dir {self.uri} is not there any more ({error.strerror}): is the volume mounted?"
             raise LogDirUnreachable(message) from None
-        identity = found.st_dev, found.st_ino
+        identity = stat.st_dev, stat.st_ino
         if self._identity not in {None, identity}:
             message = f"log.dir {self.uri} is another folder than when this process began: is the volume mounted?"
             raise LogDirUnreachable(message)
@@ -275,13 +275,13 @@ class LogDirFiles:
             return {}
         try:
             with self._filesystem.open_input_stream(_SETTINGS) as stream:
-                found = json.loads(stream.read())
+                settings = json.loads(stream.read())
         except ValueError as error:
-            found = error
-        if not isinstance(found, dict):
-            message = f"{self.uri}/{_SETTINGS} is no JSON object ({found}): start the service, which writes it anew"
+            settings = error
+        if not isinstance(settings, dict):
+            message = f"{self.uri}/{_SETTINGS} is no JSON object ({settings}): start the service, which writes it anew"
             raise UserError(message)
-        return found
+        return settings
 
     def retire(self, name: str, due_ms: int) -> None:
         """Take topic `name` out of sight at once; its files are due at `due_ms`.

@@ -105,7 +105,7 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
             raise FileNotFoundError(message)
     matches = _matching(pattern)
     listed = filesystem_of(root, storage_options).get_file_info(fs.FileSelector("", recursive=True))
-    found = [
+    files = [
         _to_found_file(root, info)
         for info in listed
         if info.type is fs.FileType.File
@@ -114,7 +114,7 @@ def find_files(path: str, storage_options: Mapping[str, str], *, name_filter: st
         and matches(info.path)
         and fnmatch.fnmatchcase(info.base_name, name_filter or "*")
     ]
-    return sorted(found, key=lambda file: (file.modified_ns, file.path))
+    return sorted(files, key=lambda file: (file.modified_ns, file.path))
 
 
 def is_away(path: str, file: str) -> bool:
@@ -131,7 +131,7 @@ def is_away(path: str, file: str) -> bool:
     return not folder.is_dir() or not any(folder.iterdir()) or Path(file).exists()
 
 
-def check_apart(path: str, log_dir: str, found: Sequence[FoundFile]) -> None:
+def check_apart(path: str, log_dir: str, files: Sequence[FoundFile]) -> None:
     """Raise `UserError` where the files that a path names are, or may come to be, those of a log.dir: it would be fed with itself.
 
     ```
@@ -142,12 +142,12 @@ def check_apart(path: str, log_dir: str, found: Sequence[FoundFile]) -> None:
     uri = location_of(path, is_pattern=True)
     root, pattern = (uri, "") if Path(uri).exists() else _split(uri)
     if local_path(uri) is None or local_path(log_dir) is None:
-        place, home = (one.replace("s3a://", "s3://", 1).split("/") for one in (root, log_dir))
+        place, home = (uri.replace("s3a://", "s3://", 1).split("/") for uri in (root, log_dir))
         inside, above = place[: len(home)] == home, home[: len(place)] == place
         below = home[len(place) :]
     else:
         real, folder = Path(root).resolve(), Path(log_dir).resolve()
-        inside = any(one.is_relative_to(folder) for one in {real, *(Path(file.path).parent.resolve() for file in found)})
+        inside = any(place.is_relative_to(folder) for place in {real, *(Path(file.path).parent.resolve() for file in files)})
         above = folder.is_relative_to(real)
         below = list(folder.parts[len(real.parts) :])
     if inside or (above and _reaches(pattern, below)):
@@ -188,11 +188,11 @@ def _matching(pattern: str) -> Callable[[str], bool]:
     """Return a test for the path of a file below the root: it matches, or a folder that it is in does."""
     if not pattern:
         return lambda _: True
-    found = re.compile(_regex(pattern), re.DOTALL)
+    expression = re.compile(_regex(pattern), re.DOTALL)
 
     def matches(path: str) -> bool:
         parts = path.split("/")
-        return any(found.fullmatch("/".join(parts[: number + 1])) for number in range(len(parts)))
+        return any(expression.fullmatch("/".join(parts[: number + 1])) for number in range(len(parts)))
 
     return matches
 
@@ -208,7 +208,7 @@ def _special(part: str) -> str:
     if part in known:
         return known[part]
     if part.startswith("{"):
-        return f"(?:{'|'.join(_regex(one) for one in part[1:-1].split(','))})"
+        return f"(?:{'|'.join(_regex(choice) for choice in part[1:-1].split(','))})"
     negated = part[1] in "!^"
     inner = re.sub(r"([\\\[&~|^])", r"\\\1", part[2 if negated else 1 : -1])
     return f"[{'^' if negated else ''}{inner}]"
@@ -430,9 +430,9 @@ class _PutBackStream:
             self.quotes += part.count(self._quote) if self._quote else 0
             parts.append(cast("bytes", part))
             missing -= len(part)
-        found = b"".join(parts)
-        if found and (size < 0 or len(found) < size) and not found.endswith(b"\n"):
-            found += b"\n"  # Arrow does not take a lone row for one without it
-        if 0 <= size < len(found):
-            found, self._begin = found[:size], found[size:]
-        return found
+        data = b"".join(parts)
+        if data and (size < 0 or len(data) < size) and not data.endswith(b"\n"):
+            data += b"\n"  # Arrow does not take a lone row for one without it
+        if 0 <= size < len(data):
+            data, self._begin = data[:size], data[size:]
+        return data

@@ -44,7 +44,8 @@ from lastword.compaction.readers import Reader, renewal_ms
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
-_TOLD: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
+#: Under these names a receipt has the highest tombstone that its cleaning removed: of all, and of those that had expired.
+_TOMBSTONE_FIELDS: Final = ("highest_removed_tombstone", "highest_expired_tombstone")
 
 
 class Kind(str, Enum):
@@ -165,14 +166,14 @@ class Decisions:
 
     def newest_cleaning(self, partition: int, *, as_of_version: int | None = None) -> Decision | None:
         """Return the newest receipt of a partition whose swap the log still contains, at a table version (default: the newest)."""
-        found = (
+        contained = (
             cleaning
             for cleaning in reversed(self.cleanings.get(partition, ()))
             if is_contained(self.restores, cleaning.table_version or 0, as_of_version=as_of_version)
         )
-        return next(found, None)
+        return next(contained, None)
 
-    def with_unrecorded(self, rows: Sequence[Decision]) -> Decisions:
+    def with_history(self, rows: Sequence[Decision]) -> Decisions:
         """Return these decisions and some of the log's own history, RESTOREs and receipts, that are not in the ledger yet, oldest first."""
         restores = (_restore(row) for row in rows if row.kind is Kind.RESTORE)
         cleanings = _receipts([*(receipt for mine in self.cleanings.values() for receipt in mine), *rows])
@@ -219,8 +220,8 @@ class Decisions:
         Those are tombstones that cleaning removed, and whatever retention removed.
         """
         cleaning = self.newest_cleaning(partition)
-        told = [start.details for start in self.starts.get(partition, ()) if self.holds(start)]
-        return highest_of_each_place(*map(removed_positions_of, [*told, {} if cleaning is None else cleaning.details]))
+        starts = [start.details for start in self.starts.get(partition, ()) if self.holds(start)]
+        return highest_of_each_place(*map(removed_positions_of, [*starts, {} if cleaning is None else cleaning.details]))
 
     def released_offsets(self, partition: int) -> list[int]:
         """Return the offsets of tombstones that a purge lets go, and that no cleaning since has passed.
@@ -255,8 +256,8 @@ class Decisions:
 
     def cleaning_failures(self) -> dict[int, CleaningFailure]:
         """Return `cleaning_failure` of each partition that has one."""
-        found = {partition: self.cleaning_failure(partition) for partition in sorted(self.failures)}
-        return {partition: one for partition, one in found.items() if one is not None}
+        failures = {partition: self.cleaning_failure(partition) for partition in sorted(self.failures)}
+        return {partition: failure for partition, failure in failures.items() if failure is not None}
 
     def closed_offset(self, partition: int, log_end_offset: int) -> int:
         """Return the offset below which every segment is closed, -1 when none is known to be.
@@ -271,29 +272,27 @@ class Decisions:
 
 
 def fold(rows: Iterable[Decision]) -> Decisions:
-    """Fold the decisions of one topic, in the order of their numbers."""
+    """Return the state of a topic that its decisions make, in the order of their numbers."""
     ordered = sorted(rows, key=lambda row: row.sequence)
     of: defaultdict[Kind, list[Decision]] = defaultdict(list)
     for row in ordered:
         of[row.kind].append(row)
     created, config, queries = next(iter(of[Kind.CREATE])), _last(of[Kind.CONFIG]), _newest(of[Kind.QUERY])
-    readers = {name: Reader.from_details(name, row.details, row.time_ms, row.sequence) for name, row in _newest(of[Kind.READER]).items()}
-    pauses = {partition: int(rows[-1].details["count"]) for partition, rows in _by_partition(of[Kind.PAUSE], Kind.PAUSE).items()}
     return Decisions(
         topic_id=created.details["topic_id"],
         partitions=int(created.details["partitions"]),
         created_ms=created.time_ms,
         overrides={key: str(value) for key, value in (config or {}).items()},
-        rolls=_by_partition(of[Kind.ROLL], Kind.ROLL),
+        rolls=_by_partition(of[Kind.ROLL]),
         queries={name: row.details.get("query_id") for name, row in queries.items()},
         query_sources=_query_sources(queries),
         mirror=_last(of[Kind.MIRROR]),
         schemas={name: dict(row.details) for name, row in _newest(of[Kind.SCHEMA]).items()},
         producers={name: Producer(**row.details, since_ms=row.time_ms) for name, row in _newest(of[Kind.PRODUCER]).items()},
-        readers={name: reader for name, reader in readers.items() if reader is not None},
-        purges=_by_partition(of[Kind.PURGE], Kind.PURGE),
+        readers=_readers(of[Kind.READER]),
+        purges=_by_partition(of[Kind.PURGE]),
         targets={name: dict(row.details) for name, row in _newest(of[Kind.TARGET]).items() if not row.details.get("dropped")},
-        failures={partition: rows[-1] for partition, rows in _by_partition(of[Kind.FAILURE], Kind.FAILURE).items()},
+        failures={partition: rows[-1] for partition, rows in _by_partition(of[Kind.FAILURE]).items()},
         claim=next((Claim(row.details["owner"], row.details["until_ms"]) for row in reversed(of[Kind.CLAIM])), None),
         truncations=_truncations(of[Kind.TRUNCATE]),
         epochs=_epochs(of[Kind.SNAPSHOT]),
@@ -302,8 +301,8 @@ def fold(rows: Iterable[Decision]) -> Decisions:
         upkeep_ms={name: row.time_ms for name, row in _newest(of[Kind.UPKEEP]).items()},
         columns=_last(of[Kind.COLUMNS]),
         cleanings=_receipts(of[Kind.CLEAN]),
-        starts=_by_partition(of[Kind.START], Kind.START),
-        pauses={partition: count for partition, count in pauses.items() if count},
+        starts=_by_partition(of[Kind.START]),
+        pauses={number: count for number, rows in _by_partition(of[Kind.PAUSE]).items() if (count := int(rows[-1].details["count"]))},
         restores=tuple(map(_restore, of[Kind.RESTORE])),
         looked_at_version=max((row.table_version or 0 for row in of[Kind.LOOKED]), default=0),
         sequence=ordered[-1].sequence,
@@ -320,29 +319,35 @@ def _newest(rows: Iterable[Decision]) -> dict[str, Decision]:
     return {row.name: row for row in rows if row.name is not None}
 
 
+def _readers(rows: Iterable[Decision]) -> dict[str, Reader]:
+    """Return the readers that were not dropped, by name."""
+    readers = {name: Reader.from_details(name, row.details, row.time_ms, row.sequence) for name, row in _newest(rows).items()}
+    return {name: reader for name, reader in readers.items() if reader is not None}
+
+
 def _query_sources(queries: Mapping[str, Decision]) -> dict[str, str]:
-    """Return what each query reads that is known, and says what it reads."""
+    """Return the source of each registered query that names one."""
     reads = {name: str(row.details.get("reads", "")) for name, row in queries.items() if row.details.get("query_id") is not None}
     return {name: source for name, source in reads.items() if source}
 
 
 def _truncations(rows: Iterable[Decision]) -> dict[tuple[str, str], Truncation]:
     """Return the newest TRUNCATE of each table."""
-    found: dict[tuple[str, str], Truncation] = {}
+    newest: dict[tuple[str, str], Truncation] = {}
     for row in rows:
         position = SourcePosition.of(row.details["position"])
-        place, one = (position.scope, position.table), Truncation(row.details["position"], row.details["applied"])
-        found[place] = max(one, found.get(place, Truncation()), key=_order_of_truncation)
-    return found
+        place, truncation = (position.scope, position.table), Truncation(row.details["position"], row.details["applied"])
+        newest[place] = max(truncation, newest.get(place, Truncation()), key=_order_of_truncation)
+    return newest
 
 
-def _order_of_truncation(one: Truncation) -> tuple[str, bool]:
-    return SourcePosition.of(one.position).in_table, one.is_applied
+def _order_of_truncation(truncation: Truncation) -> tuple[str, bool]:
+    return SourcePosition.of(truncation.position).in_table, truncation.is_applied
 
 
 def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
     """Return the snapshots of sources by scope and Kafka's partition, oldest first."""
-    found = SourceEpochs()
+    epochs = SourceEpochs()
     for row in rows:
         details = row.details
         snapshot = Snapshot(
@@ -352,62 +357,65 @@ def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
             is_first=details.get("is_first", True),
             begun_ms=row.time_ms,
         )
-        found = found.with_snapshot((row.details["scope"], row.details["partition"]), snapshot)
-    return found
+        epochs = epochs.with_snapshot((details["scope"], details["partition"]), snapshot)
+    return epochs
 
 
 def _restore(row: Decision) -> Restore:
     return Restore(version=row.table_version or 0, restored_version=int(row.details["restored_version"]))
 
 
-def _by_partition(rows: Iterable[Decision], kind: Kind) -> dict[int, list[Decision]]:
-    """Return the decisions of one kind by partition, oldest first."""
-    found: dict[int, list[Decision]] = {}
+def _by_partition(rows: Iterable[Decision]) -> dict[int, list[Decision]]:
+    """Return decisions by partition, in their order; those of no partition are left out."""
+    by_partition: dict[int, list[Decision]] = {}
     for row in rows:
-        if row.kind is kind and row.partition is not None:
-            found.setdefault(row.partition, []).append(row)
-    return found
+        if row.partition is not None:
+            by_partition.setdefault(row.partition, []).append(row)
+    return by_partition
 
 
 def _receipts(rows: Iterable[Decision]) -> dict[int, list[Decision]]:
-    """Return the receipts by partition, in the order of their swaps."""
-    return {partition: sorted(mine, key=_swap_key) for partition, mine in _by_partition(rows, Kind.CLEAN).items()}
+    """Return the receipts among decisions by partition, in the order of their swaps."""
+    receipts = _by_partition(row for row in rows if row.kind is Kind.CLEAN)
+    return {partition: sorted(mine, key=_swap_key) for partition, mine in receipts.items()}
 
 
-def still_needed(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
-    """Return the decisions that still hold, in order, and all younger ones that a RESTORE may yet make void, or let hold again.
+def drop_obsolete(rows: Iterable[Decision], today: Decisions, before_ms: int, *, forgotten: Container[str] = ()) -> list[Decision]:
+    """Return the decisions that a smaller ledger needs, in order: those that hold, and those that a RESTORE may yet make void or valid.
 
-    Of those, only what is old itself takes the place of something old. None is of a transactional.id that is `forgotten`; a reader is
-    forgotten when it was dropped, or had expired before the moment; failures that a success ended are forgotten, and a released claim.
+    A RESTORE changes only what was decided at `before_ms` or later. Left out are the producers of the transactional.ids that are
+    `forgotten`, readers that were dropped or had expired by `before_ms`, failures that a success ended, and a released claim.
     """
     rows = [row for row in rows if row.kind is not Kind.PRODUCER or row.name not in forgotten]
     newest = {(row.kind, row.partition, row.name): row for row in rows if row.kind not in _VOIDABLE and row.kind is not Kind.RESTORE}
-    kept = [row for row in newest.values() if row.kind is not Kind.READER or _pins_since(row, before_ms)]
-    kept = [row for row in kept if row.kind is not Kind.FAILURE or row.details["failures"]]
-    kept = [row for row in kept if row.kind is not Kind.CLAIM or row.details["until_ms"]]
-    kept += [row for row in rows if row.kind is Kind.RESTORE]
-    settled = replace(today, restores=tuple(_restore(row) for row in rows if row.kind is Kind.RESTORE and row.time_ms < before_ms))
-    holding: list[Decision] = []
-    for row in rows:
-        if row.kind not in _VOIDABLE:
-            continue
-        if row.time_ms >= before_ms or (settled.holds(row) and not today.holds(row)):
-            kept.append(row)
-        elif today.holds(row):
-            holding.append(row)
-    kept += [*_highest(holding), *_still_telling(holding), *_still_releasing(holding, today)]
-    by_sequence = {row.sequence: row for row in kept}
+    restores = [row for row in rows if row.kind is Kind.RESTORE]
+    settled = replace(today, restores=tuple(_restore(row) for row in restores if row.time_ms < before_ms))
+    voidable = [row for row in rows if row.kind in _VOIDABLE]
+    unsettled = [row for row in voidable if row.time_ms >= before_ms or (settled.holds(row) and not today.holds(row))]
+    holding = [row for row in voidable if row.time_ms < before_ms and today.holds(row)]
+    needed = [row for row in newest.values() if not _is_over(row, before_ms)]
+    needed += [*restores, *unsettled, *_highest(holding), *_tombstone_receipts(holding), *_pending_purges(holding, today)]
+    by_sequence = {row.sequence: row for row in needed}
     return [by_sequence[sequence] for sequence in sorted(by_sequence)]
+
+
+def _is_over(row: Decision, before_ms: int) -> bool:
+    """Tell whether a decision, the newest about its subject, says that there is nothing to know of it any more."""
+    if row.kind is Kind.READER:
+        return not _pins_since(row, before_ms)
+    if row.kind is Kind.FAILURE:
+        return not row.details["failures"]
+    return row.kind is Kind.CLAIM and not row.details["until_ms"]
 
 
 def _highest(holding: Sequence[Decision]) -> list[Decision]:
     """Return the newest receipt of each partition, and its highest log start and roll, in whichever order they were written."""
-    found: dict[tuple[Kind, int | None], Decision] = {}
+    highest: dict[tuple[Kind, int | None], Decision] = {}
     for row in holding:
-        other = found.get((row.kind, row.partition))
+        other = highest.get((row.kind, row.partition))
         if row.kind is not Kind.PURGE and (other is None or _rank(other) <= _rank(row)):
-            found[row.kind, row.partition] = row
-    return list(found.values())
+            highest[row.kind, row.partition] = row
+    return list(highest.values())
 
 
 def _rank(row: Decision) -> tuple[int, int]:
@@ -428,31 +436,31 @@ def _pins_since(row: Decision, moment_ms: int) -> bool:
     return reader is not None and not reader.is_expired(moment_ms - renewal_ms(reader.expiration_ms))
 
 
-def highest_tombstone(receipt: Mapping[str, Any], told: str) -> int | None:
+def highest_tombstone(receipt: Mapping[str, Any], name: str) -> int | None:
     """Return the highest tombstone of a receipt under one of its two names; receipts from before there were purges know one alone."""
-    found: int | None = receipt.get(told, receipt.get(_TOLD[0]))
-    return found
+    offset: int | None = receipt.get(name, receipt.get(_TOMBSTONE_FIELDS[0]))
+    return offset
 
 
-def _still_telling(holding: Sequence[Decision]) -> list[Decision]:
-    """Return the receipts that removed a higher tombstone than every later one: what a slow reader is told of hangs on them."""
-    found = []
+def _tombstone_receipts(holding: Sequence[Decision]) -> list[Decision]:
+    """Return the receipts that removed a higher tombstone than every later receipt: they say what a slow reader missed."""
+    receipts = []
     highest: dict[tuple[str, int | None], int] = {}
     for row in [receipt for mine in _receipts(holding).values() for receipt in reversed(mine)]:
-        for told in _TOLD:
-            removed = highest_tombstone(row.details, told)
-            if removed is not None and removed > highest.get((told, row.partition), -1):
-                highest[told, row.partition] = removed
-                found.append(row)
-    return found
+        for name in _TOMBSTONE_FIELDS:
+            removed = highest_tombstone(row.details, name)
+            if removed is not None and removed > highest.get((name, row.partition), -1):
+                highest[name, row.partition] = removed
+                receipts.append(row)
+    return receipts
 
 
-def _still_releasing(holding: Sequence[Decision], today: Decisions) -> list[Decision]:
+def _pending_purges(holding: Sequence[Decision], today: Decisions) -> list[Decision]:
     """Return the purges that wait for a cleaning, and the highest of each partition: a table that follows the topic may be behind it."""
-    then = replace(today, cleanings=_receipts(holding), purges=_by_partition(holding, Kind.PURGE))
-    found = []
+    then = replace(today, cleanings=_receipts(holding), purges=_by_partition(row for row in holding if row.kind is Kind.PURGE))
+    pending = []
     for partition, purges in then.purges.items():
         released = then.released_offsets(partition)
         highest = max(purges, key=lambda row: row.offset or 0)
-        found += [row for row in purges if row is highest or row.offset in released]
-    return found
+        pending += [row for row in purges if row is highest or row.offset in released]
+    return pending

@@ -35,7 +35,7 @@ from lastword.storage.files import schema
 from lastword.storage.files.locations import local_path
 from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.files.row_files import read_row_file, write_row_file, writer_of
-from lastword.storage.ledger.decisions import Decision, Decisions, Kind, fold, still_needed
+from lastword.storage.ledger.decisions import Decision, Decisions, Kind, drop_obsolete, fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -84,7 +84,7 @@ class Ledger:
                 self._options,
                 schema.ledger_schema(),
                 schema.small_table_properties(),
-                self._written([(1 + number, row) for number, row in enumerate(decisions)]),
+                self._write_file([(1 + number, row) for number, row in enumerate(decisions)]),
                 kind="ledger",
                 version=AppVersion(app_id=_APP_ID, expected=-1, next=len(decisions)),
             )
@@ -160,22 +160,22 @@ class Ledger:
     def compact(self, *, before_ms: int, least_files: int, silent_ms: int = 0, open_ids: Container[str] = ()) -> int:
         """Rewrite the ledger without superseded decisions older than `before_ms`, if it has `least_files` files; return how many went.
 
-        What stays says `still_needed`: what readers of the ledger find is the same, whatever RESTORE comes next. But who wrote nothing
-        since `silent_ms` under a transactional.id that is none of `open_ids` is forgotten, and readers that had expired by `before_ms`.
+        `drop_obsolete` says what stays: the state of the topic is the same, whatever RESTORE comes next. Forgotten are readers that had
+        expired by `before_ms`, and transactional.ids without a transaction since `silent_ms`, but for `open_ids`.
         """
         with self._lock:
             rows = self.rows()
             if len(self._rows) < least_files:
                 return 0
             today = fold(rows)  # of just these: what somebody decides from here on makes the commit fail
-            kept = still_needed(rows, today, before_ms, forgotten=today.silent_producers(silent_ms, open_ids))
+            kept = drop_obsolete(rows, today, before_ms, forgotten=today.silent_producers(silent_ms, open_ids))
             table = self._opened_table()
             try:
                 commit_rows(
                     self._uri,
                     self._options,
                     self._newest_table,
-                    self._written([(row.sequence, row) for row in kept]),
+                    self._write_file([(row.sequence, row) for row in kept]),
                     kind="ledger",
                     version=AppVersion(app_id=_APP_ID, expected=self._app_version, next=self._app_version + 1),
                     removes=current_files(table),
@@ -195,7 +195,7 @@ class Ledger:
             return
         numbered = [(today.sequence + 1 + number, row) for number, row in enumerate(decisions)]
         version = AppVersion(app_id=_APP_ID, expected=expected, next=expected + len(decisions))
-        commit_rows(self._uri, self._options, self._newest_table, self._written(numbered), kind="ledger", version=version)
+        commit_rows(self._uri, self._options, self._newest_table, self._write_file(numbered), kind="ledger", version=version)
 
     def _opened_table(self) -> DeltaTable:
         assert self._table is not None  # noqa: S101  read() has opened it
@@ -204,7 +204,7 @@ class Ledger:
     def _newest_table(self) -> DeltaTable:
         return refresh_table(self._opened_table())
 
-    def _written(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
+    def _write_file(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
         """Write numbered decisions into a file of the ledger's folder."""
         file = write_row_file(self._uri, self._options, [_to_arrow(numbered)], _ARROW)
         return [] if file is None else [file]

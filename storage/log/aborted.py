@@ -63,10 +63,10 @@ class AbortedTransactions:
                     **dict(zip(missing, pool.map(lambda path: _find_aborted_offsets(filesystem, path), missing), strict=True)),
                 }
         self._known = mine = {path: known[path] for path in paths}
-        found: list[list[Longs]] = [[] for _ in first_dirty]
+        offsets_of: list[list[Longs]] = [[] for _ in first_dirty]
         for path, partition in zip(paths, files.partition[chosen].tolist(), strict=True):
-            found[partition].append(mine[path])
-        return tuple(np.unique(np.concatenate(offsets)) if offsets else NOTHING for offsets in found)
+            offsets_of[partition].append(mine[path])
+        return tuple(np.unique(np.concatenate(offsets)) if offsets else NOTHING for offsets in offsets_of)
 
 
 def _find_aborted_offsets(filesystem: fs.FileSystem, path: str) -> Longs:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from lastword.compaction.errors import CorruptLog, first_line
-from lastword.compaction.producers import ProducerSnapshot, ProducerState, in_sight, merged, remembered
+from lastword.compaction.producers import ProducerSnapshot, ProducerState, drop_expired_producers, in_sight, merge_states
 from lastword.compaction.rows.producer_summaries import SUMMARY_COLUMNS, summaries
 from lastword.storage.delta.history import commits_since
 from lastword.storage.files.data_reader import row_groups
@@ -86,11 +86,11 @@ class ProducerLog:
         Reads the rows with a producer that were appended since the last call; raises `CorruptLog` naming the file when one of a partition
         `of` cannot be read, and before that `OSError` for the disk, the network or the store.
         """
-        found, unreadable = self._read(at, again=of)
+        states, unreadable = self._read(at, again=of)
         wanted = unreadable if of is None else unreadable.keys() & set(of)
-        for partition in sorted(wanted, key=lambda one: (isinstance(unreadable[one], CorruptLog), one)):
+        for partition in sorted(wanted, key=lambda partition: (isinstance(unreadable[partition], CorruptLog), partition)):
             raise unreadable[partition]
-        return found if of is None else {place: state for place, state in found.items() if place[0] in of}
+        return states if of is None else {place: state for place, state in states.items() if place[0] in of}
 
     def readable(self, at: LogSnapshot, *, again: bool, retry_seconds: float) -> tuple[States, dict[int, str]]:
         """Return the states at a snapshot, and by partition why those of the others cannot be read.
@@ -98,18 +98,18 @@ class ProducerLog:
         One that could not be read is tried again after `retry_seconds`, at once with `again`.
         """
         is_due = again or time.monotonic() >= self._failed_at + retry_seconds
-        found, unreadable = self._read(at, again=None if is_due else ())
-        return found, {partition: first_line(error) for partition, error in unreadable.items()}
+        states, unreadable = self._read(at, again=None if is_due else ())
+        return states, {partition: first_line(error) for partition, error in unreadable.items()}
 
     def forget(self, log_start_offsets: Sequence[int], *, now_ms: int, expiration_ms: int) -> int:
-        """Forget the states that are of no use any more (`remembered`), and return how many.
+        """Forget the states of expired producers (`drop_expired_producers`), and return how many.
 
-        One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
+        A state goes if it had expired at the last call, too: a clock that jumps and comes back between two calls removes none.
         """
         if self._held is None:
             return 0
         seen = replace(self._held, states=in_sight(self._held.states, log_start_offsets))
-        kept = remembered(seen, now_ms=now_ms, expiration_ms=expiration_ms).states
+        kept = drop_expired_producers(seen, now_ms=now_ms, expiration_ms=expiration_ms).states
         useless = {state for place, state in self._held.states.items() if place not in kept}
         forgotten, self._useless = useless & self._useless, useless
         if forgotten:
@@ -131,12 +131,12 @@ class ProducerLog:
         left_out = {partition: error for partition, error in self._unreadable.items() if partition not in retried}
         since = None if is_past else self._follow(self._whole) if retried else self._held
         only = [partition for partition in range(partitions) if partition not in left_out]
-        found, failed = read_states(self._location, self._options, at, partitions, since, only=only)
+        producers, failed = read_states(self._location, self._options, at, partitions, since, only=only)
         if not is_past:
             self._unreadable = left_out | failed
             self._failed_at = time.monotonic() if failed else self._failed_at
-            self._keep(found)
-        return found.states, left_out | failed
+            self._keep(producers)
+        return producers.states, left_out | failed
 
     def _keep(self, snapshot: ProducerSnapshot) -> None:
         """Hold a snapshot; other processes get it if it is whole."""
@@ -182,15 +182,15 @@ def read_states(
     reached, failed = [0] * partitions, dict[int, Exception]()
     for partition in range(partitions) if only is None else only:
         start = 0 if since is None else since.log_end_offsets[partition]
-        found = {} if since is None else {place: state for place, state in since.states.items() if place[0] == partition}
+        new_states = {} if since is None else {place: state for place, state in since.states.items() if place[0] == partition}
         try:
             for new, ended in _stretches(location, storage_options, snapshot, partition, start):
                 place = partition, new.producer_id
-                found[place] = merged(found.get(place), new, ended=ended)
+                new_states[place] = merge_states(new_states.get(place), new, ended=ended)
         except (CorruptLog, OSError) as error:
             failed[partition] = error.with_traceback(None)
         else:
-            states |= found
+            states |= new_states
             reached[partition] = ends[partition]
     return ProducerSnapshot(table_version=snapshot.version, log_end_offsets=tuple(reached), states=states), failed
 
@@ -221,4 +221,4 @@ def has_producers(snapshot: LogSnapshot, starts: Sequence[int]) -> bool:
 
 def states_of(producer_id: int, states: Mapping[tuple[int, int], ProducerState]) -> dict[int, ProducerState]:
     """Return the states of one producer by partition."""
-    return {partition: state for (partition, one), state in states.items() if one == producer_id}
+    return {partition: state for (partition, producer), state in states.items() if producer == producer_id}

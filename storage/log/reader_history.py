@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderHistory:
-    """What `lastword.compaction.read_positions.missed` asks of the versions after `since_version`, up to `version`."""
+    """What `lastword.compaction.read_positions.missed_ranges` asks of the versions after `since_version`, up to `version`."""
 
     since_version: int
     version: int
@@ -77,28 +77,28 @@ class HistoryWatch:
 
 def _restores(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit]) -> list[Restore]:
     """Return the RESTOREs of ledger and commits after `since_version`, oldest first."""
-    found = {restore.version: restore for restore in decisions.restores}
+    restores = {restore.version: restore for restore in decisions.restores}
     for commit in commits:
         if commit.restored_version is not None:
-            found[commit.version] = Restore(version=commit.version, restored_version=commit.restored_version)
-    return [found[at] for at in sorted(found) if since_version < at <= version]
+            restores[commit.version] = Restore(version=commit.version, restored_version=commit.restored_version)
+    return [restores[at] for at in sorted(restores) if since_version < at <= version]
 
 
-def _tombstones(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit], told: str) -> list[RemovedTombstone]:
+def _tombstones(decisions: Decisions, since_version: int, version: int, commits: Sequence[Commit], field: str) -> list[RemovedTombstone]:
     """Return the tombstones that went after `since_version` and did not come back; `told` is the field of a receipt that names them."""
     highest = {
-        (row.table_version or 0, row.partition or 0): highest_tombstone(row.details, told)
+        (row.table_version or 0, row.partition or 0): highest_tombstone(row.details, field)
         for rows in decisions.cleanings.values()
         for row in rows
         if since_version < (row.table_version or 0) <= version
     }
     for commit in commits:
         for receipt in commit.metadata.receipts if commit.metadata is not None else ():
-            highest[commit.version, receipt["partition"]] = highest_tombstone(receipt, told)
+            highest[commit.version, receipt["partition"]] = highest_tombstone(receipt, field)
     undone = _restores(decisions, -1, version, commits)
     return [
         RemovedTombstone(table_version=at, partition=partition, offset=offset)
-        for (at, partition), offset in sorted(highest.items(), key=lambda one: one[0])
+        for (at, partition), offset in sorted(highest.items(), key=lambda entry: entry[0])
         if since_version < at <= version and offset is not None and is_contained(undone, at)
     ]
 

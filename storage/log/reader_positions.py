@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -46,7 +47,6 @@ class ReaderPositions:
     def __init__(self, root: str, storage_options: Mapping[str, str]) -> None:
         """Keep the files in the topic's folder `root`; nothing is read yet."""
         self._root, self._options = root, dict(storage_options)
-        self._opened: fs.FileSystem | None = None
 
     def newest(self, decisions: Decisions) -> dict[str, Reader]:
         """Return the registered readers by name, each where it was when it was seen last."""
@@ -78,11 +78,11 @@ class ReaderPositions:
     def drop(self, name: str) -> None:
         """Delete the position of a reader that is dropped."""
         with suppress(OSError):
-            self._filesystem().delete_file(_file(name))
+            self._filesystem.delete_file(_file(name))
 
     def _read(self, registered: Reader, topic_id: str) -> Reader:
         try:
-            body = read_json_file(self._filesystem(), _file(registered.name))
+            body = read_json_file(self._filesystem, _file(registered.name))
             expected = _FORMAT, topic_id, registered.name, registered.registration
             if tuple(body[name] for name in ("format", "topic_id", "name", "registration")) == expected:
                 position = Reader.from_details(registered.name, body, body["seen_ms"], registered.registration)
@@ -104,20 +104,19 @@ class ReaderPositions:
         }
         path = _file(reader.name)
         unfinished = path if local_path(self._root) is None else f"{path}.new"  # a store's objects appear whole
-        write_json_file(self._filesystem(), path, body, unfinished=unfinished)
+        write_json_file(self._filesystem, path, body, unfinished=unfinished)
 
     def _forget_others(self, names: Collection[str]) -> None:
         """Delete the files of readers that are not registered any more, so that names which are used once do not accumulate."""
         kept = set(map(_file, names))
         with suppress(OSError):
-            for info in self._filesystem().get_file_info(fs.FileSelector(_FOLDER, allow_not_found=True)):
+            for info in self._filesystem.get_file_info(fs.FileSelector(_FOLDER, allow_not_found=True)):
                 if f"{_FOLDER}/{info.base_name.removesuffix('.new')}" not in kept:
-                    self._filesystem().delete_file(f"{_FOLDER}/{info.base_name}")
+                    self._filesystem.delete_file(f"{_FOLDER}/{info.base_name}")
 
+    @cached_property
     def _filesystem(self) -> fs.FileSystem:
-        if self._opened is None:
-            self._opened = filesystem_of(self._root, self._options)
-        return self._opened
+        return filesystem_of(self._root, self._options)
 
 
 def _file(name: str) -> str:

@@ -26,7 +26,7 @@ from lastword.compaction.config.topic_config import TopicConfig, parse_topic_con
 from lastword.compaction.errors import CommitConflict, CorruptLog, UserError
 from lastword.compaction.moments import instant
 from lastword.compaction.planning.receipt import CleaningReceipt
-from lastword.compaction.producers import OpenTransaction, in_sight, known, last_stable_offsets, open_transactions
+from lastword.compaction.producers import OpenTransaction, in_sight, last_stable_offsets, open_transactions, unexpired_producers
 from lastword.compaction.rows.numbering import Compression
 from lastword.storage.delta.commit import commit_files, retry_on_conflict
 from lastword.storage.delta.following import follow
@@ -106,10 +106,9 @@ class TopicLog:
         self._snapshot: LogSnapshot | None = None
         #: Versions of application ids at the snapshot, of those that somebody asked for or that a followed commit raised.
         self._transactions: dict[str, int] = {}
-        self._filesystem: fs.FileSystem | None = None
         self._config: tuple[Mapping[str, str], TopicConfig] | None = None
         self._producers = ProducerLog(
-            paths.log, self._storage_options, table=self._refreshed, partitions=lambda: self.decisions().partitions, cache=producer_cache
+            paths.log, self._storage_options, table=self._newest_table, partitions=lambda: self.decisions().partitions, cache=producer_cache
         )
         self._aborted = AbortedTransactions()
         self._compression: tuple[int | None, Compression] = None, Compression()
@@ -140,12 +139,12 @@ class TopicLog:
     def snapshot(self) -> LogSnapshot:
         """Return the newest snapshot; costs nothing when the table has not moved."""
         with self._lock:
-            followed = None if self._snapshot is None else follow(self._files(), self._snapshot)
-            if followed is not None and followed.snapshot.version >= self._opened().version():
+            followed = None if self._snapshot is None else follow(self._files, self._snapshot)
+            if followed is not None and followed.snapshot.version >= self._open_table().version():
                 self._transactions |= followed.transactions
                 self._snapshot = followed.snapshot
                 return self._snapshot
-            table = self._refreshed()
+            table = self._newest_table()
             if self._snapshot is None or self._snapshot.version != table.version():
                 self._transactions.clear()
                 self._snapshot = LogSnapshot.of(table)
@@ -189,7 +188,7 @@ class TopicLog:
     def _write_checkpoint(self) -> None:
         """Write a checkpoint for a commit; the commit counts without it, and a later one has its own."""
         with suppress(DeltaError, OSError):
-            write_checkpoint(self._refreshed(), self.storage_options)
+            write_checkpoint(self._newest_table(), self.storage_options)
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete data files that no commit names; VACUUM removes what cannot be deleted."""
@@ -201,17 +200,17 @@ class TopicLog:
             self.snapshot()
             if query_id not in self._transactions:  # delta-rs reads all of the Delta log for an id that is not in it
                 try:
-                    self._transactions[query_id] = txn_version(self._refreshed(), query_id)
+                    self._transactions[query_id] = txn_version(self._newest_table(), query_id)
                 except DeltaError:  # the commits that the table was opened with are gone: a checkpoint says what they did
                     self._table = None
-                    self._transactions[query_id] = txn_version(self._refreshed(), query_id)
+                    self._transactions[query_id] = txn_version(self._newest_table(), query_id)
             return self._transactions[query_id]
 
-    def _opened(self) -> DeltaTable:
+    def _open_table(self) -> DeltaTable:
         """Return the table at some version, for those who ask it for none."""
-        return self._refreshed() if self._table is None else self._table
+        return self._newest_table() if self._table is None else self._table
 
-    def _refreshed(self) -> DeltaTable:
+    def _newest_table(self) -> DeltaTable:
         """Return the table at its newest version: delta-rs needs 2 ms for each 1,000 files of the table when there is a new one."""
         if self._table is None:
             self._table = open_table(self.paths.log, self._storage_options)
@@ -219,29 +218,31 @@ class TopicLog:
             refresh_table(self._table)
         return self._table
 
+    @cached_property
     def _files(self) -> fs.FileSystem:
-        if self._filesystem is None:
-            self._filesystem = filesystem_of(self.paths.log, self._storage_options)
-        return self._filesystem
+        return filesystem_of(self.paths.log, self._storage_options)
 
     def at(self, version: int | None = None) -> LogState:
         """Return the log at a table version, or at the newest one.
 
         Raises `UnknownTopic` when the topic was deleted, and what delta-rs raises for a version that is gone.
         """
-        self.decisions()  # raises when the topic is gone, and its table with it
-        snapshot = self.snapshot()
-        if version not in {None, snapshot.version}:
-            snapshot = LogSnapshot.of(open_table(self.paths.log, self._storage_options, version=version))
+        try:
+            snapshot = self.snapshot()
+            if version not in {None, snapshot.version}:
+                snapshot = LogSnapshot.of(open_table(self.paths.log, self._storage_options, version=version))
+        except Exception:
+            self.decisions()  # raises when the topic is gone, and its table with it
+            raise
         return self.state_of(snapshot)
 
     def state_of(self, snapshot: LogSnapshot) -> LogState:
         """Return the log at a snapshot that was taken before, with the decisions that hold there today."""
         with self._lock:  # the ledger is read in it: else another thread may write down meanwhile what `today` lacks
             today = self.decisions()
-            collected = self._unrecorded.collect(today, self._opened(), snapshot.version)
+            collected = self._unrecorded.collect(today, self._open_table(), snapshot.version)
         unknown = [decision for decision in collected if (decision.table_version or 0) <= snapshot.version]
-        return LogState(self, snapshot, today.with_unrecorded(unknown) if unknown else today)
+        return LogState(self, snapshot, today.with_history(unknown) if unknown else today)
 
     def producers_at(self, snapshot: LogSnapshot, of: Collection[int] | None = None) -> States:
         """Return every producer's state at a snapshot, as `ProducerLog.states`."""
@@ -255,7 +256,7 @@ class TopicLog:
 
     def aborted_at(self, files: Files, first_dirty: Sequence[int]) -> tuple[Longs, ...]:
         """Return the aborted transactions that the dirty section of each partition has, as `AbortedTransactions.read`."""
-        return self._aborted.read(self._files(), files, first_dirty)
+        return self._aborted.read(self._files, files, first_dirty)
 
     def check_partition(self, partition: int) -> int:
         """Return a partition that the topic has; raise `UserError` naming those that it has otherwise."""
@@ -268,19 +269,19 @@ class TopicLog:
     def commit_times(self) -> list[tuple[int, int]]:
         """Return (table version, time in milliseconds) of the commits that the Delta log still knows, newest first."""
         with self._lock:
-            return [(commit.version, commit.time_ms) for commit in commits_since(self._opened(), -1, self.snapshot().version)]
+            return [(commit.version, commit.time_ms) for commit in commits_since(self._open_table(), -1, self.snapshot().version)]
 
     def history(self, watch: HistoryWatch, since_version: int) -> ReaderHistory:
         """Return what `watch` finds in the history of the log after a version: removed tombstones, RESTOREs."""
         decisions = self.decisions()
         with self._lock:
-            return watch.look(self._opened(), decisions, since_version, version=self.snapshot().version)
+            return watch.look(self._open_table(), decisions, since_version, version=self.snapshot().version)
 
     def missing_files(self, paths: Sequence[str], *, max_named: int = _MAX_NAMED_FILES) -> list[str]:
         """Return those of the log's files that do not exist any more; more than `max_named` are looked up in one listing of the folder."""
         if len(paths) <= max_named:
-            return [file.path for file in self._files().get_file_info(list(paths)) if file.type == fs.FileType.NotFound] if paths else []
-        there = {file.path for file in self._files().get_file_info(fs.FileSelector("", recursive=True))}
+            return [file.path for file in self._files.get_file_info(list(paths)) if file.type == fs.FileType.NotFound] if paths else []
+        there = {file.path for file in self._files.get_file_info(fs.FileSelector("", recursive=True))}
         return [path for path in paths if path not in there]
 
     def append_lock(self) -> AbstractContextManager[None]:
@@ -298,11 +299,11 @@ class TopicLog:
             snapshot, today = self.snapshot(), self.decisions()
             if snapshot.version <= (today.looked_at_version if tell else max(self._unrecorded.looked_at, today.looked_at_version)):
                 return
-            found = self._unrecorded.collect(today, self._opened(), snapshot.version)
-            if tell or found or snapshot.version - today.looked_at_version >= looked_commits:
-                newest = commits_since(self._opened(), snapshot.version - 1, snapshot.version)
+            decisions = self._unrecorded.collect(today, self._open_table(), snapshot.version)
+            if tell or decisions or snapshot.version - today.looked_at_version >= looked_commits:
+                newest = commits_since(self._open_table(), snapshot.version - 1, snapshot.version)
                 now_ms = newest[-1].time_ms if newest else today.created_ms
-                self.ledger.append([*found, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
+                self.ledger.append([*decisions, Decision(kind=Kind.LOOKED, time_ms=now_ms, table_version=snapshot.version)])
             self._unrecorded.looked_at = snapshot.version
 
     def receipts(self, partition: int | None = None) -> list[CleaningReceipt]:
@@ -315,10 +316,7 @@ class TopicLog:
         return [CleaningReceipt.from_details(row.details) for row in sorted(newest.values(), key=lambda row: row.sequence)]
 
     def forget_producers(self, *, now_ms: int) -> int:
-        """Forget the states that `producer.id.expiration.ms` has made of no use (`remembered`), and return how many.
-
-        One is forgotten that was of no use at the last call already: a clock that jumps and comes back between two calls forgets nobody.
-        """
+        """Forget the states of producers that have expired (`producer.id.expiration.ms`), as `ProducerLog.forget`; return how many."""
         with self._lock:
             expiration_ms = self.config().producer_id_expiration_ms
             return self._producers.forget(self.decisions().log_start_offsets(), now_ms=now_ms, expiration_ms=expiration_ms)
@@ -331,10 +329,10 @@ class TopicLog:
         with self._lock:
             at, known_compression = self._compression
             if at is None or snapshot.version - at >= self.limits.compression_commits:
-                found = read_compression(self.paths.log, snapshot, self._storage_options)
-                if found is not None:
-                    self._compression = snapshot.version, found
-                    return found
+                compression = read_compression(self.paths.log, snapshot, self._storage_options)
+                if compression is not None:
+                    self._compression = snapshot.version, compression
+                    return compression
             return known_compression
 
     def attempts(self, once: Callable[[], T | Replan]) -> T:
@@ -427,7 +425,7 @@ class LogState:
 
     def unexpired_states(self, *, now_ms: int) -> States:
         """Return the states of the producers that have not expired (`producer.id.expiration.ms`)."""
-        kept = known(self.producer_states().values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        kept = unexpired_producers(self.producer_states().values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         return {(state.partition, state.producer_id): state for state in kept}
 
     def open_transactions(self) -> list[OpenTransaction]:
@@ -468,9 +466,10 @@ class LogState:
         states, unreadable = self.readable_states(again=again)
         stable, holders = self._stable(states, unreadable), dict[tuple[int, int], str]()
         if stable != self.log_end_offsets:
-            for one in self._open(states):
-                named = f"producer {one.producer_id}" + (f" ({one.transactional_id})" if one.transactional_id else "")
-                holders.update(dict.fromkeys(one.first_offsets.items(), f"{named}, begun {instant(one.since_ms)},"))
+            for transaction in self._open(states):
+                name = f" ({transaction.transactional_id})" if transaction.transactional_id else ""
+                holder = f"producer {transaction.producer_id}{name}, begun {instant(transaction.since_ms)},"
+                holders.update(dict.fromkeys(transaction.first_offsets.items(), holder))
         decisions = replace(self.decisions, readers=self.log.readers(self.decisions))
         return partition_logs(
             self.log.name, self.config, self.snapshot, decisions, stable, holders=holders, unreadable=unreadable, now_ms=now_ms

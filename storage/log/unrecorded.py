@@ -41,7 +41,7 @@ class UnrecordedDecisions:
         if version > read_to:
             self._commits += telling(commits_since(table, read_to, version))
         self._read_to = max(read_to, version)
-        self._commits = [one for one in self._commits if one.version > since]
+        self._commits = [commit for commit in self._commits if commit.version > since]
         known_receipts = {row.table_version for rows in today.cleanings.values() for row in rows} if self._commits else set()
         known_restores = {restore.version for restore in today.restores}
         rows, reached = list[Decision](), dict[int, int]()

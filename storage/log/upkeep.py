@@ -57,8 +57,8 @@ def vacuum(log: TopicLog, *, now_ms: int, orphans: bool = False, limits: UpkeepL
 def checkpoint(log: TopicLog, *, after_commits: int = UPKEEP_LIMITS.checkpoint_commits) -> int:
     """Write a checkpoint of the log's Delta log when the last one is `after_commits` old; return the table version of the newest.
 
-    Commits older than `delta.logRetentionDuration` are removed with it. Beside it each 500th commit writes one
-    (`lastword.storage.files.schema.log_properties`), for where nobody does this.
+    Commits older than `delta.logRetentionDuration` are removed with it. Where no service runs, each 500th commit writes one
+    (`lastword.storage.files.schema.log_properties`).
     """
     table = open_table(log.paths.log, log.storage_options)
     newest = _newest_checkpoint(log)

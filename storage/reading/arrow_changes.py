@@ -31,7 +31,7 @@ def changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isolatio
         parts += [rows.with_columns(asked=pl.lit(value=True)), before.with_columns(asked=pl.lit(value=False))]
     word = pl.struct(_WORD)
     steps = pl.concat(parts).sort("partition", "key", "offset").with_columns(after=word, before=word.shift().over(_KEY))
-    return _told(steps.filter("asked"))
+    return _changes_of(steps.filter("asked"))
 
 
 def net_changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isolation: str) -> pa.Table:
@@ -39,18 +39,18 @@ def net_changes(log: TopicLog, begin: Sequence[int], end: Sequence[int], *, isol
     check_range(log, begin, end)
     tables = []
     for name, vector in (("before", begin), ("after", end)):
-        views = [one.below(vector) for one in witnesses(log, vector, isolation, asked="changes")]
+        views = [witness.below(vector) for witness in witnesses(log, vector, isolation, asked="changes")]
         words = pl.concat([_frame(arrow_frames.latest(view)) for view in views])
         tables.append(words.select(*_KEY, pl.struct(_WORD).alias(name)))
     both = tables[0].join(tables[1], on=_KEY, how="full", coalesce=True)
-    return _told(both.filter(~pl.col("before").struct.field("offset").eq_missing(pl.col("after").struct.field("offset"))))
+    return _changes_of(both.filter(~pl.col("before").struct.field("offset").eq_missing(pl.col("after").struct.field("offset"))))
 
 
 def _frame(rows: pa.Table) -> pl.DataFrame:
     return pl.DataFrame(rows).select(LATEST_COLUMNS)
 
 
-def _told(steps: pl.DataFrame) -> pa.Table:
+def _changes_of(steps: pl.DataFrame) -> pa.Table:
     """Return the changes that steps (partition, key, before, after) make; a word that is null, or has a null value, is not there."""
     was, is_there = (pl.col(name).struct.field("value").is_not_null() for name in ("before", "after"))
     has_record = pl.col("after").struct.field("offset").is_not_null()
@@ -60,7 +60,7 @@ def _told(steps: pl.DataFrame) -> pa.Table:
         fields += [pl.col(moment).struct.field(name) for name in ("timestamp", "offset")]
         return steps.filter(which).select(*_KEY, *fields, change_type=pl.lit(kind))
 
-    told = pl.concat(
+    changes = pl.concat(
         [
             change(was & is_there, "update_before", "before", "after"),
             change(was & is_there, "update_after", "after", "after"),
@@ -69,4 +69,4 @@ def _told(steps: pl.DataFrame) -> pa.Table:
             change(~was & is_there, "insert", "after", "after"),
         ]
     )
-    return told.sort("partition", "offset", maintain_order=True).select(CHANGE_COLUMNS).to_arrow().cast(_SCHEMA)
+    return changes.sort("partition", "offset", maintain_order=True).select(CHANGE_COLUMNS).to_arrow().cast(_SCHEMA)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.files.schema import ADDED_COLUMNS, DATA_SCHEMA, OFFSET_BITS, RECORD_COLUMNS
 from lastword.storage.log.aborted import NOTHING
-from lastword.storage.reading.arrow_rows import TYPES, clipped, file_ranges, range_batches, schema_of, together
+from lastword.storage.reading.arrow_rows import TYPES, clip_range, file_ranges, range_batches, schema_of, together
 from lastword.storage.reading.view import LATEST_COLUMNS
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def latest(
     Identity is (partition, key), as in Kafka; keyless rows have no last word. Rows by partition and offset.
     """
     ranges, read = _latest_ranges(view, columns, partitions, keys)
-    return together(ranges, lambda one: list(read(one)), columns)
+    return together(ranges, lambda file: list(read(file)), columns)
 
 
 def latest_batches(view: View, columns: Sequence[str] = LATEST_COLUMNS) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `latest` as record batches, in the same order; the keys of the dirty section alone are held in memory."""
     ranges, read = _latest_ranges(view, columns, None, None)
-    for one in ranges:
-        yield from read(one)
+    for file in ranges:
+        yield from read(file)
 
 
 def _latest_ranges(
@@ -65,36 +65,36 @@ def _latest_ranges(
     clean, dirty = _sections(view, partitions)
     wanted = None if keys is None else pa.array(sorted(set(keys)), pa.binary())
     newest = _newest(view, dirty, None if wanted is None else pl.Series(wanted))
-    by_partition = _collected(view, dirty, newest).partition_by("partition", as_dict=True)
+    by_partition = _collect(view, dirty, newest).partition_by("partition", as_dict=True)
     winners = {int(str(part[0])): frame["offset"].sort().to_numpy() for part, frame in by_partition.items()}
     newer = {int(str(part[0])): frame.select("key") for part, frame in by_partition.items()}
 
-    def newest_of_dirty(batch: pa.RecordBatch, one: FileRange) -> NDArray[np.bool_]:
+    def newest_of_dirty(batch: pa.RecordBatch, file: FileRange) -> NDArray[np.bool_]:
         offset = batch.column("offset").to_numpy()
-        mine = _between(winners[one.partition], int(offset[0]), int(offset[-1]))
+        mine = _between(winners[file.partition], int(offset[0]), int(offset[-1]))
         last = np.zeros(len(offset), dtype=np.bool_)
         last[np.searchsorted(offset, mine)] = True
         return last & _present(batch.column("value"))
 
-    def left_of_clean(batch: pa.RecordBatch, one: FileRange) -> NDArray[np.bool_]:
+    def left_of_clean(batch: pa.RecordBatch, file: FileRange) -> NDArray[np.bool_]:
         key = batch.column("key")
         last = _present(batch.column("value")) & (_present(key) if wanted is None else pc.is_in(key, wanted).to_numpy(zero_copy_only=False))
-        if one.partition in newer:
+        if file.partition in newer:
             rows = pl.DataFrame({"key": pl.Series(key)}).with_row_index("row")
-            last[rows.join(newer[one.partition], on="key", how="semi")["row"].to_numpy()] = False
+            last[rows.join(newer[file.partition], on="key", how="semi")["row"].to_numpy()] = False
         return last
 
-    def read(one: FileRange) -> Iterator[pa.RecordBatch]:
-        if not view.is_dirty(one.partition, one.begin):
-            return range_batches(filesystem, [one], columns, keep=left_of_clean, needs=("key", "value"))
-        return range_batches(filesystem, [one], columns, aborted=view.aborted, keep=newest_of_dirty, needs=("offset", "value"))
+    def read(file: FileRange) -> Iterator[pa.RecordBatch]:
+        if not view.is_dirty(file.partition, file.begin):
+            return range_batches(filesystem, [file], columns, keep=left_of_clean, needs=("key", "value"))
+        return range_batches(filesystem, [file], columns, aborted=view.aborted, keep=newest_of_dirty, needs=("offset", "value"))
 
     filesystem = filesystem_of(view.location, view.storage_options)
-    won = [_narrowed(one, _between(winners.get(one.partition, NOTHING), one.first_offset, one.last_offset)) for one in dirty]
-    return sorted([*clean, *(one for one in won if one is not None)], key=lambda one: one.partition), read
+    won = [_narrow(file, _between(winners.get(file.partition, NOTHING), file.first_offset, file.last_offset)) for file in dirty]
+    return sorted([*clean, *(file for file in won if file is not None)], key=lambda file: file.partition), read
 
 
-def _collected(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
+def _collect(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> pl.DataFrame:
     """Return the rows of a frame over file ranges. What Polars says of a damaged file does not name it: pyarrow's `CorruptLog` does."""
     try:
         return frame.collect(engine="streaming")
@@ -104,9 +104,9 @@ def _collected(view: View, ranges: Sequence[FileRange], frame: pl.LazyFrame) -> 
         raise
 
 
-def _narrowed(one: FileRange, offsets: Longs) -> FileRange | None:
+def _narrow(file: FileRange, offsets: Longs) -> FileRange | None:
     """Return a range from the first to the last of the offsets, ascending, that are wanted of it; None when there are none."""
-    return replace(one, begin=int(offsets[0]), end=int(offsets[-1]) + 1) if len(offsets) else None
+    return replace(file, begin=int(offsets[0]), end=int(offsets[-1]) + 1) if len(offsets) else None
 
 
 def _sections(view: View, partitions: Iterable[int] | None) -> tuple[list[FileRange], list[FileRange]]:
@@ -140,7 +140,7 @@ def scan_records(
 ) -> pl.LazyFrame:
     """Return the rows of `records` as a lazy frame that pushes columns and predicates down to the files."""
     schema_of(columns)
-    return _scan(view, file_ranges(view, *clipped(view, begin, end), partitions), control=control).select(columns)
+    return _scan(view, file_ranges(view, *clip_range(view, begin, end), partitions), control=control).select(columns)
 
 
 def scan_latest(
@@ -170,16 +170,16 @@ def _newest(view: View, dirty: Sequence[FileRange], keys: pl.Series | None) -> p
 def _scan(view: View, ranges: Sequence[FileRange], *, control: bool = False) -> pl.LazyFrame:
     """Return the rows of file ranges, all columns, without aborted data and without control rows unless `control`."""
     whole: dict[int, list[str]] = {}
-    for one in ranges:
-        if one.whole:
-            whole.setdefault(one.partition, []).append(one.path)
+    for file in ranges:
+        if file.whole:
+            whole.setdefault(file.partition, []).append(file.path)
     inside = [
-        _scanned(view, one.partition, [one.path]).filter(pl.col("offset").is_between(one.begin, one.end, closed="left"))
-        for one in ranges
-        if not one.whole
+        _scan_files(view, file.partition, [file.path]).filter(pl.col("offset").is_between(file.begin, file.end, closed="left"))
+        for file in ranges
+        if not file.whole
     ]
     nothing = pl.LazyFrame(pl.from_arrow(schema_of(list(TYPES)).empty_table()))
-    rows = pl.concat([nothing, *(_scanned(view, partition, paths) for partition, paths in whole.items()), *inside])
+    rows = pl.concat([nothing, *(_scan_files(view, partition, paths) for partition, paths in whole.items()), *inside])
     data = pl.col("control").is_null()
     gone = [partition << OFFSET_BITS | first for partition, firsts in enumerate(view.aborted) for first in firsts.tolist()]
     if gone:
@@ -193,7 +193,7 @@ def _polars_options(options: Mapping[str, str]) -> dict[str, Any] | None:
     return {key: int(value) if key == "max_retries" else value for key, value in options.items()} or None
 
 
-def _scanned(view: View, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
+def _scan_files(view: View, partition: int, paths: Sequence[str]) -> pl.LazyFrame:
     """Return the rows of files of one partition, which is not read from their paths: a log.dir may lie below a folder `name=value`."""
     rows = _of_files(view, paths) if view.has_sequences else pl.concat([_of_older_file(view, path) for path in paths])
     return rows.with_columns(pl.lit(partition, pl.Int32).alias("partition")).select(list(TYPES))

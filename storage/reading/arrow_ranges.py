@@ -64,12 +64,12 @@ def split_range(view: View, root: str, begin: Sequence[int], end: Sequence[int],
             continue
         groups: list[list[FileRange]] = []
         filled = 0
-        for one in file_ranges(view, begin, end, [partition]):
+        for file_range in file_ranges(view, begin, end, [partition]):
             if not groups or filled >= split_bytes:
                 groups.append([])
                 filled = 0
-            groups[-1].append(one)
-            filled += sizes[one.path]
+            groups[-1].append(file_range)
+            filled += sizes[file_range.path]
         bounds = [begin[partition], *(group[0].first_offset for group in groups[1:]), end[partition]]
         splits += [
             RangeSplit(

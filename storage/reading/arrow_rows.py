@@ -121,26 +121,26 @@ def range_batches(
     when one cannot be read or its rows are not in offset order.
     """
     schema = schema_of(columns)
-    for one in ranges:
-        gone = aborted[one.partition] if aborted is not None else NOTHING
+    for file_range in ranges:
+        gone = aborted[file_range.partition] if aborted is not None else NOTHING
         wanted = {*columns, *needs, "offset"}
         wanted |= set() if control and not len(gone) else {"control"}
         wanted |= {"txn_first_offset"} if len(gone) else set()
         last = -1
-        with named_errors(one.path, may_be_gone=True), pq.ParquetFile(one.path, filesystem=filesystem) as file:
-            groups = _row_groups(file.metadata, one)
+        with named_errors(file_range.path, may_be_gone=True), pq.ParquetFile(file_range.path, filesystem=filesystem) as file:
+            groups = _row_groups(file.metadata, file_range)
             in_file = [name for name in file.schema_arrow.names if name in wanted]
             for read in file.iter_batches(batch_rows, row_groups=groups, columns=in_file, use_threads=False):
-                batch = _typed(read)
-                last = check_order(batch.column("offset").to_numpy(), last, one.path)
-                mask = _seen(batch, one, gone, control=control)
-                kept = keep(batch, one) if keep is not None else None
+                batch = _with_log_types(read)
+                last = check_order(batch.column("offset").to_numpy(), last, file_range.path)
+                mask = _visible_rows(batch, file_range, gone, control=control)
+                kept = keep(batch, file_range) if keep is not None else None
                 if kept is not None:
                     mask = kept if mask is None else mask & kept
                 if mask is None or mask.all():
-                    yield _shaped(batch, one.partition, schema)
+                    yield _select_columns(batch, file_range.partition, schema)
                 elif mask.any():
-                    yield _shaped(batch.filter(pa.array(mask)), one.partition, schema)
+                    yield _select_columns(batch.filter(pa.array(mask)), file_range.partition, schema)
 
 
 def _row_groups(metadata: pq.FileMetaData, wanted: FileRange) -> list[int]:
@@ -148,15 +148,15 @@ def _row_groups(metadata: pq.FileMetaData, wanted: FileRange) -> list[int]:
     if wanted.whole:
         return list(range(metadata.num_row_groups))
     column = metadata.schema.to_arrow_schema().get_field_index("offset")
-    found = []
+    numbers = []
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(column).statistics
         if statistics is None or not statistics.has_min_max or (statistics.max >= wanted.begin and statistics.min < wanted.end):
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
-def _seen(batch: pa.RecordBatch, wanted: FileRange, gone: Longs, *, control: bool) -> NDArray[np.bool_] | None:
+def _visible_rows(batch: pa.RecordBatch, wanted: FileRange, gone: Longs, *, control: bool) -> NDArray[np.bool_] | None:
     """Return which rows lie in the range, are data if only data is asked for, and were not aborted; None for all of them."""
     mask: NDArray[np.bool_] | None = None
     is_data = None
@@ -178,13 +178,13 @@ def _seen(batch: pa.RecordBatch, wanted: FileRange, gone: Longs, *, control: boo
     return mask
 
 
-def _typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_log_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with the types of the log: another writer may have rewritten the file with views in the place of strings."""
     wanted = pa.schema([(name, TYPES[name]) for name in batch.schema.names])
     return batch if batch.schema.types == wanted.types else batch.cast(wanted, safe=False)
 
 
-def _shaped(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+def _select_columns(batch: pa.RecordBatch, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch of a file with the columns of `schema`, the partition among them."""
 
     def column(field: pa.Field) -> pa.Array:
@@ -209,10 +209,10 @@ def records(
     """Return the rows that a view shows from `begin` to `end` (offset vectors; default: all of them), by partition and offset."""
     schema_of(columns)
     filesystem = filesystem_of(view.location, view.storage_options)
-    ranges = file_ranges(view, *clipped(view, begin, end), partitions)
+    ranges = file_ranges(view, *clip_range(view, begin, end), partitions)
 
-    def read(one: FileRange) -> list[pa.RecordBatch]:
-        return list(range_batches(filesystem, [one], columns, aborted=view.aborted, control=control))
+    def read(file_range: FileRange) -> list[pa.RecordBatch]:
+        return list(range_batches(filesystem, [file_range], columns, aborted=view.aborted, control=control))
 
     return together(ranges, read, columns)
 
@@ -227,7 +227,7 @@ def record_batches(
     partitions: Iterable[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `records` as record batches, file by file: a file is opened when its rows are asked for."""
-    ranges = file_ranges(view, *clipped(view, begin, end), partitions)
+    ranges = file_ranges(view, *clip_range(view, begin, end), partitions)
     filesystem = filesystem_of(view.location, view.storage_options)
     yield from range_batches(filesystem, ranges, columns, aborted=view.aborted, control=control)
 
@@ -237,22 +237,22 @@ def offsets_at(view: View, moment_ms: int) -> tuple[int, ...]:
 
     Kafka's offsetsForTimes. Of each partition the first file is read whose statistics reach that far, and only its narrow columns.
     """
-    found = list(view.end)
+    offsets = list(view.end)
     filesystem = filesystem_of(view.location, view.storage_options)
     files = view.files
     newest = dict(zip(files.path.tolist(), files.max_timestamp_ms.tolist(), strict=True))
     moment = pa.scalar(moment_ms * 1000, pa.int64()).cast(TIMESTAMP)
     for partition in range(view.partitions):
-        for one in file_ranges(view, view.start, view.end, [partition]):
-            if newest[one.path] < moment_ms:
+        for file_range in file_ranges(view, view.start, view.end, [partition]):
+            if newest[file_range.path] < moment_ms:
                 continue
-            batches = range_batches(filesystem, [one], ("offset", "timestamp"), aborted=view.aborted)
+            batches = range_batches(filesystem, [file_range], ("offset", "timestamp"), aborted=view.aborted)
             young = (batch.filter(pc.greater_equal(batch.column("timestamp"), moment)) for batch in batches)
             first = next((batch.column("offset")[0].as_py() for batch in young if batch.num_rows), None)
             if first is not None:
-                found[partition] = first
+                offsets[partition] = first
                 break
-    return tuple(found)
+    return tuple(offsets)
 
 
 def together(ranges: Sequence[FileRange], read: Callable[[FileRange], list[pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
@@ -261,7 +261,7 @@ def together(ranges: Sequence[FileRange], read: Callable[[FileRange], list[pa.Re
         return pa.Table.from_batches(chain.from_iterable(pool.map(read, ranges)), schema_of(columns))
 
 
-def clipped(view: View, begin: Sequence[int] | None, end: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def clip_range(view: View, begin: Sequence[int] | None, end: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return an offset range as far as the view shows it."""
     return (
         view.start if begin is None else tuple(map(max, begin, view.start)),

@@ -56,7 +56,7 @@ def latest_sql(source: str, *, isolation: str = "read_committed", log_start_offs
     if isolation not in texts:
         message = f"isolation {isolation!r}: allowed is {' or '.join(texts)}"
         raise UserError(message)
-    starts = {int(one): int(start) for one, start in (log_start_offsets or {}).items() if start > 0}
+    starts = {int(partition): int(start) for partition, start in (log_start_offsets or {}).items() if start > 0}
     cases = " ".join(f"WHEN {partition} THEN {start}" for partition, start in starts.items())
     started = f" AND r.offset >= CASE r.partition {cases} ELSE 0 END" if starts else ""
     return texts[isolation].format(source=source, started=started) + _FOLD

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lastword.compaction.errors import CorruptLog
-from lastword.compaction.order.source_positions import SourcePosition, is_after, is_of_truncated
+from lastword.compaction.order.source_positions import SourcePosition, is_after, is_before_truncate
 from lastword.compaction.rows.unchanged_columns import columns_since
 from lastword.storage.append.dead_letters import open_dead_letters, read_letters
 from lastword.storage.delta.small_tables import current_files
@@ -70,7 +70,7 @@ class StaleKey:
     def is_truncated(self, truncated: Iterable[str]) -> bool:
         """Tell whether the row was in its source's table before one of some TRUNCATEs."""
         has_order = bool(SourcePosition.of(self.source_sequence).order)
-        return has_order and any(is_of_truncated(self.source_sequence, position) for position in truncated)
+        return has_order and any(is_before_truncate(self.source_sequence, position) for position in truncated)
 
 
 class StaleKeys:
@@ -122,7 +122,7 @@ class StaleKeys:
         if not files and not self._letters:
             return
         state = self._log.at()
-        truncated = tuple(one.position for one in state.decisions.truncations.values())
+        truncated = tuple(truncation.position for truncation in state.decisions.truncations.values())
         if (files, state.version, truncated) == (self._letter_files, self._version, self._truncated):
             return
         self._remove_truncated(truncated)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from lastword.compaction.errors import HistoryCleaned, OffsetOutOfRange, UserError
 from lastword.compaction.moments import instant, moment_ms
-from lastword.compaction.read_positions import Position, as_of_version_needed, parse_offsets
+from lastword.compaction.read_positions import Position, newest_whole_version, parse_offsets
 from lastword.storage.reading.view import view_of
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def version_at(log: TopicLog, as_of: object) -> int:
         return as_of
     moment = _moment_ms(log, as_of)
     commits = log.commit_times()
-    found = [version for version, time_ms in commits if time_ms <= moment]
-    if not found:
+    versions = [version for version, time_ms in commits if time_ms <= moment]
+    if not versions:
         oldest = min(time_ms for _, time_ms in commits)
         message = f"topic {log.name}: as_of = {as_of}: the history of the log begins at {instant(oldest)}"
         raise HistoryCleaned(message)
-    return max(found)
+    return max(versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Witness:
 
     def below(self, vector: Sequence[int]) -> View:
         """Return the view of these partitions below a vector; of the others it shows nothing."""
-        return replace(self.view, end=tuple(vector[one] if one in self.partitions else 0 for one in range(self.view.partitions)))
+        return replace(self.view, end=tuple(end if number in self.partitions else 0 for number, end in enumerate(vector)))
 
 
 def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: str = "as_of") -> list[Witness]:
@@ -81,14 +81,14 @@ def witnesses(log: TopicLog, vector: Sequence[int], isolation: str, *, asked: st
             raise HistoryCleaned(message)
     by_version: dict[int, list[int]] = {}
     for partition, offset in enumerate(vector):
-        cleanings = [(one.table_version or 0, one.offset or 0) for one in decisions.cleanings.get(partition, ()) if decisions.contains(one)]
-        by_version.setdefault(as_of_version_needed([offset], [cleanings], now.version), []).append(partition)
-    found = []
+        cleanings = [(row.table_version or 0, row.offset or 0) for row in decisions.cleanings.get(partition, ()) if decisions.contains(row)]
+        by_version.setdefault(newest_whole_version([offset], [cleanings], now.version), []).append(partition)
+    views = []
     for version, mine in by_version.items():
         offsets = ", ".join(f"{partition}: {vector[partition]}" for partition in mine)
         view = now if version == now.version else _view_at(log, version, isolation, f"{asked} offsets {{{offsets}}}")
-        found.append(Witness(view=view, partitions=tuple(mine)))
-    return found
+        views.append(Witness(view=view, partitions=tuple(mine)))
+    return views
 
 
 def check_range(log: TopicLog, begin: Sequence[int], end: Sequence[int]) -> None:
@@ -106,17 +106,17 @@ def change_witnesses(log: TopicLog, begin: Sequence[int], end: Sequence[int], is
     the two.
     """
     check_range(log, begin, end)
-    found = witnesses(log, begin, isolation, asked="changes from")
-    for witness in found:
+    views = witnesses(log, begin, isolation, asked="changes from")
+    for witness in views:
         view = witness.view
-        short = {one: end[one] for one in witness.partitions if end[one] > view.end[one]}
+        short = {number: end[number] for number in witness.partitions if end[number] > view.end[number]}
         if short:
             message = (
                 f"topic {log.name}: changes to offsets {short}: they were appended after records from offset {begin[next(iter(short))]} on "
                 f"had been cleaned (table version {view.version + 1}); ask for net changes, or begin later"
             )
             raise HistoryCleaned(message)
-    return found
+    return views
 
 
 def views_as_of(log: TopicLog, as_of: object, isolation: str) -> list[View]:
@@ -129,7 +129,7 @@ def views_as_of(log: TopicLog, as_of: object, isolation: str) -> list[View]:
     if not is_vector(as_of):
         return [view_at(log, version_at(log, as_of), isolation)]
     vector = vector_of(log, as_of, "as_of")
-    return [one.below(vector) for one in witnesses(log, vector, isolation)]
+    return [witness.below(vector) for witness in witnesses(log, vector, isolation)]
 
 
 def is_vector(as_of: object) -> bool:

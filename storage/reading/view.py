@@ -151,13 +151,13 @@ class View:
 
     def records(self, begin: Sequence[int]) -> int:
         """Return how many rows the files that reach past `begin` hold: at least as many as are seen from there on."""
-        return int(self.files.record_count[self._reached(begin)].sum())
+        return int(self.files.record_count[self._files_between(begin)].sum())
 
     def file_count(self, begin: Sequence[int]) -> int:
         """Return how many files hold what is seen from `begin` on."""
-        return int(self._reached(begin).sum())
+        return int(self._files_between(begin).sum())
 
-    def _reached(self, begin: Sequence[int]) -> NDArray[np.bool_]:
+    def _files_between(self, begin: Sequence[int]) -> NDArray[np.bool_]:
         files = self.files
         reached: NDArray[np.bool_] = files.last_offset >= _of(begin, files.partition)
         return reached & (files.first_offset < _of(self.end, files.partition))
@@ -165,10 +165,10 @@ class View:
     def first_slices(self, begin: Sequence[int]) -> list[int]:
         """Return for each partition the first slice that may hold an offset from `begin` on."""
         files = self.files
-        found = np.full(self.partitions, np.iinfo(np.int64).max)
+        slices = np.full(self.partitions, np.iinfo(np.int64).max)
         reached = files.last_offset >= _of(begin, files.partition)
-        np.minimum.at(found, files.partition[reached], files.slice[reached])
-        return [int(one) for one in found]
+        np.minimum.at(slices, files.partition[reached], files.slice[reached])
+        return [int(number) for number in slices]
 
 
 def _of(values: Sequence[int], partition: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -46,10 +46,6 @@ class DecodedColumn(NamedTuple):
     reasons: dict[int, str]
     schemas: dict[int, WriterSchema]
 
-    def used(self) -> list[WriterSchema]:
-        """Return the schemas of the column, each once, in the order of their first rows."""
-        return list(dict.fromkeys(self.schemas.values()))
-
 
 class RegistryDecoder:
     """Decodes frames; it can be pickled, and what it learned stays in the process, shared by all decoders with the same settings.

@@ -5,13 +5,14 @@
 ```
 
 A schema never changes under its id, so a file is written once and needs no registry from then on. A file that is absent or corrupt, that
-has another format, or that came from another registry does not count: the schema is fetched again and the file replaced. Whoever starts a
-registry afresh under the same URL deletes the folder, as the ids then mean other schemas.
+has another format, or that came from another registry does not count: the schema is fetched again and the file replaced. Delete the folder
+when a registry is started afresh under the same URL: the ids then mean other schemas.
 """
 
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from lastword.change_data.registry.schemas import RegisteredSchema
@@ -41,12 +42,11 @@ class SchemaStore:
             urls: The registry's URLs; files from a registry with none of these do not count.
         """
         self._location, self._options, self._urls = location, dict(storage_options), tuple(urls)
-        self._opened: fs.FileSystem | None = None
 
     def read(self, schema_id: int) -> RegisteredSchema | None:
         """Return a schema; None if it is not here or its file does not count."""
         try:
-            body = read_json_file(self._filesystem(), _file(schema_id))
+            body = read_json_file(self._filesystem, _file(schema_id))
             if body["format"] != _FORMAT or body["id"] != schema_id:
                 return None
             if not set(self._urls) & set(body["registry"]):
@@ -69,12 +69,11 @@ class SchemaStore:
         path = _file(schema.id)
         # A store's objects appear whole. On a disk several executors may write the same schema: each its own file, the last one stays.
         unfinished = path if local_path(self._location) is None else f"{path}.{uuid.uuid4().hex}"
-        write_json_file(self._filesystem(), path, body, unfinished=unfinished)
+        write_json_file(self._filesystem, path, body, unfinished=unfinished)
 
+    @cached_property
     def _filesystem(self) -> fs.FileSystem:
-        if self._opened is None:
-            self._opened = filesystem_of(self._location, self._options)
-        return self._opened
+        return filesystem_of(self._location, self._options)
 
 
 def _file(schema_id: int) -> str:

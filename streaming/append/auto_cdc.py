@@ -128,21 +128,21 @@ def flow_columns(
 def _names(source: DataFrame, given: Any, argument: str, subject: str) -> list[str]:
     """Return the names of columns of a source, in their order."""
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
-    found = list[str]()
-    for one in listed:
-        if isinstance(one, Column):
+    names = list[str]()
+    for column in listed:
+        if isinstance(column, Column):
             try:
-                (name,) = source.select(one).columns
+                (name,) = source.select(column).columns
             except AnalysisException as error:
-                message = f"{subject}: {argument} = {one}: {said_by_spark(error)}"
+                message = f"{subject}: {argument} = {column}: {said_by_spark(error)}"
                 raise UserError(message) from error
         else:
-            name = one
+            name = column
         if name not in source.columns:
             message = f"{subject}: {argument} names {name!r}; columns are {', '.join(source.columns)}"
             raise UserError(message)
-        if name in found:
+        if name in names:
             message = f"{subject}: {argument} names {name!r} twice; name each column once"
             raise UserError(message)
-        found.append(name)
-    return found
+        names.append(name)
+    return names

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.column import Column
 
-from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.columns.column_types import quote_name
 from lastword.change_data.columns.connect_schema import columns_of_ddl
 from lastword.change_data.columns.table_columns import TableColumns
 from lastword.change_data.events.envelopes import Envelope
@@ -92,7 +92,7 @@ class ChangeColumns:
 
 def _column(name: str) -> Column:
     """Return the column of a name, whatever characters it has."""
-    return F.col(quoted(name))
+    return F.col(quote_name(name))
 
 
 def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside: Sequence[Column] = ()) -> DataFrame:
@@ -102,7 +102,7 @@ def change_rows(rows: DataFrame, changes: ChangeColumns, *, subject: str, beside
     (`lastword.compaction.rows.input_columns`); and the columns `beside`. Raises `UserError` that names what is wrong: a column
     that the rows do not have, or what is no SQL, or no condition. `subject` begins its text.
     """
-    named = [*changes.keys, *changes.columns, *(one for one in (changes.value, changes.timestamp) if one)]
+    named = [*changes.keys, *changes.columns, *(name for name in (changes.value, changes.timestamp) if name)]
     missing = [name for name in dict.fromkeys(named) if name not in rows.columns]
     if missing:
         message = f"{subject}: no column {', '.join(missing)}; there are {_format(rows)}"
@@ -148,18 +148,15 @@ def table_columns(rows: DataFrame, changes: ChangeColumns) -> TableColumns:
 def _table_column(name: str, data_type: T.DataType) -> TableColumn:
     """Return a column of a type of Spark; what is written as JSON and has no type of ours is JSON."""
     try:
-        (column,) = columns_of_ddl(f"{quoted(name)} {data_type.simpleString()}")
+        (column,) = columns_of_ddl(f"{quote_name(name)} {data_type.simpleString()}")
     except ValueError:
-        (column,) = columns_of_ddl(f"{quoted(name)} json")
+        (column,) = columns_of_ddl(f"{quote_name(name)} json")
     return column
 
 
 @contextmanager
 def _ansi(spark: SparkSession) -> Iterator[None]:
-    """Let expressions be read as ANSI SQL, whatever the session says: a cast that fails is an error then, and not a null.
-
-    Spark takes the setting when it reads an expression, not when it computes it.
-    """
+    """Let Spark parse expressions as ANSI SQL, in which a cast that fails is an error, whatever the session has set."""
     before = spark.conf.get("spark.sql.ansi.enabled")
     if before == "true":
         yield
@@ -216,25 +213,25 @@ def _refusal(rows: DataFrame, changes: ChangeColumns, sequence: Sequence[Column]
     `try_to_binary` is null where anything in it fails.
     """
     given = [
-        ("sequence", one, column, changes.sequence_as in {"number", "time"})
-        for one, column in zip(changes.sequence_by, sequence, strict=True)
+        ("sequence", expression, column, changes.sequence_as in {"number", "time"})
+        for expression, column in zip(changes.sequence_by, sequence, strict=True)
     ]
     conditions = ("tombstone", changes.apply_as_deletes), ("truncate", changes.apply_as_truncates)
-    given += [(name, one, _expression(one), False) for name, one in conditions if one is not None]
-    found = [F.col(REFUSAL)] if REFUSAL in rows.columns else []
-    for name, one, column, is_cast in given:
-        if isinstance(one, str) and one in rows.columns and not is_cast:
+    given += [(name, condition, _expression(condition), False) for name, condition in conditions if condition is not None]
+    reasons = [F.col(REFUSAL)] if REFUSAL in rows.columns else []
+    for name, expression, column, is_cast in given:
+        if isinstance(expression, str) and expression in rows.columns and not is_cast:
             continue
         text = F.to_json(F.struct(column.cast("string").alias("found")))
-        reason = f"{Reason.FAILED_EXPRESSION.value}: {name} {one} cannot be computed for this row"
-        found.append(F.when(F.try_to_binary(text, F.lit("utf-8")).isNull(), F.lit(reason)))
-    return F.coalesce(*found) if found else None
+        reason = f"{Reason.FAILED_EXPRESSION.value}: {name} {expression} cannot be computed for this row"
+        reasons.append(F.when(F.try_to_binary(text, F.lit("utf-8")).isNull(), F.lit(reason)))
+    return F.coalesce(*reasons) if reasons else None
 
 
-def _sequence(found: Sequence[Column]) -> Column | None:
-    if not found:
+def _sequence(parts: Sequence[Column]) -> Column | None:
+    if not parts:
         return None
-    return found[0] if len(found) == 1 else F.struct(*[part.alias(f"part_{number}") for number, part in enumerate(found)])
+    return parts[0] if len(parts) == 1 else F.struct(*[part.alias(f"part_{number}") for number, part in enumerate(parts)])
 
 
 def _expression(given: Expression) -> Column:
@@ -251,12 +248,12 @@ def _condition(rows: DataFrame, given: Expression | None, subject: str) -> Colum
         return F.lit(False)
     condition = _expression(given)
     try:
-        found = rows.select(condition.alias("condition")).schema["condition"].dataType
+        data_type = rows.select(condition.alias("condition")).schema["condition"].dataType
     except (AnalysisException, ParseException) as error:
         message = f"{subject}: {given!s} is not a SQL condition{_over(rows)}: {said_by_spark(error)}"
         raise UserError(message) from error
-    if not isinstance(found, T.BooleanType):
-        message = f"{subject}: {given!s} is not a SQL condition: it is {found.simpleString()}, and allowed is boolean"
+    if not isinstance(data_type, T.BooleanType):
+        message = f"{subject}: {given!s} is not a SQL condition: it is {data_type.simpleString()}, and allowed is boolean"
         raise UserError(message)
     return F.coalesce(condition, F.lit(False))
 
@@ -310,5 +307,5 @@ def _value(rows: DataFrame, changes: ChangeColumns) -> Column:
 
 def _nulls(names: Sequence[str]) -> Column:
     """Return as `lastword.compaction.rows.unchanged_columns.Unchanged` the columns that are null; null if none is."""
-    found = F.filter(F.array(*[F.when(_column(name).isNull(), F.lit(name)) for name in names]), lambda name: name.isNotNull())
-    return F.when(F.size(found) > 0, F.to_json(F.struct(found.alias("columns"))))
+    nulls = F.filter(F.array(*[F.when(_column(name).isNull(), F.lit(name)) for name in names]), lambda name: name.isNotNull())
+    return F.when(F.size(nulls) > 0, F.to_json(F.struct(nulls.alias("columns"))))

@@ -26,7 +26,7 @@ from pyspark.sql import types as T
 
 from lastword.change_data.events.event_rows import event_rows
 from lastword.compaction.errors import InvalidRecords
-from lastword.compaction.rows.batches import joined
+from lastword.compaction.rows.batches import join_batches
 from lastword.compaction.rows.input_columns import (
     COLUMNS,
     EVENT,
@@ -236,14 +236,14 @@ def _validate(plan: AppendPlan, spark_partitions: int, columns: Sequence[str]) -
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = validated_events(batch, plan)
-            refused = np.flatnonzero(found.code).tolist()
+            validated = validated_events(batch, plan)
+            refused = np.flatnonzero(validated.code).tolist()
             reasons, details = [None] * len(batch), [None] * len(batch)
             for row in refused:
-                reasons[row], details[row] = found.reason(row).value, found.details[row]  # type: ignore[call-overload]
-            partition = found.rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False)
-            at = np.where(found.code == 0, partition, -1).astype(np.int32)
-            given = {name: found.rows.column(name) for name in found.rows.schema.names}
+                reasons[row], details[row] = validated.reason(row).value, validated.details[row]  # type: ignore[call-overload]
+            partition = validated.rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False)
+            at = np.where(validated.code == 0, partition, -1).astype(np.int32)
+            given = {name: validated.rows.column(name) for name in validated.rows.schema.names}
             given |= {_REASON: pa.array(reasons, pa.string()), _DETAIL: pa.array(details, pa.string())}
             given |= {_AT: pa.array(at), _TASK: pa.array(at % spark_partitions, pa.int32())}
             yield pa.record_batch([given[name] for name in columns], names=list(columns))
@@ -262,7 +262,7 @@ def _write(plan: AppendPlan) -> Task:
 
     def large(rows: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for partition, mine in groupby(rows, key=itemgetter(0)):
-            yield from ((partition, batch) for batch in joined(batch for _, batch in mine))
+            yield from ((partition, batch) for batch in join_batches(batch for _, batch in mine))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = rows_by_partition(batches)
@@ -301,4 +301,4 @@ def _written_in_order(plan: AppendPlan, rows: Iterator[tuple[int, pa.RecordBatch
         if slices is not None:
             slices.abandon()
         raise
-    return refusals.written(files)
+    return refusals.write_letters(files)

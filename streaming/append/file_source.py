@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from lastword.change_data.columns.column_types import quoted
+from lastword.change_data.columns.column_types import quote_name
 from lastword.change_data.files.file_rows import CorruptFile, FileColumns
 from lastword.compaction.errors import UserError
 from lastword.compaction.rows.input_columns import MALFORMED, REFUSAL
@@ -47,7 +47,7 @@ from lastword.streaming.append.change_rows import ChangeColumns, change_rows
 from lastword.streaming.append.file_task import FILE, KEY, PLACE, ROW, TEXT, VALUE, FileTask, event_lines, read_as_they_stand
 from lastword.streaming.append.missing_columns import missing_columns, report_missing
 from lastword.streaming.append.source_issues import set_source_issue
-from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
+from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, open_rows, parsed_json
 from lastword.streaming.append.upstream import Upstream, check_read_once, read_twice
 from lastword.streaming.events import logger
 from lastword.streaming.planned_source import Planner, PollPace, planned_stream
@@ -151,7 +151,7 @@ def file_format_of(source: FileSource) -> FileFormat:
 
 def _stream(spark: SparkSession, source: FileSource, log: TopicLog, read: Read, types: Mapping[str, str]) -> DataFrame:
     """Return the rows of the files that arrive: `read` gives those of one file, in columns of `types`; `PLACE` stands beside them."""
-    columns = spark.createDataFrame([], ", ".join(f"{quoted(name)} {one}" for name, one in {**types, **PLACE}.items()))
+    columns = spark.createDataFrame([], ", ".join(f"{quote_name(name)} {data_type}" for name, data_type in {**types, **PLACE}.items()))
     return planned_stream(FilePlanner(spark, source, log, read, columns.schema), columns)
 
 
@@ -218,14 +218,14 @@ class FilePlanner(Planner):
         set_source_issue(self._log.paths.root, self._source.name, issue)
 
     def _number(self, offset: str) -> int:
-        found = json.loads(offset)
-        if "files" not in found:
+        fields = json.loads(offset)
+        if "files" not in fields:
             message = (
                 f"source {self._source.name}: its checkpoint is of an earlier version of lastword, which listed files by Spark's file "
                 f"source (source offset {offset}). Start it under a new name with the files that are not in the topic yet"
             )
             raise UserError(message)
-        return int(found["files"])
+        return int(fields["files"])
 
     def _open_listing(self) -> FileListing:
         if self._listing is None:
@@ -235,7 +235,7 @@ class FilePlanner(Planner):
     def _new(self, listing: FileListing) -> list[FoundFile]:
         """Return the files that are not taken yet; report those that changed since."""
         try:
-            found = self._find()
+            files = self._find()
         except OSError as error:
             self._report_issue(f"its files cannot be listed: {error}")
             if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
@@ -243,7 +243,7 @@ class FilePlanner(Planner):
                 _LOG.warning("files cannot be listed", source=self._source.name, topic=self._log.name, error=str(error))
             return []
         self._report_issue("")
-        for file in found:
+        for file in files:
             taken = listing.known.get(file.path)
             if taken not in {None, file} and file not in self._changed:
                 self._changed.add(file)
@@ -253,7 +253,7 @@ class FilePlanner(Planner):
                     topic=self._log.name,
                     file=file.path,
                 )
-        return [file for file in found if file.path not in listing.known and (self._until is None or file.path in self._until)]
+        return [file for file in files if file.path not in listing.known and (self._until is None or file.path in self._until)]
 
     def _find(self) -> list[FoundFile]:
         self._pace.begin()
@@ -294,9 +294,9 @@ def _as_they_stand(spark: SparkSession, source: FileSource, log: TopicLog, files
         timestamp=_TIME if source.timestamp else "",
         sequence_as=source.sequence_as,
     )
-    casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in types}
+    casts = {field.name: F.col(quote_name(field.name)).try_cast(field.dataType) for field in types}
     if source.timestamp:
-        casts[_TIME] = _time(F.col(quoted(source.timestamp)))
+        casts[_TIME] = _time(F.col(quote_name(source.timestamp)))
     typed = _cast(rows, names, casts, source, [KEY, VALUE])
     return OpenSource(rows=change_rows(typed, changes, subject=f"source {source.name}", beside=_beside()))
 
@@ -311,13 +311,13 @@ def _with_schema(spark: SparkSession, source: FileSource, log: TopicLog, now_ms:
     """Open files whose columns have the types of a schema."""
     schema = given_schema(source)
     read = partial(read_as_they_stand, file_format_of(source), log.storage_options, None)
-    return _as_source(_typed(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
+    return _as_source(_cast_columns(_stream(spark, source, log, read, {TEXT: "string"}), schema, source), schema, source, log, now_ms)
 
 
 def _as_source(rows: DataFrame, schema: T.StructType, source: FileSource, log: TopicLog, now_ms: int) -> OpenSource:
     """Return rows with the columns of a schema as an open source."""
     changes = change_columns(source, schema.names, [name for name in schema.names if name not in source.key])
-    return opened(rows, changes, source, log, now_ms, beside=_beside())
+    return open_rows(rows, changes, source, log, now_ms, beside=_beside())
 
 
 def _beside() -> list[Column]:
@@ -338,10 +338,10 @@ def _remember(source: FileSource, log: TopicLog, schema: T.StructType, now_ms: i
         log.ledger.append([Decision(kind=Kind.SCHEMA, time_ms=now_ms, name=source.name, details=details)])
 
 
-def _typed(rows: DataFrame, schema: T.StructType, source: FileSource) -> DataFrame:
+def _cast_columns(rows: DataFrame, schema: T.StructType, source: FileSource) -> DataFrame:
     """Return rows with the columns of a schema, from their text; what does not fit it is malformed."""
     if source.format == "csv":
-        casts = {field.name: F.col(quoted(field.name)).try_cast(field.dataType) for field in schema}
+        casts = {field.name: F.col(quote_name(field.name)).try_cast(field.dataType) for field in schema}
         return _cast(rows, schema.names, casts, source, [])
     made = parsed_json(rows, F.col(TEXT), schema, _kept_columns([]), subject=f"source {source.name}")
     return made.withColumn(MALFORMED, F.coalesce(F.col(_UNREAD), F.col(MALFORMED))).drop(_UNREAD, TEXT)
@@ -354,7 +354,7 @@ def _cast(rows: DataFrame, names: Iterable[str], casts: Mapping[str, Column], so
         return rows
     made = parsed_json(rows, F.col(TEXT), texts, _kept_columns(beside), subject=f"source {source.name}")
     fields = {name: source.timestamp if name == _TIME else name for name in casts}
-    wrong = [F.col(quoted(fields[name])).isNotNull() & column.isNull() for name, column in casts.items()]
+    wrong = [F.col(quote_name(fields[name])).isNotNull() & column.isNull() for name, column in casts.items()]
     malformed = F.coalesce(F.col(_UNREAD), F.when(reduce(or_, wrong), F.col(TEXT))).alias(MALFORMED)
     return made.select(*[column.alias(name) for name, column in casts.items()], malformed, *[*beside, REFUSAL, FILE, ROW])
 
@@ -440,7 +440,7 @@ def _parquet(spark: SparkSession, source: FileSource, log: TopicLog, files: Sequ
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     rows = _stream(spark, source, log, read, types)
     changes = change_columns(source, schema.names, [name for name in first.names if name not in source.key])
-    made = opened(rows, changes, source, log, now_ms, beside=_beside())
+    made = open_rows(rows, changes, source, log, now_ms, beside=_beside())
     if not source.schema_ddl:
         _remember(source, log, schema, now_ms)
     return made

@@ -64,13 +64,12 @@ class KafkaTopics:
     def describe(self, name: str) -> KafkaTopic:
         """Return what the cluster says of a topic now; raise `KafkaUnreachable`, or `UserError` when it has no such topic."""
 
-        def asked(admin: Any, jvm: Any) -> Any:
-            names = jvm.java.util.ArrayList()
-            names.add(name)
+        def ask(admin: Any, jvm: Any) -> Any:
+            names = jvm.java.util.Collections.singletonList(name)
             return admin.describeTopics(names).allTopicNames().get().get(name)
 
-        found = self._ask(f"topic {name} ", asked)
-        return KafkaTopic(topic_id=found.topicId().toString(), partitions=found.partitions().size())
+        description = self._ask(f"topic {name} ", ask)
+        return KafkaTopic(topic_id=description.topicId().toString(), partitions=description.partitions().size())
 
     def log_starts(self, name: str, partitions: int) -> dict[int, int]:
         """Return the log start offset of each partition of a topic; raise `KafkaUnreachable`, or `UserError` for what else is wrong."""
@@ -83,7 +82,7 @@ class KafkaTopics:
     def _offsets(self, name: str, partitions: int, spec: str) -> dict[int, int]:
         """Return an offset of each partition of a topic; `spec` is the method of Kafka's `OffsetSpec` that makes the question."""
 
-        def asked(admin: Any, jvm: Any) -> dict[int, int]:
+        def ask(admin: Any, jvm: Any) -> dict[int, int]:
             places = [jvm.org.apache.kafka.common.TopicPartition(name, partition) for partition in range(partitions)]
             wanted = jvm.java.util.HashMap()
             for place in places:
@@ -91,7 +90,7 @@ class KafkaTopics:
             answer = admin.listOffsets(wanted).all().get()
             return {partition: answer.get(place).offset() for partition, place in enumerate(places)}
 
-        offsets: dict[int, int] = self._ask(f"topic {name} ", asked)
+        offsets: dict[int, int] = self._ask(f"topic {name} ", ask)
         return offsets
 
     def names(self) -> list[str]:
@@ -111,7 +110,7 @@ class KafkaTopics:
         except Py4JJavaError as error:
             reason = _root_cause(error.java_exception)
             message = f"Kafka {what}at {self._options['bootstrap.servers']}: {reason}"
-            kind = KafkaUnreachable if any(one in reason for one in _NO_ANSWER) else UserError
+            kind = KafkaUnreachable if any(sign in reason for sign in _NO_ANSWER) else UserError
             raise kind(message) from error
         finally:
             _ASKING.discard(self)

@@ -23,7 +23,7 @@ from lastword.checkpoints.queries import (
     check_query,
     check_query_name,
     lock_query,
-    remove_unfinished,
+    remove_unfinished_batch,
     stored_micro_batch,
     stored_positions,
     stored_query_id,
@@ -158,7 +158,7 @@ def _check_checkpoint(log: TopicLog, name: str, *, offsets_are_kept: bool) -> No
     if stored_id is not None:
         committed, stored = log.committed_micro_batch(stored_id), stored_micro_batch(checkpoint)
         check_micro_batch(name, topic=log.name, committed=committed, stored=stored, offsets_are_kept=offsets_are_kept)
-    remove_unfinished(checkpoint)
+    remove_unfinished_batch(checkpoint)
 
 
 def _checked_start(

@@ -42,4 +42,4 @@ def _reason(text: str) -> str:
 
 def was_stopped(error: Exception) -> bool:
     """Tell whether a query died because its topic is gone, or because a micro-batch came when it had been asked to stop."""
-    return any(f"{one.__module__}.{one.__qualname__}: " in str(error) for one in (Aborted, UnknownTopic))
+    return any(f"{kind.__module__}.{kind.__qualname__}: " in str(error) for kind in (Aborted, UnknownTopic))

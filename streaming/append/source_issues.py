@@ -1,6 +1,6 @@
 """What keeps the source of a running query from being read: set by the reader, shown with the query.
 
-A folder that is moved away and a cluster that does not answer end no query: it waits for them. So that nobody takes it for one that has
+A folder that is moved away and a cluster that does not answer end no query: it waits for them. To tell it from a query that has
 nothing to do, the reader of the source keeps the issue here until the source can be read again.
 """
 

@@ -61,7 +61,7 @@ def change_columns(source: FileSource | KafkaSource, names: Sequence[str], other
     )
 
 
-def opened(
+def open_rows(
     rows: DataFrame,
     changes: ChangeColumns,
     source: FileSource | KafkaSource,

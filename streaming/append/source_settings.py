@@ -211,18 +211,18 @@ class _RowSettings(_SourceSettings):
             raise ValueError(message)
         return names
 
-    def _changed(self, *names: str) -> list[str]:
-        """Return those of some settings that have not their default, by the names that a user writes."""
+    def _non_defaults(self, *names: str) -> list[str]:
+        """Return those of some settings whose value is not the default, by the names that a user writes."""
         fields = type(self).model_fields
         return [fields[name].alias or name for name in names if getattr(self, name) != fields[name].default]
 
     @model_validator(mode="after")
     def _are_of_one_kind(self) -> _RowSettings:
         """Refuse settings of rows beside an envelope, and those that exclude each other."""
-        if not self.envelope and (given := self._changed(*_OF_ENVELOPES)):
+        if not self.envelope and (given := self._non_defaults(*_OF_ENVELOPES)):
             message = f"{', '.join(given)}: only with an envelope, whose events they are for; leave it out, or give the envelope"
             raise ValueError(message)
-        if self.envelope != "debezium-flat" and (given := self._changed(*_OF_FLAT)):
+        if self.envelope != "debezium-flat" and (given := self._non_defaults(*_OF_FLAT)):
             message = f"{', '.join(given)}: only with envelope = debezium-flat: other values have no such fields"
             raise ValueError(message)
         if self.envelope:
@@ -373,12 +373,7 @@ class KafkaSource(_RowSettings):
     @model_validator(mode="after")
     def _is_whole(self) -> KafkaSource:
         """Refuse settings that exclude each other."""
-        if bool(self.subscribe) == bool(self.topics_pattern):
-            message = "give subscribe (one Kafka topic) or topics.pattern (several)"
-            raise ValueError(message)
-        if bool(self.subscribe) != bool(self.topic):
-            message = "topic goes with subscribe; with topics.pattern each topic has the name of its Kafka topic"
-            raise ValueError(message)
+        self._check_topics()
         of_columns = [name for name in (*_OF_ROWS, "key", "sequence", "truncate") if getattr(self, name)]
         of_columns += ["on.null"] if self.on_null == "keep" else []
         if of_columns and not self.envelope and not self.schema_ddl:
@@ -387,7 +382,7 @@ class KafkaSource(_RowSettings):
         if self.schema_registry_url and not self.envelope and not self.schema_ddl:
             message = "schema.registry.url goes with an envelope or a schema: without them keys and values are kept as they are"
             raise ValueError(message)
-        registry = self._changed("schema_registry_basic_auth_user_info", "schema_registry_ssl_ca_location")
+        registry = self._non_defaults("schema_registry_basic_auth_user_info", "schema_registry_ssl_ca_location")
         if registry and not self.schema_registry_url:
             message = f"{', '.join(registry)} without schema.registry.url does nothing; leave it out, or give the URL"
             raise ValueError(message)
@@ -404,6 +399,15 @@ class KafkaSource(_RowSettings):
             message = f"topics.pattern {self.topics_pattern!r} is no regular expression: {error}"
             raise ValueError(message) from None
         return self
+
+    def _check_topics(self) -> None:
+        """Raise `ValueError` unless the source reads one Kafka topic into one topic, or those of a pattern each into its own."""
+        if bool(self.subscribe) == bool(self.topics_pattern):
+            message = "give subscribe (one Kafka topic) or topics.pattern (several)"
+            raise ValueError(message)
+        if bool(self.subscribe) != bool(self.topic):
+            message = "topic goes with subscribe; with topics.pattern each topic has the name of its Kafka topic"
+            raise ValueError(message)
 
 
 class RateSource(_SourceSettings):

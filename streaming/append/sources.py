@@ -31,7 +31,7 @@ from lastword.storage.schema_registry.decoder import RegistryDecoder
 from lastword.streaming.append.file_source import open_files
 from lastword.streaming.append.kafka_topics import KafkaTopics, KafkaUnreachable
 from lastword.streaming.append.source_issues import set_source_issue
-from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, opened, parsed_json
+from lastword.streaming.append.source_rows import OpenSource, change_columns, given_schema, open_rows, parsed_json
 from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_same_source
 from lastword.streaming.events import logger
@@ -58,8 +58,8 @@ def open_source(spark: SparkSession, source: FileSource | KafkaSource | RateSour
     """
     match source:
         case FileSource():
-            found = open_files(spark, source, log, now_ms=now_ms)
-            return replace(found, envelope=_envelope(source)) if source.envelope else found
+            files = open_files(spark, source, log, now_ms=now_ms)
+            return replace(files, envelope=_envelope(source)) if source.envelope else files
         case KafkaSource():
             return _kafka(spark, source, log, now_ms)
         case _:
@@ -207,7 +207,7 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         for name in ("partition", "offset")
     ]
     headers = F.concat(F.coalesce(F.col(f"{KAFKA_RECORD}.headers"), F.array().cast(HEADERS_TYPE)), F.array(*place))
-    found = opened(
+    source_rows = open_rows(
         rows,
         replace(changes, apply_as_deletes=deletes, own_key=f"{KAFKA_RECORD}.key", is_event=True),
         source,
@@ -224,7 +224,7 @@ def _kafka_columns(rows: DataFrame, source: KafkaSource, log: TopicLog, now_ms: 
         events=events,
     )
     value = F.when(is_read, F.col("value").cast("binary")).otherwise(F.col(_RAW_VALUE))  # the dead letter of a frame has it as it came
-    return replace(found, rows=found.rows.withColumn("value", value).drop(_RAW_VALUE))
+    return replace(source_rows, rows=source_rows.rows.withColumn("value", value).drop(_RAW_VALUE))
 
 
 def _read_frames(
@@ -233,10 +233,7 @@ def _read_frames(
     has_own_key: bool,  # noqa: FBT001
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Decode values, and the records' own keys, in a task; what cannot be decoded is refused with its reason, and stays.
-
-    Keys become texts, as `key_format` says; without one those that begin as frames do are decoded.
-    """
+    """Decode registry frames in values and keys (without `key_format`) in a task; a row that cannot be decoded becomes a refusal."""
     for batch in batches:
         reasons = dict[int, str]()
         columns = {name: batch.column(name) for name in batch.schema.names}

@@ -68,7 +68,7 @@ class Claims:
         return claim if 0 < left_ms < _MAX_LEFT_MS else None
 
     @contextmanager
-    def held(self, log: TopicLog, size_bytes: int, *, insists: bool = False) -> Iterator[None]:
+    def hold(self, log: TopicLog, size_bytes: int, *, insists: bool = False) -> Iterator[None]:
         """Claim a topic for a round over so many bytes, as long as the block lasts; no claim for a short one.
 
         Raises `CommitConflict` if another cleaner has claimed it; one that `insists` works beside it, without a claim.
@@ -88,7 +88,7 @@ class Claims:
             self._write(log, lambda: 0)
 
     def _claim(self, log: TopicLog) -> None:
-        other = log.ledger.decide(lambda today: self._unless_claimed(today, self._until_ms()))
+        other = log.ledger.decide(lambda today: self._try_claim(today, self._until_ms()))
         if other is not None:
             message = f"topic {log.name}: another cleaner ({other.owner}) works on it"
             raise CommitConflict(message)
@@ -103,9 +103,9 @@ class Claims:
     def _write(self, log: TopicLog, until_ms: Callable[[], int]) -> None:
         """Renew or release the claim, if another cleaner has not claimed the topic since it expired; whatever fails, a claim expires."""
         with suppress(Exception):
-            log.ledger.decide(lambda today: self._unless_claimed(today, until_ms()))
+            log.ledger.decide(lambda today: self._try_claim(today, until_ms()))
 
-    def _unless_claimed(self, today: Decisions, until_ms: int) -> tuple[list[Decision], Claim | None]:
+    def _try_claim(self, today: Decisions, until_ms: int) -> tuple[list[Decision], Claim | None]:
         """Return our claim until a moment; none, and the other claim, where another cleaner has claimed the topic."""
         other = self.of_another(today)
         return ([self._decision(until_ms)], None) if other is None else ([], other)

@@ -130,14 +130,15 @@ class Cleaner:
         failures = today.cleaning_failures()
         is_busy = self.locks.is_held(log) or (not force and self.claims.of_another(today) is not None)
 
-        def barred(one: PartitionLog) -> Obstacle | None:
-            if is_busy or one.partition in done:
+        def obstacle_of(partition_log: PartitionLog) -> Obstacle | None:
+            if is_busy or partition_log.partition in done:
                 return Obstacle.IN_PROGRESS
-            if one.partition in today.pauses:
+            if partition_log.partition in today.pauses:
                 return Obstacle.PAUSED
-            return failures[one.partition].obstacle(now_ms) if one.partition in failures else None
+            return failures[partition_log.partition].obstacle(now_ms) if partition_log.partition in failures else None
 
-        return plan_cleaning(logs, now_ms=now_ms, entries=map_entries(self.config), barred=barred, force=force, most_bytes=most_bytes)
+        entries = map_entries(self.config)
+        return plan_cleaning(logs, now_ms=now_ms, entries=entries, obstacle_of=obstacle_of, force=force, most_bytes=most_bytes)
 
     # --- cleaning -----------------------------------------------------------------------------------------------------------------------
 
@@ -167,8 +168,8 @@ class Cleaner:
         receipts = self._clean_each(log, spark, due, clock_ms=clock_ms, force=force, rate=rate, done=done)
         done |= failures.keys()
         while not self.stopping.is_set():
-            found, tried = self._round(log, spark, clock_ms=clock_ms, force=force, rate=rate, done=done)
-            receipts += found
+            receipts_of_round, tried = self._round(log, spark, clock_ms=clock_ms, force=force, rate=rate, done=done)
+            receipts += receipts_of_round
             if not tried or (rate is not None and rate.limiter.round_bytes is not None):
                 break
             done |= tried
@@ -190,7 +191,7 @@ class Cleaner:
         """
         most_bytes = None if rate is None else rate.limiter.round_bytes
 
-        def planned() -> tuple[CleaningPlan, LogState]:
+        def plan_round() -> tuple[CleaningPlan, LogState]:
             log.sync_ledger_with_history()
             state, now_ms = log.at(), clock_ms()
             logs = self._logs(state, now_ms=now_ms, again=force)
@@ -198,7 +199,7 @@ class Cleaner:
             return plan, state
 
         def once() -> tuple[list[CleaningReceipt] | None, set[int]]:
-            plan, state = planned()
+            plan, state = plan_round()
             if not plan.chosen:
                 self._report_plan(log, plan)
                 return [], set()
@@ -206,7 +207,7 @@ class Cleaner:
                 if self.stopping.is_set():
                     return [], set()
                 if waited:  # as long as rounds of others took: of another moment, and perhaps another log
-                    plan, state = planned()
+                    plan, state = plan_round()
                 self._report_plan(log, plan)
                 chosen = {partition_plan.log.partition for partition_plan in plan.chosen}
                 try:
@@ -256,7 +257,7 @@ class Cleaner:
         with self.locks.hold(log):
             try:
                 size_bytes = sum(segment.size_bytes for partition_plan in plan.chosen for segment in partition_plan.segments)
-                with self.claims.held(log, size_bytes, insists=force):
+                with self.claims.hold(log, size_bytes, insists=force):
                     return self._run(spark, plan, state, rate)
             except (*_OF_NO_PARTITION, CleaningAborted):
                 raise
@@ -287,7 +288,7 @@ class Cleaner:
         chosen = [partition_plan.log.partition for partition_plan in plan.chosen]
         record_success(log, chosen, table_version=state.version, now_ms=plan.now_ms)
         for receipt in receipts:
-            report_cleaned(receipt)
+            report_cleaning(receipt)
         return receipts
 
     def _spend_of(self, log: TopicLog, rate: SharedRate | None) -> Spend | None:
@@ -325,16 +326,16 @@ class Cleaner:
                 return remove_segments(state, logs, now_ms=now_ms)
 
         each, failure = _together_or_apart(log, once)
-        found = {partition: deletion for mine in each for partition, deletion in mine.items()}
-        self._report_deletions(log, found)
+        deletions = {partition: deletion for mine in each for partition, deletion in mine.items()}
+        self._report_deletions(log, deletions)
         if failure is not None:
             raise failure
-        return {partition: deletion for partition, deletion in found.items() if deletion.segments}
+        return {partition: deletion for partition, deletion in deletions.items() if deletion.segments}
 
     @staticmethod
-    def _report_deletions(log: TopicLog, found: Mapping[int, Deletion]) -> None:
-        metrics.count_deletions(log.name, found)
-        for partition, deletion in found.items():
+    def _report_deletions(log: TopicLog, deletions: Mapping[int, Deletion]) -> None:
+        metrics.count_deletions(log.name, deletions)
+        for partition, deletion in deletions.items():
             if deletion.future_timestamp_ms is not None:
                 _LOG.warning(
                     "retention blocked by future timestamp", topic=log.name, partition=partition, until=deletion.future_timestamp_ms
@@ -458,7 +459,7 @@ def _cluster(spark: SparkSession | None) -> SparkCluster | None:
     return None if spark is None else SparkCluster(spark)
 
 
-def report_cleaned(receipt: CleaningReceipt) -> None:
+def report_cleaning(receipt: CleaningReceipt) -> None:
     """Write what Kafka's cleaner prints (LogCleaner.recordStats), under the same names."""
     seconds = max(receipt.total_ms or 0, 1) / 1000
     index_seconds = max(receipt.index_ms, 1) / 1000

@@ -47,8 +47,8 @@ class SparkCluster:
         order = sorted(enumerate(tasks), key=lambda pair: -pair[1].size_bytes)
         rows = self.spark.createDataFrame([(number, pickle.dumps(task)) for number, task in order], "number bigint, task binary")
         slots = min(len(order), parallelism or self.spark.sparkContext.defaultParallelism)
-        found = rows.repartition(slots).mapInArrow(run, "number bigint, done binary").collect()
-        done = {row["number"]: pickle.loads(bytes(row["done"])) for row in found}  # noqa: S301  as above
+        results = rows.repartition(slots).mapInArrow(run, "number bigint, done binary").collect()
+        done = {row["number"]: pickle.loads(bytes(row["done"])) for row in results}  # noqa: S301  as above
         for result in done.values():
             if isinstance(result, LastwordError):
                 raise result

@@ -31,10 +31,10 @@ _LOG: Final = logger("cleaner")
 
 
 def record_failure(
-    log: TopicLog, one: PartitionLog, error: Exception, *, table_version: int, now_ms: int, max_failures: int
+    log: TopicLog, partition_log: PartitionLog, error: Exception, *, table_version: int, now_ms: int, max_failures: int
 ) -> CleaningFailure:
     """Write into the ledger that the cleaning of a partition failed at a table version, report it, and return what holds now."""
-    partition, reason = one.partition, first_line(error)
+    partition, reason = partition_log.partition, first_line(error)
 
     def count(today: Decisions) -> tuple[list[Decision], CleaningFailure]:
         before = today.cleaning_failure(partition)
@@ -44,7 +44,7 @@ def record_failure(
 
     failure = log.ledger.decide(count)
     if failure.retry_ms is None:
-        report_uncleanable(one, reason, one.last_stable_offset)
+        report_uncleanable(partition_log, reason, partition_log.last_stable_offset)
     else:
         _LOG.warning(
             "cleaning failed",

@@ -87,8 +87,8 @@ class _Due:
         """Return True if work is due that does not wait for rounds of cleaning; reads no storage."""
         return self.hanging_ms <= now_ms or (not self.compacted and self.retention_ms <= now_ms)
 
-    def passed(self, what: str, now_ms: int, interval_ms: int) -> bool:
-        """Tell whether something is due, and see to it that it is due again after an interval; a clock put back puts nothing off."""
+    def take_if_due(self, what: str, now_ms: int, interval_ms: int) -> bool:
+        """Return True if a task is due, which is due again after an interval then; a clock that is put back delays nothing."""
         if 0 < getattr(self, what) - now_ms <= max(interval_ms, self.delay_ms):
             return False
         setattr(self, what, now_ms + interval_ms)
@@ -169,7 +169,7 @@ class MaintenanceScheduler:
 
     def _keep_prompt(self, log: TopicLog) -> None:
         """Do for a topic what must not wait until a round of cleaning ends, its own or another topic's; only what is due."""
-        self._guarded(log, self._promptly)
+        self._run_for(log, self._promptly)
 
     def _promptly(self, log: TopicLog) -> bool:
         self._end_hanging_transactions(log)
@@ -181,14 +181,14 @@ class MaintenanceScheduler:
 
     def _maintain(self, log: TopicLog) -> bool:
         """Tend one topic; return whether there may be more to clean or to merge."""
-        more = self._guarded(log, self._clean)
-        more = self._guarded(log, self._merge) or more
-        self._guarded(log, self._retain)
-        self._guarded(log, self._checkpoint)
-        self._guarded(log, self._keep_tidy)
+        more = self._run_for(log, self._clean)
+        more = self._run_for(log, self._merge) or more
+        self._run_for(log, self._retain)
+        self._run_for(log, self._checkpoint)
+        self._run_for(log, self._keep_tidy)
         return more
 
-    def _guarded(self, log: TopicLog, do: Callable[[TopicLog], object]) -> bool:
+    def _run_for(self, log: TopicLog, do: Callable[[TopicLog], object]) -> bool:
         """Do something for a topic and return what it says. What goes wrong is logged; raises `CommitStateUnknown`."""
         if self.stop.is_set():
             return False
@@ -210,7 +210,7 @@ class MaintenanceScheduler:
     def _end_hanging_transactions(self, log: TopicLog) -> None:
         """End what has been open for too long, so that one dead writer does not hold back readers and cleaner for ever."""
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if not due.passed("hanging_ms", now_ms, _HANGING_MS):
+        if not due.take_if_due("hanging_ms", now_ms, _HANGING_MS):
             return
         for transaction in transactions.end_hanging(log, now_ms=now_ms):
             metrics.HANGING_ENDED.labels(log.name).inc()
@@ -241,7 +241,7 @@ class MaintenanceScheduler:
         compacted = log.config().compacted
         if self.cleaner.locks.is_held(log):
             return
-        if self.stop.is_set() or not (due.passed("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
+        if self.stop.is_set() or not (due.take_if_due("retention_ms", now_ms, self.config.log_retention_check_interval_ms) or compacted):
             return
         self.cleaner.apply_retention(log, now_ms=now_ms, heeds_claims=True)
 
@@ -251,7 +251,7 @@ class MaintenanceScheduler:
         That ends: what was merged is merged again only with what has been appended since.
         """
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if self.stop.is_set() or not due.passed("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
+        if self.stop.is_set() or not due.take_if_due("merge_ms", now_ms, self.config.log_retention_check_interval_ms):
             return False
         if not self.cleaner.merge(log, self.spark, now_ms=now_ms, rate=self.rate):
             return False
@@ -269,13 +269,13 @@ class MaintenanceScheduler:
 
     def _keep_tidy(self, log: TopicLog) -> None:
         now_ms, due = self.clock_ms(), self._due[log.paths.root]
-        if self.stop.is_set() or not due.passed("upkeep_ms", now_ms, HOUR_MS):
+        if self.stop.is_set() or not due.take_if_due("upkeep_ms", now_ms, HOUR_MS):
             return
         id_expiration_ms = self.config.transactional_id_expiration_ms
-        self._guarded(log, lambda log: self._expire_dead_letters(log, now_ms))
-        self._guarded(log, lambda log: self._vacuum(log, now_ms))
-        self._guarded(log, lambda log: log.forget_producers(now_ms=now_ms))
-        self._guarded(log, lambda log: compact_ledger(log, now_ms=now_ms, id_expiration_ms=id_expiration_ms, limits=self.limits))
+        self._run_for(log, lambda log: self._expire_dead_letters(log, now_ms))
+        self._run_for(log, lambda log: self._vacuum(log, now_ms))
+        self._run_for(log, lambda log: log.forget_producers(now_ms=now_ms))
+        self._run_for(log, lambda log: compact_ledger(log, now_ms=now_ms, id_expiration_ms=id_expiration_ms, limits=self.limits))
 
     def _expire_dead_letters(self, log: TopicLog, now_ms: int) -> None:
         with log.append_lock():  # nothing else writes dead letters meanwhile: a purge sweeps their files under it

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lastword.change_data.columns.column_types import ArrayType, MapType, ScalarType, StructType, quoted, with_time_zones
+from lastword.change_data.columns.column_types import ArrayType, MapType, ScalarType, StructType, quote_name, with_time_zones
 from lastword.change_data.columns.table_columns import RowMisfit, TableDecoder, describe_misfit
 from lastword.compaction.errors import UserError, said_by_spark
 from lastword.storage.reading.view import misfit_policy
@@ -109,7 +109,7 @@ def _with_variants(value: Column, data_type: DataType) -> Column:
     if isinstance(data_type, StructType):
         for field in data_type.fields:
             if _has_json(field.data_type):
-                value = value.withField(quoted(field.name), _with_variants(value.getField(field.name), field.data_type))
+                value = value.withField(quote_name(field.name), _with_variants(value.getField(field.name), field.data_type))
         return value
     return F.parse_json(value)
 
@@ -137,7 +137,7 @@ def _decoded(value: Column, value_format: str, schema: T.StructType | str | None
             found = F.from_json(text, fields, {"mode": mode, **JSON_OPTIONS})
             for field in fields:
                 if isinstance(field.dataType, T.VariantType):
-                    found = found.withField(quoted(field.name), _not_null(found.getField(field.name)))
+                    found = found.withField(quote_name(field.name), _not_null(found.getField(field.name)))
             return found
         case "avro":
             options = F.create_map(F.lit("mode"), F.lit(mode))

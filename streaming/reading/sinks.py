@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 
-from lastword.checkpoints.queries import remove_unfinished
+from lastword.checkpoints.queries import remove_unfinished_batch
 from lastword.compaction.errors import UserError, first_line
 from lastword.storage.files.paths import filesystem_of
 from lastword.storage.reading.view import misfit_policy
@@ -87,7 +87,7 @@ def start_sink_query(
     """Start a query that gives a sink each micro-batch from `begin` on; see `lastword.spark_topic.SparkTopic.materialize`."""
     check_trigger(spark, trigger)
     if checkpoint_location.startswith(("/", "file:")):  # any other is one of Spark's file systems
-        remove_unfinished(filesystem_of(checkpoint_location, {}))
+        remove_unfinished_batch(filesystem_of(checkpoint_location, {}))
     tail = Tail(log, spark, options, clock_ms)
     spans: list[TailRange] = []
     try:

@@ -7,8 +7,8 @@
 
 A micro-batch is a `TailRange` of offsets in every partition, and nothing else: no file, no table version. So a tail survives cleaning,
 VACUUM and restarts; what was compacted away is skipped, and nothing that survived is missed. A read_committed tail ends each span at the
-last stable offset. What a reader cannot notice by itself (`lastword.compaction.read_positions.missed`) is looked for before each span is
-planned, and again before it is read.
+last stable offset. What a reader cannot notice by itself (`lastword.compaction.read_positions.missed_ranges`) is looked for before each
+span is planned, and again before it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.errors import InvalidConfiguration, ReaderBehind, Violation
-from lastword.compaction.read_positions import Loss, Position, advance, overtaken, resumed
+from lastword.compaction.read_positions import Loss, Position, advance, overtaken, resume_offsets
 from lastword.compaction.readers import EXPIRATION_MS, Reader, check_reader
 from lastword.storage.log.reader_history import HistoryWatch
 from lastword.storage.reading.view import ISOLATIONS, view_of
@@ -185,7 +185,7 @@ class Tail:
             raise ReaderBehind(self._told(refused))
         for one in found:
             _LOG.warning("reader missed records", topic=self.log.name, partition=one.partition, offset=one.offset, loss=one.loss.value)
-        return resumed(position, found, view.partitions), bool(found)
+        return resume_offsets(position, found, view.partitions), bool(found)
 
     def _refuses(self, one: Missed) -> bool:
         if one.loss is Loss.TOMBSTONE:

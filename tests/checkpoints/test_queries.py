@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lastword.checkpoints.queries import check_query_name, remove_unfinished, stored_micro_batch, stored_positions, stored_query_id
+from lastword.checkpoints.queries import check_query_name, remove_unfinished_batch, stored_micro_batch, stored_positions, stored_query_id
 from lastword.compaction.errors import QueryRefused
 from lastword.storage.files.paths import filesystem_of
 
@@ -42,9 +42,9 @@ def test_a_first_micro_batch_that_was_not_written_whole_is_removed(tmp_path: Pat
     for name in ("offsets/.0.1a2b.tmp", "commits/.0.3c4d.tmp"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes(b"v")
-    remove_unfinished(files)
+    remove_unfinished_batch(files)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     for name in ("offsets/0", "offsets/.1.1a2b.tmp"):
         (tmp_path / name).write_bytes(b"v1")
-    remove_unfinished(files)
+    remove_unfinished_batch(files)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".1.1a2b.tmp", "0"]

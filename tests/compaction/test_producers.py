@@ -17,13 +17,13 @@ from lastword.compaction.producers import (
     ProducerSnapshot,
     ProducerState,
     Verdict,
+    drop_expired_producers,
     in_sight,
-    known,
     last_stable_offsets,
-    merged,
+    merge_states,
     next_identity,
     open_transactions,
-    remembered,
+    unexpired_producers,
 )
 from tests.compaction.producer_rules import applied, judge
 from tests.model import ModelTopic
@@ -55,21 +55,21 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_sequence_0() -> None
 def test_a_producer_that_the_log_does_not_know_may_start_anywhere() -> None:
     """As in Kafka; also after `producer.id.expiration.ms`."""
     assert _judge(None, 0, 12_345) is Verdict.ACCEPTED
-    assert known([_STATE], now_ms=1_999, expiration_ms=1_000) == [_STATE]
-    assert known([_STATE], now_ms=2_000, expiration_ms=1_000) == []
+    assert unexpired_producers([_STATE], now_ms=1_999, expiration_ms=1_000) == [_STATE]
+    assert unexpired_producers([_STATE], now_ms=2_000, expiration_ms=1_000) == []
 
 
 @pytest.mark.parametrize(("now_ms", "left"), [(9_500, {3}), (6_500, {2, 3}), (99_000, {3})])
 def test_who_is_not_known_any_more_is_forgotten_by_no_clock_that_runs_ahead(now_ms: int, left: set[int]) -> None:
-    """The picture of `remembered`; whose transaction is open is remembered for ever."""
+    """The picture of `drop_expired_producers`; whose transaction is open is remembered for ever."""
     states = {(0, one): replace(_STATE, producer_id=one, last_appended_ms=at) for one, at in ((1, 1_000), (2, 2_000), (3, 9_000))}
     snapshot = ProducerSnapshot(table_version=4, log_end_offsets=(60,), states=states)
-    kept = remembered(snapshot, now_ms=now_ms, expiration_ms=5_000)
+    kept = drop_expired_producers(snapshot, now_ms=now_ms, expiration_ms=5_000)
     assert {producer_id for _, producer_id in kept.states} == left
     assert (kept.table_version, kept.log_end_offsets) == (4, (60,))
     held = replace(snapshot, states={**states, (0, 1): replace(states[0, 1], open_first_offset=5)})
-    assert (0, 1) in remembered(held, now_ms=now_ms, expiration_ms=5_000).states
-    assert remembered(replace(snapshot, states={}), now_ms=now_ms, expiration_ms=1).states == {}
+    assert (0, 1) in drop_expired_producers(held, now_ms=now_ms, expiration_ms=5_000).states
+    assert drop_expired_producers(replace(snapshot, states={}), now_ms=now_ms, expiration_ms=1).states == {}
 
 
 def test_a_marker_leaves_the_place_with_the_last_data_record_of_its_epoch() -> None:
@@ -81,13 +81,13 @@ def test_a_marker_leaves_the_place_with_the_last_data_record_of_its_epoch() -> N
     """
     held = replace(_STATE, place_offset=20, place_is_data=True)
     marker = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=None, last_appended_ms=2_000, place_offset=30)
-    place = [(one.place_offset, one.place_is_data, one.last_sequence) for one in (merged(held, marker, ended=True),)]
+    place = [(one.place_offset, one.place_is_data, one.last_sequence) for one in (merge_states(held, marker, ended=True),)]
     assert place == [(20, True, 9)]
-    newer = merged(held, replace(marker, epoch=4), ended=True)
+    newer = merge_states(held, replace(marker, epoch=4), ended=True)
     assert (newer.place_offset, newer.place_is_data, newer.last_sequence) == (30, False, None)
-    data = merged(held, replace(marker, last_sequence=10, place_is_data=True), ended=False)
+    data = merge_states(held, replace(marker, last_sequence=10, place_is_data=True), ended=False)
     assert (data.place_offset, data.place_is_data, data.last_sequence) == (30, True, 10)
-    again = merged(replace(marker, place_offset=25), marker, ended=True)
+    again = merge_states(replace(marker, place_offset=25), marker, ended=True)
     assert (again.place_offset, again.place_is_data) == (30, False)
 
 
@@ -152,7 +152,7 @@ def test_an_open_transaction_keeps_its_producer_known_however_old_it_is() -> Non
         _STATE, partition=0, producer_id=7, epoch=3, sequence=10, transactional=True, control=None, offset=50, appended_ms=1_000
     )
     assert holding.open_first_offset == 50
-    assert known([holding], now_ms=10**12, expiration_ms=1) == [holding]
+    assert unexpired_producers([holding], now_ms=10**12, expiration_ms=1) == [holding]
     assert _judge(holding, 3, 11) is Verdict.NOT_TRANSACTIONAL
     assert _judge(holding, 3, 11, transactional=True) is Verdict.ACCEPTED
 
@@ -204,7 +204,7 @@ def test_a_transaction_below_the_log_start_is_not_open_and_begins_anew() -> None
     """
     first = replace(_STATE, open_first_offset=40, open_last_offset=40, open_since_ms=1, place_offset=40, place_is_data=True)
     again = replace(first, last_sequence=10, open_last_offset=41, place_offset=41)
-    holding = merged(first, again, ended=False)
+    holding = merge_states(first, again, ended=False)
     assert holding == again
     states = {(0, 7): holding}
     assert in_sight(states, [41]) == states
@@ -212,9 +212,9 @@ def test_a_transaction_below_the_log_start_is_not_open_and_begins_anew() -> None
     assert left == replace(holding, open_first_offset=None, open_last_offset=None, open_since_ms=None)
     assert last_stable_offsets([42], [43], [left]) == [43]
     anew = replace(again, last_sequence=11, open_first_offset=43, open_last_offset=43, open_since_ms=2, place_offset=43)
-    assert merged(holding, anew, ended=False) == anew, "also for whoever knew the old one and did not see it go"
+    assert merge_states(holding, anew, ended=False) == anew, "also for whoever knew the old one and did not see it go"
     plain = replace(left, last_sequence=11, place_offset=43)
-    assert in_sight({(0, 7): merged(holding, plain, ended=False)}, [42])[0, 7] == plain, "a plain record does not bring it back"
+    assert in_sight({(0, 7): merge_states(holding, plain, ended=False)}, [42])[0, 7] == plain, "a plain record does not bring it back"
 
 
 def test_an_identity_gets_the_next_epoch_and_after_the_last_one_a_new_id() -> None:
@@ -235,13 +235,13 @@ def test_a_later_stretch_of_the_log_goes_over_what_was_known() -> None:
     """An open transaction is carried on unless a marker ended it; a sequence unless the epoch is new."""
     holding = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=9, last_appended_ms=1, open_first_offset=40, open_since_ms=1)
     later = ProducerState(partition=0, producer_id=7, epoch=3, last_sequence=None, last_appended_ms=2)
-    assert merged(None, later, ended=True) == later
-    carried = merged(holding, later, ended=False)
+    assert merge_states(None, later, ended=True) == later
+    carried = merge_states(holding, later, ended=False)
     assert (carried.open_first_offset, carried.open_since_ms, carried.last_sequence, carried.last_appended_ms) == (40, 1, 9, 2)
-    decided = merged(holding, later, ended=True)
+    decided = merge_states(holding, later, ended=True)
     assert (decided.open_first_offset, decided.open_since_ms, decided.last_sequence) == (None, None, 9)
     newer = ProducerState(partition=0, producer_id=7, epoch=4, last_sequence=None, last_appended_ms=2)
-    assert merged(holding, newer, ended=True).last_sequence is None
+    assert merge_states(holding, newer, ended=True).last_sequence is None
 
 
 class Histories(RuleBasedStateMachine):
@@ -295,7 +295,7 @@ class Histories(RuleBasedStateMachine):
             # What is remembered does not know of deletions, and learns of the row as of a stretch of the log.
             belongs = transactional and control is None
             stretch = seen if belongs else replace(seen, open_first_offset=None, open_last_offset=None, open_since_ms=None)
-            self.remembered[producer] = merged(self.remembered.get(producer), stretch, ended=control is not None)
+            self.remembered[producer] = merge_states(self.remembered.get(producer), stretch, ended=control is not None)
 
     @property
     def states(self) -> dict[int, ProducerState]:

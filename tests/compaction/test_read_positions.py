@@ -15,17 +15,21 @@ from lastword.compaction.read_positions import (
     RemovedTombstone,
     TakenBack,
     advance,
-    as_of_version_needed,
-    missed,
+    missed_by_recreation,
+    missed_ranges,
+    newest_whole_version,
     offsets_within,
     overtaken,
     parse_offsets,
-    recreated,
-    resumed,
+    resume_offsets,
     starting_at,
 )
 
 _EARLIEST, _LATEST = (3, 0), (10, 20)
+
+
+#: A topic that was created under the name of a deleted one.
+_NEW_TOPIC = Extent(topic_id="new", table_version=7, log_start_offsets=(0, 2), log_end_offsets=(50, 50))
 
 
 def _parsed(given: object, *, allow_latest: bool = True) -> tuple[int, ...]:
@@ -129,7 +133,7 @@ def test_partitions_share_a_micro_batch_by_what_they_still_have_to_give() -> Non
 
 def _missed(position: Position, **what: object) -> list[tuple[Loss, int, int, int]]:
     known: dict[str, object] = {"log_start_offsets": (0, 0), "log_end_offsets": (100, 100)}
-    found = missed(position, **(known | what))  # type: ignore[arg-type]
+    found = missed_ranges(position, **(known | what))  # type: ignore[arg-type]
     return [(one.loss, one.partition, one.offset, one.resume_at) for one in found]
 
 
@@ -141,19 +145,19 @@ def test_a_reader_is_told_of_deleted_records_and_of_tombstones_that_went_unread(
     went = [RemovedTombstone(table_version=version, partition=partition, offset=offset) for version, partition, offset in (
         (5, 0, 90), (6, 0, 39), (6, 1, 60), (7, 1, 55))]  # fmt: skip
     assert _missed(position, tombstones=went) == [(Loss.TOMBSTONE, 1, 60, 60)]
-    [one] = missed(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), tombstones=went)
+    [one] = missed_ranges(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), tombstones=went)
     assert str(one) == (
         "partition 1, offset 60: tombstones up to offset 60 were removed before they were read (delete.retention.ms): keys that were "
         "deleted may still be held"
     )
-    [one] = missed(position, log_start_offsets=(0, 61), log_end_offsets=(100, 100))
+    [one] = missed_ranges(position, log_start_offsets=(0, 61), log_end_offsets=(100, 100))
     assert str(one) == "partition 1, offset 60: the records 60 to 60 were deleted; the log starts at 61"
 
 
 def test_of_many_tombstones_the_highest_offset_is_named() -> None:
     """In whatever order they went."""
     went = [RemovedTombstone(table_version=6, partition=0, offset=offset) for offset in (70, 80, 75)]
-    [one] = missed(Position(offsets=(0,)), log_start_offsets=(0,), log_end_offsets=(100,), tombstones=went)
+    [one] = missed_ranges(Position(offsets=(0,)), log_start_offsets=(0,), log_end_offsets=(100,), tombstones=went)
     assert "up to offset 80" in one.detail
 
 
@@ -170,7 +174,7 @@ def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
     forgotten = TakenBack(table_version=12, restored_version=7, log_end_offsets=None)
     assert _missed(position, restores=[back, forgotten]) == [(Loss.TRUNCATED, 0, 40, 100), (Loss.TRUNCATED, 1, 60, 100)]
     told = [
-        str(missed(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), restores=restores)[-1])
+        str(missed_ranges(position, log_start_offsets=(0, 0), log_end_offsets=(100, 100), restores=restores)[-1])
         for restores in ([back], [forgotten])
     ]
     assert told == [
@@ -191,14 +195,14 @@ def test_a_reader_is_told_of_a_restore_that_took_back_what_it_read() -> None:
 )
 def test_a_reader_of_a_topic_that_had_the_name_before_has_missed_all_of_the_new_one(position: Position) -> None:
     """It can only begin at the new log's start."""
-    found = recreated(position, topic_id="new", table_version=7, log_start_offsets=(0, 2))
+    found = missed_by_recreation(position, _NEW_TOPIC)
     second = dict(enumerate(position.offsets)).get(1, 0)
     assert [(one.loss, one.partition, one.offset, one.resume_at) for one in found] == [
         (Loss.RECREATED, 0, 5, 0),
         (Loss.RECREATED, 1, second, 2),
     ]
     assert str(found[0]) == "partition 0, offset 5: the topic was deleted, and another was created under its name; its log starts at 0"
-    assert resumed(position, found, 2) == (0, 2)
+    assert resume_offsets(position, found, 2) == (0, 2)
 
 
 @dataclass(frozen=True)
@@ -240,17 +244,17 @@ def test_the_history_of_a_log_is_asked_for_only_where_it_can_matter() -> None:
 def test_a_reader_of_the_same_topic_has_not() -> None:
     """Nor has one that does not know whose offsets it holds."""
     for position in (Position(offsets=(5, 9), table_version=7, topic_id="new"), Position(offsets=(5, 9))):
-        assert recreated(position, topic_id="new", table_version=7, log_start_offsets=(0, 2)) == []
-        assert resumed(position, [], 2) == (5, 9)
+        assert missed_by_recreation(position, _NEW_TOPIC) == []
+        assert resume_offsets(position, [], 2) == (5, 9)
 
 
 def test_the_past_of_a_vector_is_whole_up_to_the_first_cleaning_past_it() -> None:
     """Partition 0 was cleaned past 50 as version 8, partition 1 past 60 as version 6: version 5 still has both."""
     checkpoints = [[(4, 50), (8, 70)], [(6, 61)]]
-    assert as_of_version_needed((50, 60), checkpoints, 9) == 5
-    assert as_of_version_needed((50, 61), checkpoints, 9) == 7
-    assert as_of_version_needed((70, 61), checkpoints, 9) == 9
-    assert as_of_version_needed((0, 0), [[], []], 9) == 9
+    assert newest_whole_version((50, 60), checkpoints, 9) == 5
+    assert newest_whole_version((50, 61), checkpoints, 9) == 7
+    assert newest_whole_version((70, 61), checkpoints, 9) == 9
+    assert newest_whole_version((0, 0), [[], []], 9) == 9
 
 
 def test_a_position_is_written_and_read_as_json() -> None:

@@ -111,7 +111,7 @@ def of_the_cleaner(logs: LogDir) -> Topic:
     at(T0, topic).roll()
     claims = Claims(claimed_bytes=0, clock_ms=lambda: T0)
     claims.owner = "host/4711/0123456789ab"
-    with claims.held(topic.log, 1):
+    with claims.hold(topic.log, 1):
         pass
     cleaner = Cleaner(parse_service_config({"log.cleaner.max.failures": 1})[0])
     with _damaged(topic):

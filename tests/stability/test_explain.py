@@ -90,7 +90,7 @@ def _paused(folder: Path) -> list[PartitionReport]:
 
 def _claimed(folder: Path) -> list[PartitionReport]:
     topic = _topic(folder)
-    with Claims(claimed_bytes=0).held(topic.log, 1):
+    with Claims(claimed_bytes=0).hold(topic.log, 1):
         return at(T0, LogDir(folder).topic("fruit")).explain()
 
 

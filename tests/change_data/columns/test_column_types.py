@@ -28,7 +28,7 @@ from lastword.change_data.columns.column_types import (
     Misfit,
     ScalarType,
     StructType,
-    merged,
+    merge_columns,
     with_time_zones,
 )
 from lastword.change_data.columns.connect_schema import columns_of_connect_schema, columns_of_ddl
@@ -626,7 +626,7 @@ def test_a_timestamp_of_ddl_has_a_time_zone_in_every_session(ddl: str, found: st
 
 def merged_type(old: str, new: str) -> str:
     """Return the type of one column after a change."""
-    (column,) = merged(columns_of_ddl(f"c {old}"), columns_of_ddl(f"c {new}"))
+    (column,) = merge_columns(columns_of_ddl(f"c {old}"), columns_of_ddl(f"c {new}"))
     return str(column.data_type)
 
 
@@ -671,14 +671,14 @@ def test_another_type_is_an_error_that_names_the_column_and_both(old: str, new: 
         merged_type(old, new)
     assert f"from {old} to {new};" in str(error.value)
     with pytest.raises(ValueError, match=r"^column s\.x\[\]: "):
-        merged(columns_of_ddl(f"s struct<x: array<{old}>>"), columns_of_ddl(f"s struct<x: array<{new}>>"))
+        merge_columns(columns_of_ddl(f"s struct<x: array<{old}>>"), columns_of_ddl(f"s struct<x: array<{new}>>"))
 
 
 def test_columns_are_added_at_the_end_and_none_is_lost() -> None:
     """The encodings are those of the newer schema."""
     old, new = columns_of_ddl("id int, a string, day date"), columns_of_ddl("e json, id bigint, day date", time_precision_mode="isostring")
 
-    assert merged(old, new) == (
+    assert merge_columns(old, new) == (
         Column("id", ScalarType("bigint")),
         Column("a", ScalarType("string")),
         Column("day", ScalarType("date", "text")),
@@ -690,10 +690,10 @@ def test_base64_of_a_smaller_scale_than_the_merged_one_keeps_its_value() -> None
     """Its number is not taken for one of the larger scale."""
     first, second = columns_of_ddl("p decimal(12,4)"), columns_of_ddl("p decimal(10,2)")
 
-    columns = merged(first, second)
+    columns = merge_columns(first, second)
 
     assert columns == (Column("p", DecimalType(12, 4, "base64", 2)),)
-    assert merged(columns, second) == columns
+    assert merge_columns(columns, second) == columns
     assert RowConverter(columns).convert(b'{"p":"AJY="}') == b'{"p":"1.5000"}'
-    assert merged(columns, first) == first
+    assert merge_columns(columns, first) == first
     assert b64decode("AJY=") == (150).to_bytes(2, "big")

@@ -367,8 +367,8 @@ def test_files_are_imported_by_reference_or_known(tmp_path: Path) -> None:
         decoder = RegistryDecoder(config_of(registry.url), str(tmp_path))
         decoded = decoder.decode_column(pa.array([frame, frame]))
         assert decoded.values.to_pylist() == [b'{"base":{"money":{"units":5}}}'] * 2
-        assert decoded.used() == [WriterSchema(schema_id, (0,))]
-        assert str(decoder.data_type(*decoded.used()[0])) == "struct<base: struct<money: struct<units: bigint>>>"
+        assert list(dict.fromkeys(decoded.schemas.values())) == [WriterSchema(schema_id, (0,))]
+        assert str(decoder.data_type(*decoded.schemas[0])) == "struct<base: struct<money: struct<units: bigint>>>"
     assert registry.requests[:2] == ["/schemas/ids/3", "/schemas/ids/3?format=serialized"]
     assert registry.requests[2] == "/subjects/base/versions/1?deleted=true&format=serialized"
 

@@ -17,7 +17,7 @@ from lastword.compaction.order.source_positions import (
     highest_text,
     is_after,
     is_before,
-    is_of_truncated,
+    is_before_truncate,
     is_order_of_event,
     is_same_event,
     last_truncates,
@@ -118,14 +118,14 @@ def test_an_event_that_comes_again_is_the_same(one: str, other: str, *, expected
 )
 def test_what_a_truncate_deletes(row: str, *, expected: bool) -> None:
     """Rows of its table from before it, in its commit too; and those that do not say from where they are."""
-    assert is_of_truncated(row, _at("5.1", "7", table="t")) is expected
+    assert is_before_truncate(row, _at("5.1", "7", table="t")) is expected
 
 
 def test_a_truncate_of_postgresql_has_an_lsn_that_parts_the_rows() -> None:
     """Whichever commits are known before them."""
     scope = "@postgresql.s:"
     rows = [_at(order, lsn, scope=scope) for order, lsn in (("1.1", "8"), ("9.1", "6"), ("7.0", "7"), ("7.1", "7"), ("7.0", "8"))]
-    assert [is_of_truncated(row, _at("5.1", "7", scope=scope)) for row in rows] == [False, True, True, False, False]
+    assert [is_before_truncate(row, _at("5.1", "7", scope=scope)) for row in rows] == [False, True, True, False, False]
     assert Positions.of(pa.array(rows)).in_table.to_pylist() == [SourcePosition.of(row).in_table for row in rows]
 
 
@@ -139,9 +139,9 @@ def test_a_tombstone_gets_the_order_of_its_key() -> None:
 
 def test_a_truncate_of_no_scope_deletes_what_has_none() -> None:
     """As of a stream with a sequence that a user gave."""
-    assert is_of_truncated("0041", "0042")
-    assert not is_of_truncated("0042", "0042")
-    assert not is_of_truncated(_at("1.1"), "0042")
+    assert is_before_truncate("0041", "0042")
+    assert not is_before_truncate("0042", "0042")
+    assert not is_before_truncate(_at("1.1"), "0042")
 
 
 def test_the_last_truncates_are_those_of_each_table() -> None:

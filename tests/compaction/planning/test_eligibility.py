@@ -32,7 +32,7 @@ def _seen(log: PartitionLog, now_ms: int) -> PartitionLog:
 
 def _at(log: PartitionLog, now_ms: int, *, obstacle: Obstacle | None = None, force: bool = False) -> PartitionPlan:
     """Return the plan of a partition by itself at a moment."""
-    plan = plan_cleaning([_seen(log, now_ms)], now_ms=now_ms, entries=10**9, barred=lambda _: obstacle, force=force)
+    plan = plan_cleaning([_seen(log, now_ms)], now_ms=now_ms, entries=10**9, obstacle_of=lambda _: obstacle, force=force)
     (found,) = plan.partitions
     return found
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.compaction.log.segments import is_closed
-from lastword.compaction.planning.merging import MERGE_FACTOR, slices_of_active, slices_of_closed, stays_closed
+from lastword.compaction.planning.merging import MERGE_FACTOR, mergeable_slices, slices_of_active, stays_closed
 from tests.compaction.logs import config, drawn
 
 _LARGE = 1_000_000
@@ -101,7 +101,7 @@ def test_whatever_the_sizes_what_is_left_grows_by_a_tenth_from_slice_to_slice(si
 )
 def test_all_slices_of_a_closed_segment_become_one_but_for_large_ones(sizes: list[int], merged: list[list[int]]) -> None:
     """It gets no more of them."""
-    assert [list(run) for run in slices_of_closed(sizes, max_slice_bytes=100)] == merged
+    assert [list(run) for run in mergeable_slices(sizes, max_slice_bytes=100)] == merged
 
 
 def test_the_last_segment_is_merged_whole_only_if_it_stays_closed() -> None:

@@ -28,7 +28,7 @@ def _plan(
     force: bool = False,
     most_bytes: int | None = None,
 ) -> CleaningPlan:
-    return plan_cleaning(logs, now_ms=now_ms, entries=entries, barred=lambda _: obstacle, force=force, most_bytes=most_bytes)
+    return plan_cleaning(logs, now_ms=now_ms, entries=entries, obstacle_of=lambda _: obstacle, force=force, most_bytes=most_bytes)
 
 
 def _one(
@@ -388,7 +388,7 @@ def test_what_is_known_of_no_producer_is_left_alone_by_force_too() -> None:
 def test_partitions_are_barred_one_by_one() -> None:
     """The state machine is asked about each."""
     plan = plan_cleaning(
-        _partitions(_DIRTY, _DIRTY), now_ms=0, entries=_PLENTY, barred=lambda log: Obstacle.PAUSED if log.partition == 0 else None
+        _partitions(_DIRTY, _DIRTY), now_ms=0, entries=_PLENTY, obstacle_of=lambda log: Obstacle.PAUSED if log.partition == 0 else None
     )
     assert (_order(plan), _waiting(plan)) == ([(1, "DIRTY_RATIO")], {0: "PAUSED"})
     assert _order(plan_cleaning(_partitions(_DIRTY, _DIRTY), now_ms=0, entries=_PLENTY)) == [(0, "DIRTY_RATIO"), (1, "DIRTY_RATIO")]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, joined
+from lastword.compaction.rows.batches import BatchLimits, by_partition, in_batches, in_threads, join_batches
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_batches_are_joined_up_to_a_number_of_rows_or_bytes() -> None:
     """One more row, or byte, begins the next."""
     batches = [pa.record_batch({"n": pa.array([number, number], pa.int64())}) for number in range(4)]
     sizes = [
-        [len(batch) for batch in joined(batches, limits)]
+        [len(batch) for batch in join_batches(batches, limits)]
         for limits in (
             BatchLimits(),
             BatchLimits(joined_rows=4),
@@ -44,7 +44,7 @@ def test_batches_are_joined_up_to_a_number_of_rows_or_bytes() -> None:
         )
     ]
     assert sizes == [[8], [4, 4], [2, 2, 2, 2], [4, 4], [2, 2, 2, 2]]
-    assert list(joined([])) == []
+    assert list(join_batches([])) == []
 
 
 def test_rows_are_divided_by_partition_in_their_order() -> None:

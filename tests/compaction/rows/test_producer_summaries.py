@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastword.compaction.producers import Control, ProducerState, merged
+from lastword.compaction.producers import Control, ProducerState, merge_states
 from lastword.compaction.rows.producer_summaries import SUMMARY_COLUMNS, summaries
 from tests.compaction.producer_rules import applied
 from tests.randomness import examples
@@ -117,5 +117,5 @@ def test_stretches_joined_are_the_rule_row_by_row(events: list[tuple[int, str, b
     joined: dict[int, ProducerState] = {}
     for begin, end in zip(cuts, [*cuts[1:], len(rows)], strict=True):
         for new, ended in summaries(_table(rows[begin:end]), 0):
-            joined[new.producer_id] = merged(joined.get(new.producer_id), new, ended=ended)
+            joined[new.producer_id] = merge_states(joined.get(new.producer_id), new, ended=ended)
     assert joined == states

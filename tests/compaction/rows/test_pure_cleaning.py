@@ -21,7 +21,7 @@ from lastword.compaction.planning.bounds import PartitionLog
 from lastword.compaction.planning.grouping import group_segments, worth_writing
 from lastword.compaction.planning.log_retention import deletable
 from lastword.compaction.planning.planner import PartitionPlan, plan_cleaning
-from lastword.compaction.producers import Control, ProducerState, in_sight, known, last_stable_offsets
+from lastword.compaction.producers import Control, ProducerState, in_sight, last_stable_offsets, unexpired_producers
 from lastword.compaction.rows.fates import fates, survivors
 from tests.compaction.logs import DrawnRow, arrow_rows, cleaning_pass, config, drawn_rows, pass_over
 from tests.compaction.producer_rules import applied, judge
@@ -196,7 +196,9 @@ class ListLog:
         """Append a row of a producer if the rules allow it; return the verdict."""
         control = None if row.control is None else Control(row.control)
         state = self.states.get(producer_id)
-        if state is not None and not known([state], now_ms=row.appended_at_ms, expiration_ms=self.config.producer_id_expiration_ms):
+        if state is not None and not unexpired_producers(
+            [state], now_ms=row.appended_at_ms, expiration_ms=self.config.producer_id_expiration_ms
+        ):
             state = None
         verdict = judge(state, epoch=epoch, sequence=sequence, transactional=row.transactional, control=control)
         if verdict.value == "accepted":
@@ -219,7 +221,7 @@ class ListLog:
 
         The rows that are left say the same, but for places that retention took.
         """
-        active = known(self.states.values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
+        active = unexpired_producers(self.states.values(), now_ms=now_ms, expiration_ms=self.config.producer_id_expiration_ms)
         left = {row.offset: row.producer_id for row in self.rows}
         found = last_rows_of_producers(map(_row, self.rows), {state.producer_id for state in active})
         for state in active:
@@ -475,7 +477,9 @@ class Histories(RuleBasedStateMachine):
     def whoever_restarts_knows_its_producers(self) -> None:
         """From the rows alone, but for those whose place retention took, when the last marker came, and when rows began that are gone."""
         left, found = {row.offset for row in self.log.rows}, self.log.states_of_rows()
-        for state in known(self.log.states.values(), now_ms=self.now_ms, expiration_ms=self.log.config.producer_id_expiration_ms):
+        for state in unexpired_producers(
+            self.log.states.values(), now_ms=self.now_ms, expiration_ms=self.log.config.producer_id_expiration_ms
+        ):
             if state.place_offset in left:
                 again = replace(found[state.producer_id], last_appended_ms=state.last_appended_ms)
                 if state.open_first_offset not in left:

@@ -101,7 +101,7 @@ def topic(
         logs if logs is not None else [partition()],
         now_ms=now_ms,
         entries=10**6,
-        barred=lambda one: failures[one.partition].obstacle(now_ms) if one.partition in failures else None,
+        obstacle_of=lambda log: failures[log.partition].obstacle(now_ms) if log.partition in failures else None,
     )
     newest = {one.partition: one for one in receipts}
     return TopicStanding(

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from lastword import LogDir
 from lastword.compaction.errors import UserError
 from lastword.status.drawing import draw_topic
-from lastword.status.server import StatusApp, StatusServer, shown
+from lastword.status.server import StatusApp, StatusServer, display_text
 from lastword.status.standing import AppendCounts, QueryStanding, SectionKind, Standing, TopicStanding
 from lastword.status.troubles import troubles
 from lastword.status.watcher import Watcher
@@ -118,10 +118,10 @@ def test_a_hostile_key_is_shown_harmlessly(key: Any) -> None:
 
 def test_bytes_that_are_no_text_are_shown_as_base64() -> None:
     """A cut in the middle of a character is not bytes that are no text."""
-    assert shown(b"\xff\x00") == "base64:/wA="
-    assert shown(None) == "–"
-    assert shown(("é" * 1000).encode()).startswith("ééé")
-    assert shown(("a" + "é" * 1000).encode()).startswith("aééé"), "a cut inside of a character"
+    assert display_text(b"\xff\x00") == "base64:/wA="
+    assert display_text(None) == "–"
+    assert display_text(("é" * 1000).encode()).startswith("ééé")
+    assert display_text(("a" + "é" * 1000).encode()).startswith("aééé"), "a cut inside of a character"
 
 
 def test_health_tells_the_truth() -> None:

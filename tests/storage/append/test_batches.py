@@ -9,7 +9,7 @@ import pytest
 
 from lastword import Envelope, InvalidRecords, LogDir
 from lastword.change_data.events.event_rows import event_table
-from lastword.compaction.rows.batches import BatchLimits, joined
+from lastword.compaction.rows.batches import BatchLimits, join_batches
 from lastword.storage.append.append import append_rows
 from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
@@ -96,4 +96,4 @@ def test_rows_without_a_sequence_are_refused_once_the_log_has_one(tmp_path: Path
 
 def test_no_rows_are_joined_to_no_batch() -> None:
     """Not to an empty one, which would look into the log for nothing."""
-    assert list(joined([])) == []
+    assert list(join_batches([])) == []

@@ -27,7 +27,7 @@ from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.schema import DATA_SCHEMA
 from lastword.storage.ledger.decisions import Decision, Kind
-from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaned
+from lastword.streaming.cleaning.cleaner import Cleaner, report_cleaning
 from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks
 from tests.clocks import at
 from tests.divisions import DIVISIONS
@@ -610,7 +610,7 @@ def test_the_log_line_of_the_worked_example_has_the_figures_of_kafkas(caplog: py
         now_ms=T0,
     )
     with caplog.at_level(logging.INFO, logger="lastword.cleaner"):
-        report_cleaned(receipt)
+        report_cleaning(receipt)
     fields = dict(re.findall(r'(\w+)=("[^"]*"|\S+)', caplog.records[0].getMessage()))
     said = {name: fields[name] for name in ("dirty_section", "processed_mb", "seconds", "mb_per_second", "indexed_mb", "index_seconds")}
     assert said == {

@@ -12,7 +12,7 @@ import pytest
 
 from lastword.compaction.producers import Control
 from lastword.storage.cleaning.limits import CLEANING_LIMITS, CleaningLimits
-from lastword.storage.cleaning.task import CleanTask, SourceFile, clean_partition
+from lastword.storage.cleaning.task import CleanTask, SourceFile
 from lastword.storage.delta.commit import commit_files, new_token
 from lastword.storage.delta.history import CommitMetadata
 from lastword.storage.delta.snapshot import MAINTENANCE_APP_ID
@@ -142,9 +142,9 @@ class History:
             limits=replace(self.limits, max_slice_bytes=chance.choice((1, 2**27))),
             segment_bytes=chance.choice((1, 4_000, 2**30)),
         )
-        preview = clean_partition(replace(task, writes=False), Counting())
+        preview = replace(task, writes=False).run(Counting())
         spent = Counting()
-        done = clean_partition(task, spent)
+        done = task.run(spent)
         groups = {label: group[0] for group in done.groups for label in group}
         removed, emptied, left = Counter[str](), 0, []
         for one, label in self.rows:
@@ -195,9 +195,9 @@ def test_a_file_of_which_no_row_is_left_is_not_read_again(tmp_path: Path) -> Non
     for picture in ("0:a=1 1:b=1", "2:c=1 3:a=2", "4:b=2 5:a=3", "6:a=4 7:b=4"):
         log.append([log.written(rows(picture), segment=0)])
     task = _task(log, 0, 8)
-    harmed = clean_partition(replace(task, writes=False), Counting())
+    harmed = replace(task, writes=False).run(Counting())
     assert (harmed.totals(), harmed.map_entries) == ({"superseded": 5}, 3)
-    _swapped(log, task, clean_partition(task, Counting()))
+    _swapped(log, task, task.run(Counting()))
     assert [str(row) for row in log.rows()] == ["2:c=1", "6:a=4", "7:b=4"]
 
 
@@ -209,6 +209,6 @@ def test_a_key_that_comes_again_is_found_however_large_the_clean_section_is(tmp_
         log.append([log.written(rows(" ".join(f"{first + n}:k{first + n}=1" for n in range(10))), segment=first)])
     log.append([log.written(rows("100:k35=2 101:new=1"), segment=100)])
     task = _task(log, 100, 102, segment_bytes=1)
-    done = clean_partition(task, Counting())
+    done = task.run(Counting())
     assert (done.groups, done.totals(), done.map_entries) == ([[30], [100]], {"superseded": 1}, 2)
     assert sum(one.record_count for one in done.written) == 11

@@ -332,8 +332,8 @@ def test_a_slow_process_decides_between_quick_ones(ledger: Ledger) -> None:
 class _LaterLedger(Ledger):
     """A ledger of which another version of lastword writes the files."""
 
-    def _written(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
-        [file] = super()._written(numbered)
+    def _write_file(self, numbered: list[tuple[int, Decision]]) -> list[RowFile]:
+        [file] = super()._write_file(numbered)
         path = Path(self._uri, file.path)
         rows = pq.read_table(path)
         pq.write_table(rows.replace_schema_metadata(dict.fromkeys(rows.schema.metadata, b"9.9.9")), path)

@@ -153,8 +153,8 @@ def test_a_query_is_looked_for_anew_when_old_commits_go_meanwhile(log: TopicLog,
     going: list[Path] = []
 
     class Going(TopicLog):
-        def _refreshed(self) -> DeltaTable:
-            table = super()._refreshed()
+        def _newest_table(self) -> DeltaTable:
+            table = super()._newest_table()
             if going:
                 process.disk.table().create_checkpoint()
             while going:

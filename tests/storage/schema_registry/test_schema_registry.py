@@ -88,7 +88,7 @@ def test_a_column_has_values_reasons_and_schemas(registry: Registry, tmp_path: P
     assert decoded.values.type == pa.binary()
     assert decoded.values.to_pylist() == [b'{"id":5}', *[None] * 8]
     assert decoded.schemas == {0: WriterSchema(1)}
-    assert decoded.used() == [WriterSchema(1)]
+    assert list(dict.fromkeys(decoded.schemas.values())) == [WriterSchema(1)]
     assert decoded.reasons == {
         2: "the frame begins with byte 0x7b, not with the magic byte 0 of a schema registry",
         3: f"schema 77 is not in the registry: {registry.url}: status 404, the registry says 'Schema not found'",

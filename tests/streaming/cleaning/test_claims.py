@@ -102,13 +102,13 @@ def _claimed(topic: Topic, owner: str, seconds: float) -> None:
 def test_what_another_process_works_on_is_left_alone_until_it_is_done(logs: LogDir, topic: Topic) -> None:
     """No round, no retention, no merge; `explain` says why. Then it goes on."""
     other = _other(topic)
-    with logs.cleaner.claims.held(topic.log, 1):
+    with logs.cleaner.claims.hold(topic.log, 1):
         assert at(T0, other).clean() == []
         assert [report.obstacle for report in at(T0, other).explain()] == ["being cleaned already"]
         delete_records(at(T0, other), {0: 2})
         assert history(other) == []
         assert other.describe().record_count == 2, "the records go when the claim is over"
-        with pytest.raises(CommitConflict, match=r"another cleaner .* works on it"), Claims(claimed_bytes=0).held(other.log, 1):
+        with pytest.raises(CommitConflict, match=r"another cleaner .* works on it"), Claims(claimed_bytes=0).hold(other.log, 1):
             pass
     assert at(T0, other).apply_retention()
     assert other.describe().record_count == 1, "what keeps the log end"
@@ -119,7 +119,7 @@ def test_a_cleaner_claims_its_own_rounds_and_gives_them_back(logs: LogDir, topic
     assert [receipt.removed for receipt in at(T0, topic).clean()] == [{"superseded": 1}]
     claims = [row.details["until_ms"] for row in topic.log.ledger.rows() if row.kind is Kind.CLAIM]
     assert [until > 0 for until in claims] == [True, False]
-    with pytest.raises(ZeroDivisionError), logs.cleaner.claims.held(topic.log, 1):
+    with pytest.raises(ZeroDivisionError), logs.cleaner.claims.hold(topic.log, 1):
         _ = 1 // 0
     claim = topic.log.decisions().claim
     assert claim is not None
@@ -128,10 +128,10 @@ def test_a_cleaner_claims_its_own_rounds_and_gives_them_back(logs: LogDir, topic
 
 def test_a_short_round_has_no_claim(topic: Topic) -> None:
     """It costs less than a commit of the ledger. A round of as many bytes as the limit has one."""
-    with Claims().held(topic.log, 128 * 2**20 - 1), Claims(claimed_bytes=100).held(topic.log, 99):
+    with Claims().hold(topic.log, 128 * 2**20 - 1), Claims(claimed_bytes=100).hold(topic.log, 99):
         assert topic.log.decisions().claim is None
     claims = Claims(claimed_bytes=100)
-    with claims.held(topic.log, 100):
+    with claims.hold(topic.log, 100):
         claim = topic.log.decisions().claim
         assert claim is not None
         assert claim.owner == claims.owner
@@ -140,7 +140,7 @@ def test_a_short_round_has_no_claim(topic: Topic) -> None:
 def test_a_claim_that_is_renewed_goes_on(topic: Topic, clock: MovedClock) -> None:
     """Every third of its lease, for as long as the round lasts."""
     other = Claims(clock_ms=clock.now_ms)
-    with Claims(claimed_bytes=0, lease_seconds=60, clock_ms=clock.now_ms, wait=clock.wait).held(topic.log, 1):
+    with Claims(claimed_bytes=0, lease_seconds=60, clock_ms=clock.now_ms, wait=clock.wait).hold(topic.log, 1):
         for _ in range(6):
             clock.move(20)
             claim = other.of_another(topic.log.decisions())
@@ -189,7 +189,7 @@ def test_who_asks_by_force_cleans_and_purges_a_claimed_topic(topic: Topic) -> No
 
 def test_a_claim_of_another_is_neither_renewed_nor_released(topic: Topic, clock: MovedClock) -> None:
     """It was made after ours had expired."""
-    with Claims(claimed_bytes=0, lease_seconds=6, clock_ms=clock.now_ms, wait=clock.wait).held(topic.log, 1):
+    with Claims(claimed_bytes=0, lease_seconds=6, clock_ms=clock.now_ms, wait=clock.wait).hold(topic.log, 1):
         _claimed(topic, "another.host/1/abc", 60)
         clock.move(2)
     claim = topic.log.decisions().claim

@@ -50,7 +50,7 @@ def _tending(
 def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back() -> None:
     """A service may start a day ahead of the clock that it is given later."""
     due = _Due(delay_ms=30, upkeep_ms=1_030)
-    assert [due.passed("upkeep_ms", now_ms, 100) for now_ms in (1_000, 1_029, 1_030, 1_031, 1_129, 1_130)] == [
+    assert [due.take_if_due("upkeep_ms", now_ms, 100) for now_ms in (1_000, 1_029, 1_030, 1_031, 1_129, 1_130)] == [
         False,
         False,
         True,
@@ -58,7 +58,7 @@ def test_what_is_due_waits_its_interval_and_no_longer_when_the_clock_is_put_back
         False,
         True,
     ]
-    assert [due.passed("upkeep_ms", now_ms, 100) for now_ms in (500, 599, 600)] == [True, False, True]
+    assert [due.take_if_due("upkeep_ms", now_ms, 100) for now_ms in (500, 599, 600)] == [True, False, True]
 
 
 def _without_spark(now_ms: int = T0) -> MaintenanceScheduler:
@@ -75,7 +75,7 @@ def test_the_upkeep_of_many_topics_is_spread_over_the_hour() -> None:
     assert max(by_minute.values()) < 30
     assert {due.retention_ms - T0 for due in found} == {30_000}
     assert all(30_000 <= due.upkeep_ms - T0 < HOUR_MS for due in found)
-    assert not any(due.passed("upkeep_ms", T0 + 29_999, HOUR_MS) for due in found)
+    assert not any(due.take_if_due("upkeep_ms", T0 + 29_999, HOUR_MS) for due in found)
 
 
 def test_a_restart_repeats_no_full_vacuum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_no_failure_and_an_unknown_commit_
         def work(_: TopicLog) -> bool:
             raise error
 
-        return scheduler._guarded(log, work)  # noqa: SLF001
+        return scheduler._run_for(log, work)  # noqa: SLF001
 
     assert raising(UnknownTopic("topic fruit does not exist")) is False
     assert scheduler.counts.failures == 0
