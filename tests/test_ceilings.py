@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 176,
-    "names: found, told, said": 249,
+    "names: one": 173,
+    "names: found, told, said": 248,
     "functions named by a participle": 103,
     "phrases that say nothing": 44,
     "functions over 60 lines": 3,
@@ -37,10 +37,10 @@ ROOMS: Final = {
     "lastword": 9278,
     "pyspark_lastword": 443,
     "streaming": 6719,
-    "storage": 15218,
+    "storage": 15233,
     "change_data": 5708,
     "checkpoints": 215,
-    "compaction": 6139,
+    "compaction": 6145,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

@@ -125,6 +125,19 @@ def test_an_event_whose_commit_is_not_known_says_how_far_its_source_had_come(tmp
     assert _values(topic) == {1: "later"}
 
 
+def test_truncates_of_several_sources_come_in_one_append(tmp_path: Path) -> None:
+    """Each deletes the rows of its own source that are from before it, by one append of tombstones."""
+    topic = topic_in(tmp_path)
+    sources = [{**_postgresql(90, 100), "name": name} for name in ("a", "b", "c")]
+    append(topic, *(change("c", number, source, _row(number)) for number, source in enumerate(sources)))
+    versions = topic.describe().table_version
+    append(
+        topic, *(change("t", None, {**source, "sequence": None, "lsn": lsn}) for source, lsn in zip(sources, (101, 99, 101), strict=True))
+    )
+    assert set(_values(topic)) == {1}
+    assert topic.describe().table_version == versions + 1
+
+
 @pytest.mark.parametrize("before", [None, 90, 100])
 @pytest.mark.parametrize("order", ["rows first", "TRUNCATE first", "rows again"])
 def test_a_truncate_at_the_lsn_of_a_snapshot_deletes_its_rows(tmp_path: Path, before: int | None, order: str) -> None:

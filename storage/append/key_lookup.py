@@ -21,13 +21,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.order.source_epochs import Place
 from lastword.compaction.order.source_positions import (
+    NO_SCOPE,
     SCOPE_FORM,
     SourcePosition,
     highest_by_place,
     is_of_truncated,
     parse_place,
     place_name,
+    scope_of,
 )
 from lastword.compaction.rows.sequence_checks import NEWEST, SequenceBounds
 from lastword.compaction.rows.unchanged_columns import LastRecord
@@ -35,7 +38,7 @@ from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lastword.storage.delta.snapshot import Files, LogSnapshot
@@ -137,17 +140,19 @@ class KeyLookup:
                 found |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
         return found
 
-    def highest_in(self, scope: str, partition: str) -> str:
-        """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`.
+    def highest_in(self, places: Collection[Place]) -> dict[Place, str]:
+        """Return the highest order of the records of each of some scopes and Kafka partitions, if it has one. Errors as `newest`.
 
         A change of PostgreSQL whose commit was not known has an order below its own LSN, which counts: the source had come so far.
         """
-        found, place = "", place_name(scope, partition)
-        for path, highest in zip(self.paths, self.highest, strict=True):
-            if highest >= scope:
+        lowest, found = min((scope for scope, _ in places), default=""), dict[Place, str]()
+        wanted = {place_name(*place): place for place in places}
+        for path, highest in zip(self.paths, self.highest, strict=True) if places else ():
+            if highest >= lowest:
                 for group in row_groups(self.location, self.storage_options, path, ("source_sequence",)):
                     texts = group.read().column("source_sequence").combine_chunks()
-                    found = max(found, highest_by_place(texts, by="reach").get(place, ""))
+                    there = highest_by_place(texts, by="reach")
+                    found |= {wanted[name]: max(there[name], found.get(wanted[name], "")) for name in there.keys() & wanted.keys()}
         return found
 
     def key_batches(self) -> Iterator[pl.DataFrame]:
@@ -167,14 +172,23 @@ class KeyLookup:
                 }
                 yield pl.DataFrame({name: pl.from_arrow(column) for name, column in columns.items()}, schema=_KEYS)
 
-    def live(self, truncated: str) -> pa.Array:
-        """Return the keys whose last record is no tombstone, and from before a TRUNCATE of its table, or has no sequence.
+    def live_before(self, truncated: Sequence[str]) -> tuple[pa.Array, list[str]]:
+        """Return the keys whose last record is no tombstone, and from before a TRUNCATE at one of some positions, and that position.
 
-        Errors as `newest`.
+        A record without a sequence is from before each of them. Errors as `newest`.
         """
-        last = last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence")
-        gone = [key for key, sequence in last.iter_rows() if not sequence or is_of_truncated(sequence, truncated)]
-        return pa.array(gone, pa.binary())
+        of_scope: dict[str, list[str]] = {}
+        for position in truncated:
+            of_scope.setdefault(scope_of(position), []).append(position)
+        keys, positions = list[bytes](), list[str]()
+        for key, sequence in last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence").iter_rows():
+            scope = scope_of(sequence)
+            ends = truncated if scope in {"", NO_SCOPE} else of_scope.get(scope, ())
+            before = next((end for end in ends if not sequence or is_of_truncated(sequence, end)), None)
+            if before is not None:
+                keys.append(key)
+                positions.append(before)
+        return pa.array(keys, pa.binary()), positions
 
     def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:
         frames = []

@@ -342,18 +342,17 @@ def _order_of_truncation(one: Truncation) -> tuple[str, bool]:
 
 def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
     """Return the snapshots of sources by scope and Kafka's partition, oldest first."""
-    found = SourceEpochs()
-    for row in rows:
-        details = row.details
-        snapshot = Snapshot(
-            position=details["position"],
-            epoch=details["epoch"],
-            offset=details["offset"],
-            is_first=details.get("is_first", True),
-            begun_ms=row.time_ms,
-        )
-        found = found.with_snapshot((row.details["scope"], row.details["partition"]), snapshot)
-    return found
+    return SourceEpochs.after(((row.details["scope"], row.details["partition"]), _snapshot(row)) for row in rows)
+
+
+def _snapshot(row: Decision) -> Snapshot:
+    return Snapshot(
+        position=row.details["position"],
+        epoch=row.details["epoch"],
+        offset=row.details["offset"],
+        is_first=row.details.get("is_first", True),
+        begun_ms=row.time_ms,
+    )
 
 
 def _restore(row: Decision) -> Restore:
