@@ -221,16 +221,20 @@ class SourceEpochs:
         behind = (f"{snapshot.position}{CHANGE}" for snapshot in snapshots if snapshot.epoch == position.epoch)
         return replace(position, order=max(position.floor, *behind, ""), floor="").text
 
+    def floors(self, *, newest: bool = False) -> frozenset[str]:
+        """Return the orders that changes of PostgreSQL have at least, behind a snapshot or behind the newest one of a place."""
+        return frozenset(
+            SourcePosition(scope=scope, epoch=snapshot.epoch, order=f"{snapshot.position}{CHANGE}").commit
+            for (scope, _), known in self.snapshots.items()
+            if scope.startswith(POSTGRESQL)
+            for snapshot in (known[-1:] if newest else known)
+        )
+
     def _may_change(self, texts: pa.Array) -> bool:
         """Tell whether a source sequence may need another epoch than the first, or the position of a snapshot."""
         if any(known[-1].epoch > 1 for known in self.snapshots.values()):
             return True
-        floors = (
-            SourcePosition(scope=scope, epoch=known[-1].epoch, order=f"{known[-1].position}{CHANGE}").commit
-            for (scope, _), known in self.snapshots.items()
-            if scope.startswith(POSTGRESQL)
-        )
-        floor = max(floors, default="")
+        floor = max(self.floors(newest=True), default="")
         alike = commits_of_one_scope(texts) if floor else None
         return bool(floor) and (alike is None or pc.min(alike[1]).as_py() < floor)
 

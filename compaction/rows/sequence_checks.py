@@ -30,7 +30,9 @@ import pyarrow.compute as pc
 
 from lastword.compaction.order.sequences import ranks
 from lastword.compaction.order.source_positions import (
+    CHANGE,
     NO_SCOPE,
+    POSTGRESQL,
     UNNAMED_BELOW,
     Positions,
     SourcePosition,
@@ -77,12 +79,14 @@ class SequenceBounds:
     """What is known of the source sequences of one partition.
 
     `highest` are the highest in its files, by scope. `removed` are the highest orders of the removed deletions, by scope and Kafka's
-    partition. `truncated` are the positions of TRUNCATEs, by scope and table. The events of `retired` scopes are all late.
+    partition. `truncated` are the positions of TRUNCATEs, by scope and table. `floors` are the orders that changes of PostgreSQL have at
+    least, behind the snapshots. The events of `retired` scopes are all late.
     """
 
     highest: Mapping[str, str] = field(default_factory=dict)
     removed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     truncated: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    floors: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
 
     def highest_of(self, scope: str) -> str:
@@ -181,7 +185,7 @@ class SequenceChecks:
         late[behind["row"].to_numpy()] = True
         is_younger = behind["source_time"] > behind["time"] + NEW_EPOCH_MS
         lower = behind.filter(is_younger.fill_null(value=False))["row"].unique()
-        again, unknown = self._of_no_record(asked, found), nothing.copy()
+        again, unknown = self._of_no_record(events, asked, found), nothing.copy()
         late[again.filter("comes_again")["row"].to_numpy()] = True
         unknown[again["row"].to_numpy()] = True
         unknown &= ~late
@@ -217,9 +221,13 @@ class SequenceChecks:
         lowest = pl.when(pl.col("reach") < pl.col("removed")).then("scope").otherwise("reach").min()
         return _orders_of(self._newest(_binary(asked["key"]), asked.select(lowest).item()))
 
-    def _of_no_record(self, asked: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows below a removed deletion whose key has no record, in the log or in the append: row, comes_again."""
-        doubtful = asked.filter(pl.col("reach") < pl.col("removed")).select("row", "key", "scope", "reach", "partition")
+    def _of_no_record(self, events: pl.DataFrame, asked: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows below a removed deletion whose key has no record, in the log or in the append: row, comes_again.
+
+        A change that comes again is not among them where PostgreSQL's LSN alone orders the events: it may be the first of its key, of a
+        transaction that wrote before the deletion and committed after it. If it does come again, its deletion comes again behind it.
+        """
+        doubtful = asked.filter(pl.col("reach") < pl.col("removed"))
         if not len(doubtful):
             return doubtful.select("row", comes_again=pl.lit(value=False))
         taken = self._taken_of(doubtful["key"]).filter(pl.col("commit") != "")
@@ -227,7 +235,19 @@ class SequenceChecks:
         removed = [(*place, commit) for place, commit in self._bounds.removed.items()]
         own = pl.DataFrame(removed, schema=dict.fromkeys(("scope", "partition", "own"), pl.String), orient="row")
         is_behind = (pl.col("partition") != "") & (pl.col("reach") < pl.col("own").fill_null(""))
-        return missing.join(own, on=["scope", "partition"], how="left").select("row", is_behind.alias("comes_again"))
+        missing = missing.join(own, on=["scope", "partition"], how="left").with_columns(comes_again=is_behind)
+        is_by_lsn = pl.col("scope").is_in(self._scopes_by_lsn(events)) & pl.col("commit").str.ends_with(CHANGE)
+        return missing.filter(~(pl.col("comes_again") & is_by_lsn)).select("row", "comes_again")
+
+    def _scopes_by_lsn(self, events: pl.DataFrame) -> list[str]:
+        """Return the scopes of PostgreSQL in which the LSN of each change is its order, among some events and in the newest record."""
+        is_change = pl.col("commit").str.ends_with(CHANGE) & ~pl.col("in_table").str.ends_with("/")  # of a tombstone no LSN may be known
+        is_other = is_change & (pl.col("commit") != pl.col("in_table")) & ~pl.col("commit").is_in(list(self._bounds.floors))
+        others = set(events.filter(is_other)["scope"].to_list())
+        scopes = [scope for scope in events["scope"].unique().to_list() if scope.startswith(POSTGRESQL) and scope not in others]
+        newest = {scope: SourcePosition.of(self._bounds.highest.get(scope, "")) for scope in scopes}
+        floors = self._bounds.floors
+        return [scope for scope, at in newest.items() if at.commit in floors or at.in_table in {at.commit, at.exact}]
 
     def _take(self, taken: pl.DataFrame) -> None:
         """Take rows that are neither late nor of unknown order."""

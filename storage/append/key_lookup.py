@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -57,10 +57,8 @@ def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions, *, are_events: 
     highest = snapshot.highest_sequences(decisions.partitions)
     truncated = {table: truncation.position for table, truncation in decisions.truncations.items()}
     retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired and are_events)
-    return [
-        SequenceBounds(highest=highest[partition], removed=_removed_rows(decisions, partition), truncated=truncated, retired=retired)
-        for partition in range(len(highest))
-    ]
+    bounds = SequenceBounds(truncated=truncated, floors=decisions.epochs.floors(), retired=retired)
+    return [replace(bounds, highest=highest[partition], removed=_removed_rows(decisions, partition)) for partition in range(len(highest))]
 
 
 def _removed_rows(decisions: Decisions, partition: int) -> dict[tuple[str, str], str]:
