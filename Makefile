@@ -58,7 +58,7 @@ against: .jars/.classes ## the tests of what runs on Spark, on another release o
 	@.bootstrap/uv pip install --quiet --python .against/$(SPARK)/bin/python --no-deps --no-build-isolation --editable .
 	@$(WITH_JAVA) .against/$(SPARK)/bin/python -m pytest --numprocesses 2 --dist loadfile $(AGAINST)
 
-torture: .jars/.classes .jars/.debezium ## random histories, crashes, restarts, a real PostgreSQL with Debezium: an hour or more
+torture: .jars/.classes .jars/.debezium ## random histories, a million lives of sources, crashes, restarts, a real PostgreSQL: four hours or more
 	@$(WITH_JAVA) $(PY) -m pytest -m torture
 
 bench: .jars/.spark ## how fast it is here

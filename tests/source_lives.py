@@ -16,13 +16,15 @@ import json
 import zlib
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
 KEYS: Final = "abcdef"
+#: The kind of an envelope, and its `delete_tombstone_handling_mode`.
+Form = tuple[Literal["debezium", "debezium-flat"], Literal["", "rewrite-with-tombstone"]]
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,11 @@ class Kind:
     truncates: str = "never"
     has_failovers: bool = True
 
+    @property
+    def form(self) -> Form:
+        """How the events are to be read: the kind of the envelope, and what ExtractNewRecordState makes of deletions, if that matters."""
+        return "debezium-flat" if self.is_flat else "debezium", "rewrite-with-tombstone" if self.deletions == "both" else ""
+
 
 def _postgresql(server: Server, number: int, change: Change, before: int | None) -> dict[str, Any]:
     del server, number
@@ -247,6 +254,12 @@ class SourceLife:
 
     chance: random.Random
     kind: Kind
+    #: What its server and its keys are called by, where several lives share a topic.
+    name: str = ""
+    #: The table that its events name, if they do.
+    table_name: str = ""
+    #: Kafka's partitions, 1 or 2.
+    partitions: int = 2
     queues: tuple[list[Event], list[Event]] = field(default_factory=lambda: ([], []))
     table: dict[str, int] = field(default_factory=dict)
     #: The change that each number is, as the number of its transaction.
@@ -257,7 +270,8 @@ class SourceLife:
         begin, number = (1000, 0) if self.kind.has_failovers and self.chance.random() < 0.3 else (100, 0)
         server = self._server(begin, {}, number)
         self._deliver(server, self.chance.randint(0, len(server.transactions) - 1))
-        if begin > 100 and {partition_of(key) for key in self.table} == {0, 1}:  # a partition without a row does not see the new snapshot
+        there = {self._partition_of(key) for key in self.table}
+        if begin > 100 and len(there) == self.partitions:  # a partition without a row does not see the new snapshot
             server = self._server(100, self.table, 1000)
             self._deliver(server, 0)
 
@@ -297,9 +311,11 @@ class SourceLife:
             begin, is_restarted = self.chance.randint(0, end - 1), True
 
     def _send(self, op: str, key: str | None, number: int, source: dict[str, Any]) -> None:
-        row = {"id": key, "n": number}
+        identifier = key if key is None or not self.name else f"{self.name}.{key}"
+        row = {"id": identifier, "n": number}
+        source = {**source, **({"name": self.name} if self.name else {}), **({"table": self.table_name} if self.table_name else {})}
         headers: tuple[tuple[str, str], ...] = ()
-        own_key = None if key is None else json.dumps({"id": key})
+        own_key = None if key is None else json.dumps({"id": identifier})
         value: str | None = json.dumps({"op": op, "before": None, "after": row if op in "ru" else None, "source": source})
         if self.kind.is_flat:
             fields = {"__op": op, **{f"__source_{name}": one for name, one in source.items()}}
@@ -309,10 +325,14 @@ class SourceLife:
                 value = None
         elif self.kind.name == "mongodb" and op in "ru":
             value = json.dumps({"op": op, "before": None, "after": json.dumps(row), "source": source})
-        partition = 0 if key is None else partition_of(key)
+        partition = 0 if key is None else self._partition_of(key)
         self.queues[partition].append(Event(partition, own_key, value, self.transaction_of.get(number, -1), headers))
         if op == "d" and self.kind.deletions == "both":
             self.queues[partition].append(Event(partition, own_key, None, self.transaction_of.get(number, -1)))
+
+    def _partition_of(self, key: str) -> int:
+        """Return Kafka's partition of a key."""
+        return zlib.crc32(key.encode()) % self.partitions
 
     def arrivals(self) -> list[list[Event]]:
         """Return the events in the order of arrival, cut into appends."""
@@ -326,14 +346,9 @@ class SourceLife:
         return [found[start:end] for start, end in pairwise([0, *cuts, len(found)])]
 
 
-def partition_of(key: str) -> int:
-    """Return Kafka's partition of a key."""
-    return zlib.crc32(key.encode()) % 2
-
-
-def life_of(chance: random.Random, kind: Kind) -> SourceLife:
-    """Return a life of a kind of connector."""
-    life = SourceLife(chance, kind)
+def life_of(chance: random.Random, kind: Kind, *, name: str = "", table_name: str = "", partitions: int = 2) -> SourceLife:
+    """Return a life of a kind of connector; by `name` its server and its keys differ from those of other lives in one topic."""
+    life = SourceLife(chance, kind, name, table_name, partitions)
     life.play()
     return life
 

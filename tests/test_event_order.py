@@ -125,6 +125,38 @@ def test_an_event_whose_commit_is_not_known_says_how_far_its_source_had_come(tmp
     assert _values(topic) == {1: "later"}
 
 
+def test_truncates_of_several_sources_come_in_one_append(tmp_path: Path) -> None:
+    """Each deletes the rows of its own source that are from before it, by one append of tombstones."""
+    topic = topic_in(tmp_path)
+    sources = [{**_postgresql(90, 100), "name": name} for name in ("a", "b", "c")]
+    append(topic, *(change("c", number, source, _row(number)) for number, source in enumerate(sources)))
+    versions = topic.describe().table_version
+    append(
+        topic, *(change("t", None, {**source, "sequence": None, "lsn": lsn}) for source, lsn in zip(sources, (101, 99, 101), strict=True))
+    )
+    assert set(_values(topic)) == {1}
+    assert topic.describe().table_version == versions + 1
+
+
+@pytest.mark.parametrize("snapshot", [None, 95, 107])
+def test_the_lsn_alone_does_not_say_that_a_row_of_no_record_comes_again(tmp_path: Path, snapshot: int | None) -> None:
+    """Its transaction wrote before the deletion and committed behind it, when the tombstone was gone: the row is the first of its key."""
+    topic = topic_in(tmp_path, delete_retention_ms="1d")
+
+    def arrive(*events: tuple[str | None, str]) -> None:
+        topic.append([{"key": key, "value": value, "partition": 0} for key, value in events], envelope=Envelope())
+
+    if snapshot is not None:
+        arrive(change("r", 3, snapshot, _row(3)))
+    arrive(change("c", 1, 108, _row(1)), change("d", 1, 109))
+    for day in (0, 2, 4):
+        topic.roll()
+        at(T0 + day * 24 * HOUR_MS, topic).clean()
+    arrive(change("c", 2, 106, _row(2, "first of its key")))
+    arrive(change("c", 1, 108, _row(1)), change("d", 1, 109))  # they come again
+    assert _values(topic) == {2: "first of its key", **({} if snapshot is None else {3: ""})}
+
+
 @pytest.mark.parametrize("before", [None, 90, 100])
 @pytest.mark.parametrize("order", ["rows first", "TRUNCATE first", "rows again"])
 def test_a_truncate_at_the_lsn_of_a_snapshot_deletes_its_rows(tmp_path: Path, before: int | None, order: str) -> None:

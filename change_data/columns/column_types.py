@@ -10,7 +10,7 @@ r"""Columns of a row and their types, each with the encoding in which the source
 ```
 
 `connect_schema` reads columns from Connect's schemas and from DDL, `row_converter` converts rows of the source, `row_decoder` decodes
-canonical rows. Here are the types, and `merge_columns` for rows of an older and a newer schema.
+canonical rows. Here are the types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 #: The type, and what is quoted: a column of this name has a type behind it.
 _TIMESTAMP: Final = re.compile(r"(`[^`]*`|'[^']*'|\"[^\"]*\")|\btimestamp\b(?=\s*(?:[,>)]|$|not\b|comment\b))", re.IGNORECASE)
@@ -31,7 +31,6 @@ _MAX_PRECISION: Final = 38
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: The largest number of a `float` column, as rounding to 32 bits sees it.
 MAX_FLOAT: Final = 3.4028235677973366e38
-_TEXTS: Final = frozenset({"string", "enum", "uuid"})
 _SINCE: Final = {unit: f"{unit} since 1970-01-01T00:00:00 UTC or " for unit in _UNITS} | {"text": ""}
 _SINCE_MIDNIGHT: Final = {unit: f"{unit} since midnight or " for unit in _UNITS} | {"text": "", "zoned_text": "(converted to UTC) "}
 #: What MySQL's TIME holds besides a time of day has other types here.
@@ -107,8 +106,6 @@ class DecimalType(_Type):
     precision: int | None = None
     scale: int | None = None
     encoding: str = "base64"
-    #: The scale of the source's base64 where it is another one, after `merge_columns`.
-    source_scale: int | None = None
 
     def __post_init__(self) -> None:
         """Check the encoding, and that both numbers are given or none."""
@@ -189,64 +186,3 @@ def with_time_zones(ddl: str) -> str:
 def quote_name(name: str) -> str:
     """Return a column's name as DDL has it: in backticks, unless it is a plain word."""
     return name if _NAME.fullmatch(name) else f"`{name.replace('`', '``')}`"
-
-
-def merge_columns(old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
-    """Return the columns that fit the rows of an older and of a newer schema.
-
-    Columns of `old` come first, whether `new` has them or not, then those that `new` adds. Integers, floats and decimals get the wider of
-    both types; string, enum and uuid are together string. The encodings are those of `new`: a row of the old schema that is still to be
-    converted needs a converter for `old`.
-
-    Raises:
-        ValueError: A column changes to a type that is no wider one; the text names the column and both types.
-    """
-    return _merged_columns("", old, new)
-
-
-def _merged_columns(path: str, old: Sequence[Column], new: Sequence[Column]) -> tuple[Column, ...]:
-    types = {column.name: column.data_type for column in new}
-    kept = tuple(
-        Column(column.name, _merged_type(path + column.name, column.data_type, types.pop(column.name))) if column.name in types else column
-        for column in old
-    )
-    return (*kept, *(Column(name, data_type) for name, data_type in types.items()))
-
-
-def _merged_type(path: str, old: DataType, new: DataType) -> DataType:
-    wider: DataType | None = None
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        wider = ArrayType(_merged_type(f"{path}[]", old.element, new.element))
-    elif isinstance(old, MapType) and isinstance(new, MapType):
-        wider = MapType(_merged_type(f"{path}[]", old.value, new.value))
-    elif isinstance(old, StructType) and isinstance(new, StructType):
-        wider = StructType(_merged_columns(f"{path}.", old.fields, new.fields))
-    elif isinstance(old, DecimalType) and isinstance(new, DecimalType):
-        wider = _wider_decimal(old, new)
-    elif isinstance(old, ScalarType) and isinstance(new, ScalarType):
-        wider = _wider_scalar(old, new)
-    if wider is None:
-        message = f"column {path}: its type changes from {old} to {new}; allowed are wider integers, floats and decimals, and more columns"
-        raise ValueError(message)
-    return wider
-
-
-def _wider_scalar(old: ScalarType, new: ScalarType) -> ScalarType | None:
-    kinds = {old.kind, new.kind}
-    if len(kinds) == 1:
-        return new
-    if kinds <= set(INTEGER_BITS):
-        return max(old, new, key=lambda column_type: INTEGER_BITS[column_type.kind])
-    if kinds == {"float", "double"}:
-        return ScalarType("double")
-    return ScalarType("string") if kinds <= _TEXTS else None
-
-
-def _wider_decimal(old: DecimalType, new: DecimalType) -> DecimalType | None:
-    if old.precision is None or new.precision is None or old.scale is None or new.scale is None:
-        return new if old.precision == new.precision else None
-    scale = max(old.scale, new.scale)
-    source_scale = new.scale if new.source_scale is None else new.source_scale
-    precision = max(old.precision - old.scale, new.precision - new.scale) + scale
-    wider = DecimalType(precision, scale, new.encoding, None if source_scale == scale else source_scale)
-    return wider if (fixed_decimal(wider) is None) == (fixed_decimal(old) is None) else None

@@ -119,7 +119,7 @@ def _decimal(data_type: DecimalType, raw: msgspec.Raw) -> Any:
     if value[:1] == b'"':
         text = _TEXT.decode(value)
         if data_type.encoding == "base64" and data_type.scale is not None:
-            return _decimal_of_base64(data_type, text, data_type.scale if data_type.source_scale is None else data_type.source_scale)
+            return _decimal_of_base64(data_type, text, data_type.scale)
         return _decimal_of_text(data_type, text)
     if not value:
         return msgspec.UNSET
@@ -135,7 +135,7 @@ def decimal_conversion(data_type: DecimalType) -> Convert:
     """Return the conversion of the JSON text of a decimal: to its canonical text, or to nothing for a column that the row lacks."""
     convert = partial(_decimal, data_type)
     precision, scale = data_type.precision or 0, data_type.scale or 0
-    if data_type.encoding != "base64" or data_type.source_scale is not None or scale <= 0 or precision > _LARGE_PRECISION:
+    if data_type.encoding != "base64" or scale <= 0 or precision > _LARGE_PRECISION:
         return convert
     limit = 10**precision
 

@@ -16,6 +16,7 @@ put at the snapshot's position: its transaction was open when the snapshot was t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -85,11 +86,27 @@ class NewSnapshot:
         return self.row if self.offset is None else self.offset
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceEpochs:
     """The snapshots of each place that the log has seen, oldest first; the last one is that which its events are behind."""
 
     snapshots: Mapping[Place, tuple[Snapshot, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def _by_scope(self) -> Mapping[str, Mapping[Place, tuple[Snapshot, ...]]]:
+        """The snapshots of each scope: there may be hundreds."""
+        grouped: dict[str, dict[Place, tuple[Snapshot, ...]]] = {}
+        for place, known in self.snapshots.items():
+            grouped.setdefault(place[0], {})[place] = known
+        return grouped
+
+    @staticmethod
+    def after(snapshots: Iterable[tuple[Place, Snapshot]]) -> SourceEpochs:
+        """Return some snapshots and their places, which come oldest first, as `with_snapshot` adds them."""
+        grouped: dict[str, SourceEpochs] = {}
+        for place, snapshot in snapshots:
+            grouped[place[0]] = grouped.get(place[0], SourceEpochs()).with_snapshot(place, snapshot)
+        return SourceEpochs({place: known for epochs in grouped.values() for place, known in epochs.snapshots.items()})
 
     def of(self, place: Place) -> tuple[Snapshot, ...]:
         """Return the snapshots of a place; of one that has seen none, those of all places of its scope."""
@@ -114,15 +131,15 @@ class SourceEpochs:
     def of_scope(self, scope: str) -> dict[str, int]:
         """Return the epoch of each snapshot of a scope, in whichever place it was seen, by position."""
         epochs: dict[str, int] = {}
-        for seen in (snapshot for (name, _), known in self.snapshots.items() if name == scope for snapshot in known):
-            epochs[seen.position] = max(seen.epoch, epochs.get(seen.position, 0))
+        for snapshot in (snapshot for known in self._by_scope.get(scope, {}).values() for snapshot in known):
+            epochs[snapshot.position] = max(snapshot.epoch, epochs.get(snapshot.position, 0))
         return epochs
 
     def is_known(self, place: Place, position: str) -> bool:
         """Tell whether a snapshot says nothing new: it was seen in this place, or it is of an epoch before that of the place."""
         if any(snapshot.position == position for snapshot in _since_epoch(self.of(place))):
             return True
-        others = (snapshot for (scope, _), known in self.snapshots.items() if scope == place[0] for snapshot in _since_epoch(known))
+        others = (snapshot for known in self._by_scope.get(place[0], {}).values() for snapshot in _since_epoch(known))
         epoch = max((other.epoch for other in others if other.position == position), default=None)
         return epoch is not None and epoch < self.epoch(place)
 
@@ -140,24 +157,29 @@ class SourceEpochs:
     def epochs_of_new(self, new: Iterable[NewSnapshot], highest: Mapping[Place, str]) -> list[tuple[NewSnapshot, int]]:
         """Return those of some snapshots that say something new, in the order in which they began, and the epoch of each.
 
-        `highest` are the highest orders that the log has of their places.
+        `highest` are the highest orders of their places, where the log has any.
         """
-        epochs, numbered = self, list[tuple[NewSnapshot, int]]()
+        of_scope, found = dict[str, SourceEpochs](), list[tuple[NewSnapshot, int]]()
         for snapshot in sorted(new, key=lambda snapshot: (snapshot.scope, snapshot.partition, snapshot.begin)):
             place = snapshot.scope, snapshot.partition
+            epochs = of_scope.setdefault(snapshot.scope, SourceEpochs(self._by_scope.get(snapshot.scope, {})))
             if not epochs.is_known(place, snapshot.position):
-                epoch = epochs.epoch_of(snapshot, highest[place])
-                epochs = epochs.with_snapshot(place, Snapshot(position=snapshot.position, epoch=epoch, offset=snapshot.offset))
-                numbered.append((snapshot, epoch))
-        return numbered
+                epoch = epochs.epoch_of(snapshot, highest.get(place, ""))
+                begun = Snapshot(position=snapshot.position, epoch=epoch, offset=snapshot.offset)
+                of_scope[snapshot.scope] = epochs.with_snapshot(place, begun)
+                found.append((snapshot, epoch))
+        return found
 
     def with_rows(self, new: Iterable[NewSnapshot]) -> SourceEpochs:
         """Return these snapshots with the row numbers at which some of them begin in an append."""
         row_of = {(snapshot.scope, snapshot.partition, snapshot.position): snapshot.row for snapshot in new}
+        begun = {(scope, partition) for scope, partition, _ in row_of}
         return SourceEpochs(
             {
-                (scope, partition): tuple(replace(snapshot, row=row_of.get((scope, partition, snapshot.position))) for snapshot in known)
-                for (scope, partition), known in self.snapshots.items()
+                place: tuple(replace(snapshot, row=row_of.get((*place, snapshot.position))) for snapshot in known)
+                if place in begun
+                else known
+                for place, known in self.snapshots.items()
             }
         )
 
@@ -195,20 +217,24 @@ class SourceEpochs:
         position = SourcePosition.of(text)
         if position.order or not position.floor:
             return text
-        snapshots = (snapshot for (scope, _), known in self.snapshots.items() if scope == position.scope for snapshot in known)
+        snapshots = (snapshot for known in self._by_scope.get(position.scope, {}).values() for snapshot in known)
         behind = (f"{snapshot.position}{CHANGE}" for snapshot in snapshots if snapshot.epoch == position.epoch)
         return replace(position, order=max(position.floor, *behind, ""), floor="").text
+
+    def floors(self, *, newest: bool = False) -> frozenset[str]:
+        """Return the orders that changes of PostgreSQL have at least, behind a snapshot or behind the newest one of a place."""
+        return frozenset(
+            SourcePosition(scope=scope, epoch=snapshot.epoch, order=f"{snapshot.position}{CHANGE}").commit
+            for (scope, _), known in self.snapshots.items()
+            if scope.startswith(POSTGRESQL)
+            for snapshot in (known[-1:] if newest else known)
+        )
 
     def _may_change(self, texts: pa.Array) -> bool:
         """Tell whether a source sequence may need another epoch than the first, or the position of a snapshot."""
         if any(known[-1].epoch > 1 for known in self.snapshots.values()):
             return True
-        floors = (
-            SourcePosition(scope=scope, epoch=known[-1].epoch, order=f"{known[-1].position}{CHANGE}").commit
-            for (scope, _), known in self.snapshots.items()
-            if scope.startswith(POSTGRESQL)
-        )
-        floor = max(floors, default="")
+        floor = max(self.floors(newest=True), default="")
         alike = commits_of_one_scope(texts) if floor else None
         return bool(floor) and (alike is None or pc.min(alike[1]).as_py() < floor)
 
@@ -251,24 +277,34 @@ def new_snapshots(
         return []
     rows = parts_of(texts).with_row_index("row")
     marked = rows.filter(pl.Series(is_row) & pl.col("order").str.ends_with(SNAPSHOT))
-    begins = marked.group_by("scope", "partition", "order").agg(pl.col("row").min()).sort("row")
-    snapshots, after = list[NewSnapshot](), dict[Place, int]()
-    for scope, partition, order, row in begins.iter_rows():
-        place, position = (scope, partition), order.removesuffix(SNAPSHOT)
-        if epochs.is_known(place, position):
-            continue
-        is_between = (pl.col("row") < row) & (pl.col("row") >= after.get(place, 0))
-        here = rows.filter(is_between & (pl.col("scope") == scope) & (pl.col("partition") == partition))
-        is_unknown = pl.col("order").str.starts_with(AT_LEAST)  # such an event has an LSN, which is above the snapshot before it
-        between = here.select(pl.when(is_unknown).then(pl.col("identity") + CHANGE).otherwise("order").alias("order"))["order"].max()
-        before = SourcePosition(scope=scope, order=str(between or "")).commit
+    firsts = marked.group_by("scope", "partition", "order").agg(pl.col("row").min()).sort("row")
+    begins = [
+        ((scope, partition), order.removesuffix(SNAPSHOT), row)
+        for scope, partition, order, row in firsts.iter_rows()
+        if not epochs.is_known((scope, partition), order.removesuffix(SNAPSHOT))
+    ]
+    events = _reached_by_place(rows, {place for place, _, _ in begins}) if begins else {}
+    found, after = list[NewSnapshot](), dict[Place, int]()
+    for place, position, row in begins:
+        scope, partition = place
+        between = max((order for number, order in events[place] if after.get(place, 0) <= number < row), default="")
+        before = SourcePosition(scope=scope, order=between).commit
         if place not in after and highest.startswith(scope):
             before = max(before, highest)
         after[place] = row
         offset = None if offsets is None else offsets[row].as_py()
         new = NewSnapshot(scope=scope, partition=partition, position=position, row=seen + row, offset=offset, before=before)
-        snapshots.append(new)
-    return snapshots
+        found.append(new)
+    return found
+
+
+def _reached_by_place(rows: pl.DataFrame, places: Iterable[Place]) -> dict[Place, list[tuple[int, str]]]:
+    """Return the row numbers of the events of some places, and how far the source had come with each, as an order."""
+    is_unknown = pl.col("order").str.starts_with(AT_LEAST)  # such an event has an LSN, which is above the snapshot before it
+    reached = pl.when(is_unknown).then(pl.col("identity") + CHANGE).otherwise("order").alias("reached")
+    wanted = pl.DataFrame(list(places), schema=dict.fromkeys(("scope", "partition"), pl.String), orient="row")
+    found = rows.join(wanted, on=["scope", "partition"], how="semi").group_by("scope", "partition").agg("row", reached)
+    return {(scope, partition): list(zip(numbers, orders, strict=True)) for scope, partition, numbers, orders in found.iter_rows()}
 
 
 def places_of_changes(texts: pa.Array, begins: Mapping[Place, str]) -> frozenset[Place]:

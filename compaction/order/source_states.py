@@ -12,17 +12,20 @@ the record above it cannot be that: the source counts from lower positions, as a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from lastword.compaction.order.source_positions import NO_SCOPE, scope_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 #: A late event is taken for one of a new epoch if it is so much younger than the record above it.
 NEW_EPOCH_MS: Final = 60_000
 #: The name under which events are counted that do not name their source.
 UNNAMED: Final = "(unnamed)"
+#: How many other sources a note names.
+_NAMED: Final = 5
 
 
 def source_name(scope: str) -> str:
@@ -122,14 +125,18 @@ class SourceState:
         )
 
 
-def notes_of(before: SourceState | None, after: SourceState, others: Iterable[SourceState], *, topic: str) -> list[str]:
-    """Return what is new of a source, as texts for its operator; `others` are the sources that the topic had already."""
-    known = sorted(state.name for state in others if state.scope != after.scope)
+def notes_of(before: SourceState | None, after: SourceState, others: Collection[SourceState], *, topic: str) -> list[str]:
+    """Return what is new of a source, as texts for its operator; `others` are the sources that the topic had already.
+
+    Some of them are named: a topic may have hundreds.
+    """
     notes = []
-    if before is None and known:
+    if before is None and others:
+        known = sorted(state.name for state in islice(others, _NAMED))
+        rest = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         notes.append(
-            f"source {after.name} is another one beside {', '.join(known)}: positions are compared within a source alone, and arrival "
-            f"counts between them; if it takes the place of another one: lastword sources retire {topic} {known[0]}"
+            f"source {after.name} is another one beside {', '.join(known)}{rest}: positions are compared within a source alone, and "
+            f"arrival counts between them; if it takes the place of another one: lastword sources retire {topic} {known[0]}"
         )
     if after.is_by_lsn and not (before is not None and before.is_by_lsn):
         notes.append(

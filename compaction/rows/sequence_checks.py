@@ -28,9 +28,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lastword.compaction.order.sequences import highest, ranks
+from lastword.compaction.order.sequences import ranks
 from lastword.compaction.order.source_positions import (
+    CHANGE,
     NO_SCOPE,
+    POSTGRESQL,
     UNNAMED_BELOW,
     Positions,
     SourcePosition,
@@ -40,11 +42,11 @@ from lastword.compaction.order.source_positions import (
     shown_position,
     with_commits,
 )
-from lastword.compaction.order.source_states import NEW_EPOCH_MS, SourceCounts, sum_counts
+from lastword.compaction.order.source_states import NEW_EPOCH_MS, SourceCounts
 from lastword.compaction.rows.input_columns import SOURCE_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 
 #: The reason of a row of which `SequenceChecks` cannot tell whether it is late.
 UNKNOWN_ORDER: Final = "unknown_order"
-_SCHEMA: Final = {"key": pl.Binary, "commit": pl.String}
+_TAKEN: Final = {"key": pl.Binary, "scope": pl.String, "commit": pl.String}
+_SCOPES: Final = dict.fromkeys(("scope", "highest", "removed", "taken"), pl.String) | {"is_retired": pl.Boolean}
 #: Above each order.
 _ABOVE_ALL: Final = "~"
 #: The newest records of some keys; `last` is the offset of the last one.
@@ -76,12 +79,14 @@ class SequenceBounds:
     """What is known of the source sequences of one partition.
 
     `highest` are the highest in its files, by scope. `removed` are the highest orders of the removed deletions, by scope and Kafka's
-    partition. `truncated` are the positions of TRUNCATEs, by scope and table. The events of `retired` scopes are all late.
+    partition. `truncated` are the positions of TRUNCATEs, by scope and table. `floors` are the orders that changes of PostgreSQL have at
+    least, behind the snapshots. The events of `retired` scopes are all late.
     """
 
     highest: Mapping[str, str] = field(default_factory=dict)
     removed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     truncated: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    floors: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
 
     def highest_of(self, scope: str) -> str:
@@ -91,34 +96,16 @@ class SequenceBounds:
             return _ABOVE_ALL
         return SourcePosition.of(self.highest.get(scope, "")).commit
 
-    def of(self, scope: str) -> _Bounds:
-        """Return what is known of one scope."""
-        return _Bounds(
-            highest=self.highest_of(scope),
-            removed={partition: commit for (name, partition), commit in self.removed.items() if name == scope},
-            truncated={table: text for (name, table), text in self.truncated.items() if name == scope},
-            is_retired=scope in self.retired,
-        )
+    def removed_by_scope(self) -> dict[str, str]:
+        """Return the highest order of the removed deletions of each scope, from whichever of Kafka's partitions."""
+        removed: dict[str, str] = {}
+        for (scope, _), commit in self.removed.items():
+            removed[scope] = max(commit, removed.get(scope, ""))
+        return removed
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bounds:
-    """The bounds of one scope."""
-
-    highest: str
-    removed: Mapping[str, str]
-    truncated: Mapping[str, str]
-    is_retired: bool
-
-    @property
-    def known(self) -> str:
-        """The lowest order at which a row is newer than all records of its scope, so that the log need not be read for its key."""
-        return max([self.highest, *self.removed.values()])
-
-    @property
-    def passed(self) -> str:
-        """The order above which every row is newer than all TRUNCATEs."""
-        ends = [SourcePosition.of(text) for text in self.truncated.values()]
+    def passed_of(self, scope: str) -> str:
+        """Return the order above which every row of a scope is newer than all TRUNCATEs; empty where there is none."""
+        ends = [SourcePosition.of(text) for (name, _), text in self.truncated.items() if name == scope]
         return max((text for end in ends for text in (end.commit, end.in_table)), default="")
 
 
@@ -140,18 +127,32 @@ class SequenceChecks:
 
     def __init__(self, bounds: SequenceBounds, newest: NewestSequences) -> None:
         """Begin with what the log knows of the partition."""
-        self._bounds, self._newest = bounds, newest
-        self._scopes: dict[str, _ScopeChecks] = {}
+        self._bounds, self._newest, self._removed = bounds, newest, bounds.removed_by_scope()
+        #: Keys, scopes and orders of the rows that were taken: the scope of all of them, or one for each; `_taken_of` makes frames of them.
+        self._taken: list[tuple[pa.Array, str | pl.Series, pa.Array]] = []
+        #: The highest order of them, by scope.
+        self._highest: dict[str, str] = {}
 
     def take_if_in_order(self, rows: pa.RecordBatch) -> Checked | None:
         """Take a batch of rows, as `take` does, if it is of one source, in order, and above all that is known; else return None."""
         keys, texts = rows.column("key"), rows.column("source_sequence")
         alike = commits_of_one_scope(texts) if len(rows) else None
-        if alike is None or not self._of(alike[0]).take_if_in_order(keys, alike[1]):
+        if alike is None or not self._are_in_order(*alike):
             return None
+        scope, commits = alike
+        self._taken.append((keys, scope, commits))
+        self._highest[scope] = max(self._highest.get(scope, ""), commits[-1].as_py())
         counts = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
         nothing = np.zeros(len(rows), dtype=np.bool_)
-        return Checked(rows=rows, late=nothing, unknown=nothing, counts={alike[0]: counts} if alike[0] else {})
+        return Checked(rows=rows, late=nothing, unknown=nothing, counts={scope: counts} if scope else {})
+
+    def _are_in_order(self, scope: str, commits: pa.Array) -> bool:
+        """Tell whether the orders of some rows of a scope ascend, and are above all that is known."""
+        begins, passed = commits[0].as_py(), self._bounds.passed_of(scope)
+        known = (self._bounds.highest_of(scope), self._removed.get(scope, ""), self._highest.get(scope, ""))
+        if scope in self._bounds.retired or begins < max(known):
+            return False
+        return not (passed and begins <= passed) and (len(commits) == 1 or pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py())
 
     def take(self, rows: pa.RecordBatch) -> Checked:
         """Take a batch of rows, and return which of them put an older state over a newer one.
@@ -163,9 +164,9 @@ class SequenceChecks:
         in_order, texts = self.take_if_in_order(rows), rows.column("source_sequence")
         if in_order is not None:
             return in_order
-        late, unknown = np.zeros(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.bool_)
+        nothing = np.zeros(len(rows), dtype=np.bool_)
         if not len(rows):
-            return Checked(rows=rows, late=late, unknown=unknown, counts={})
+            return Checked(rows=rows, late=nothing, unknown=nothing, counts={})
         positions, records = Positions.of(texts), None
         without = pc.equal(positions.commit, "").to_numpy(zero_copy_only=False)
         if without.any():
@@ -173,26 +174,127 @@ class SequenceChecks:
             texts = rows.column("source_sequence")
             positions = Positions.of(texts)
         events = _events_of(rows, positions)
-        parts = [self._of(str(scope)).begin(part) for (scope,), part in events.partition_by("scope", as_dict=True).items()]
+        events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
+        has_order = pl.col("commit") != ""
+        late = self._is_late_in_append(events) | self._is_truncated(events)
+        late = events.select((pl.Series(late) & has_order) | pl.col("is_retired")).to_series().to_numpy(writable=True)
+        asked = events.filter(pl.Series(~late) & has_order & (pl.col("reach") < pl.col("known")))
         if records is None:
-            records = self._look_up([part.asked for part in parts])
-        for part in parts:
-            part.checks.compare(part, records)
-            late[part.rows], unknown[part.rows] = part.late, part.unknown
-        counts = sum_counts(part.counts(texts, without) for part in parts)
-        return Checked(rows=rows, late=late, unknown=unknown, counts=counts)
+            records = self._look_up(asked)
+        behind = asked.join(records, on=["key", "scope"]).filter(pl.col("reach") < pl.col("newest"))
+        late[behind["row"].to_numpy()] = True
+        is_younger = behind["source_time"] > behind["time"] + NEW_EPOCH_MS
+        lower = behind.filter(is_younger.fill_null(value=False))["row"].unique()
+        again, unknown = self._of_no_record(events, asked, records), nothing.copy()
+        late[again.filter("comes_again")["row"].to_numpy()] = True
+        unknown[again["row"].to_numpy()] = True
+        unknown &= ~late
+        self._take(events.filter(pl.Series(~(late | unknown))))
+        events = events.with_columns(is_late=late, is_without=without, is_lower=pl.col("row").is_in(lower.implode()))
+        return Checked(rows=rows, late=late, unknown=unknown, counts=_counts_of(events, texts))
 
-    def _of(self, scope: str) -> _ScopeChecks:
-        if scope not in self._scopes:
-            self._scopes[scope] = _ScopeChecks(scope, self._bounds.of(scope))
-        return self._scopes[scope]
+    def _bounds_frame(self, scopes: pl.Series) -> pl.DataFrame:
+        """Return what is known of some scopes: scope, highest, removed, taken, known, is_retired.
 
-    def _look_up(self, asked: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return the newest records of the keys of some events: key, scope, newest (the order), time."""
-        events = pl.concat(asked)
-        if not len(events):
+        From the order `known` on a row is newer than all records of its scope, so that the log need not be read for its key.
+        """
+        rows = [
+            (
+                scope,
+                self._bounds.highest_of(scope),
+                self._removed.get(scope, ""),
+                self._highest.get(scope, ""),
+                scope in self._bounds.retired,
+            )
+            for scope in scopes.unique().to_list()
+        ]
+        return pl.DataFrame(rows, schema=_SCOPES, orient="row").with_columns(known=pl.max_horizontal("highest", "removed"))
+
+    def _look_up(self, asked: pl.DataFrame) -> pl.DataFrame:
+        """Return the newest records of the keys of some events: key, scope, newest (the order), time.
+
+        Below a removed deletion any record of the key counts: while one is there, no deletion after it was removed.
+        """
+        asked = asked.filter((pl.col("highest") != "") | (pl.col("reach") < pl.col("removed")))
+        if not len(asked):
             return pl.DataFrame(schema=NEWEST)
-        return _orders_of(self._newest(_binary(events["key"]), str(events["at_least"].min())))
+        lowest = pl.when(pl.col("reach") < pl.col("removed")).then("scope").otherwise("reach").min()
+        return _orders_of(self._newest(_binary(asked["key"]), asked.select(lowest).item()))
+
+    def _of_no_record(self, events: pl.DataFrame, asked: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows below a removed deletion whose key has no record, in the log or in the append: row, comes_again.
+
+        A change that comes again is not among them where PostgreSQL's LSN alone orders the events: it may be the first of its key, of a
+        transaction that wrote before the deletion and committed after it. If it does come again, its deletion comes again behind it.
+        """
+        doubtful = asked.filter(pl.col("reach") < pl.col("removed"))
+        if not len(doubtful):
+            return doubtful.select("row", comes_again=pl.lit(value=False))
+        taken = self._taken_of(doubtful["key"]).filter(pl.col("commit") != "")
+        missing = doubtful.join(found, on=["key", "scope"], how="anti").join(taken, on=["key", "scope"], how="anti")
+        removed = [(*place, commit) for place, commit in self._bounds.removed.items()]
+        own = pl.DataFrame(removed, schema=dict.fromkeys(("scope", "partition", "own"), pl.String), orient="row")
+        is_behind = (pl.col("partition") != "") & (pl.col("reach") < pl.col("own").fill_null(""))
+        missing = missing.join(own, on=["scope", "partition"], how="left").with_columns(comes_again=is_behind)
+        is_by_lsn = pl.col("scope").is_in(self._scopes_by_lsn(events)) & pl.col("commit").str.ends_with(CHANGE)
+        return missing.filter(~(pl.col("comes_again") & is_by_lsn)).select("row", "comes_again")
+
+    def _scopes_by_lsn(self, events: pl.DataFrame) -> list[str]:
+        """Return the scopes of PostgreSQL in which the LSN of each change is its order, among some events and in the newest record."""
+        is_change = pl.col("commit").str.ends_with(CHANGE) & ~pl.col("in_table").str.ends_with("/")  # of a tombstone no LSN may be known
+        is_other = is_change & (pl.col("commit") != pl.col("in_table")) & ~pl.col("commit").is_in(list(self._bounds.floors))
+        others = set(events.filter(is_other)["scope"].to_list())
+        scopes = [scope for scope in events["scope"].unique().to_list() if scope.startswith(POSTGRESQL) and scope not in others]
+        newest = {scope: SourcePosition.of(self._bounds.highest.get(scope, "")) for scope in scopes}
+        floors = self._bounds.floors
+        return [scope for scope, at in newest.items() if at.commit in floors or at.in_table in {at.commit, at.exact}]
+
+    def _take(self, taken: pl.DataFrame) -> None:
+        """Take rows that are neither late nor of unknown order."""
+        if len(taken):
+            self._taken.append((taken["key"].to_arrow().cast(pa.binary()), taken["scope"], taken["commit"].to_arrow().cast(pa.string())))
+            for scope, commit in taken.group_by("scope").agg(pl.col("commit").max()).iter_rows():
+                self._highest[scope] = max(self._highest.get(scope, ""), commit)
+
+    def _taken_of(self, keys: pl.Series) -> pl.DataFrame:
+        """Return the rows of some keys that the append has taken so far, in the order of arrival: key, scope, commit."""
+        wanted = pl.DataFrame({"key": keys.unique()}, schema={"key": pl.Binary})
+        frames = [
+            pl.DataFrame({"key": _column(taken), "commit": _column(commits)}).select(
+                "key", (pl.lit(scope) if isinstance(scope, str) else scope).alias("scope"), "commit"
+            )
+            for taken, scope, commits in self._taken
+        ]
+        return pl.concat([pl.DataFrame(schema=_TAKEN), *frames]).join(wanted, on="key", how="semi", maintain_order="left")
+
+    def _is_late_in_append(self, events: pl.DataFrame) -> Mask:
+        """Tell which rows come after one of their key and scope with a higher order, in this batch or in those before it."""
+        count = len(events)
+        ranked = ranks(pl.concat([events["commit"], events["reach"]]).to_arrow().cast(pa.string()))
+        commit, reach = ranked[:count], ranked[count:]
+        behind_any = reach < np.maximum.accumulate(commit)  # nothing else can come after one of its key with a higher order
+        late = np.zeros(count, dtype=np.bool_)
+        if behind_any.any():
+            keys = events.filter(pl.Series(behind_any)).select("key").unique()
+            some = events.with_columns(pl.Series("commit_rank", commit), pl.Series("reach_rank", reach)).join(keys, on="key", how="semi")
+            found = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("scope", "key"))
+            late[found["row"].to_numpy()] = True
+        behind = events.filter(pl.col("reach") < pl.col("taken"))
+        if len(behind):
+            before = self._taken_of(behind["key"]).group_by("key", "scope").agg(pl.col("commit").max().alias("newest"))
+            late[behind.join(before, on=["key", "scope"]).filter(pl.col("reach") < pl.col("newest"))["row"].to_numpy()] = True
+        return late
+
+    def _is_truncated(self, events: pl.DataFrame) -> Mask:
+        """Tell which rows are from before a TRUNCATE of their table."""
+        truncated = np.zeros(len(events), dtype=np.bool_)
+        ends = [(scope, table, SourcePosition.of(text).in_table) for (scope, table), text in self._bounds.truncated.items()]
+        if ends:
+            names = ("scope", "end_table", "end")
+            rows = events.join(pl.DataFrame(ends, schema=dict.fromkeys(names, pl.String), orient="row"), on="scope")
+            is_same = (pl.col("table") == pl.col("end_table")) | (pl.col("table") == "") | (pl.col("end_table") == "")
+            truncated[rows.filter(is_same & (pl.col("in_table") < pl.col("end")))["row"].to_numpy()] = True
+        return truncated
 
     def _in_arrival_order(self, rows: pa.RecordBatch, positions: Positions, without: Mask) -> tuple[pa.RecordBatch, pl.DataFrame]:
         """Return rows in which each without an order has the highest one of its key so far, if there is one, and what the log has.
@@ -200,8 +302,8 @@ class SequenceChecks:
         The log is asked for all keys of the batch of which anything must be known.
         """
         events = _events_of(rows, positions).with_columns(pl.Series("is_without", without))
-        known_of_scope = {scope: self._of(scope).bounds.known for scope in events["scope"].unique().to_list()}
-        is_below = pl.col("reach") < pl.col("scope").replace_strict(known_of_scope, return_dtype=pl.String)
+        events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
+        is_below = pl.col("reach") < pl.col("known")
         records = pl.DataFrame(schema=NEWEST)
         if any(SourcePosition.of(text).order for text in self._bounds.highest.values()):
             records = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
@@ -209,9 +311,8 @@ class SequenceChecks:
         newest = _HighestOrders()
         for key, commit in records.sort("last").select("key", "newest").iter_rows():
             newest.add(key, commit)
-        for checks in self._scopes.values():
-            for key, commit in checks.taken_of(mine["key"]).iter_rows():
-                newest.add(key, commit)
+        for key, commit in self._taken_of(mine["key"]).select("key", "commit").iter_rows():
+            newest.add(key, commit)
         orders, texts = dict[int, str](), rows.column("source_sequence")
         for row, key, scope, commit in mine.select("row", "key", "scope", "commit").iter_rows():
             order = commit or newest.of(key, scope, SourcePosition.of(texts[row].as_py()))
@@ -249,141 +350,32 @@ class _HighestOrders:
         return least if least and SourcePosition.of_commit(newest).epoch > position.epoch else max(newest, least)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Part:
-    """The rows of one scope in a batch: which are late, and of which the log is asked (`asked`: key, at_least)."""
-
-    checks: _ScopeChecks
-    events: pl.DataFrame
-    rows: NDArray[np.int64]
-    late: Mask
-    unknown: Mask
-    asked: pl.DataFrame
-    #: Which are late, and younger than the record above them.
-    lower: Mask
-
-    def counts(self, texts: pa.Array, without: Mask) -> dict[str, SourceCounts]:
-        """Return the counts of the batch for this source, by scope; an empty mapping for rows that no source sent."""
-        if not self.checks.scope:
-            return {}
-        lower = np.flatnonzero(self.lower)
-        counts = SourceCounts(
-            rows=len(self.rows),
-            late=int(self.late.sum()),
-            without_position=int(without[self.rows].sum()),
-            lower_positions=len(lower),
-            example=shown_position(SourcePosition.of(texts[int(self.rows[lower[0]])].as_py()).order) if len(lower) else "",
-            is_by_lsn=is_order_of_event(texts[int(self.rows[0])].as_py()),
+def _counts_of(events: pl.DataFrame, texts: pa.Array) -> dict[str, SourceCounts]:
+    """Return the counts of a batch by scope, but for rows that no source sent; columns besides: is_late, is_without, is_lower."""
+    lowers = pl.col("row").filter("is_lower").first()
+    counted = (
+        events.filter(pl.col("scope") != "")
+        .group_by("scope")
+        .agg(
+            pl.len(),
+            pl.col("is_late").sum(),
+            pl.col("is_without").sum(),
+            pl.col("is_lower").sum(),
+            pl.col("row").first(),
+            lowers.alias("example"),
         )
-        return {self.checks.scope: counts}
-
-
-class _ScopeChecks:
-    """The rows of one scope during one append."""
-
-    def __init__(self, scope: str, bounds: _Bounds) -> None:
-        self.scope, self.bounds = scope, bounds
-        self._highest = ""
-        #: Keys and orders of the rows that were taken; `taken_of` makes frames of them.
-        self._taken: list[tuple[pa.Array, pa.Array]] = []
-
-    def take_if_in_order(self, keys: pa.Array, commits: pa.Array) -> bool:
-        """Take rows that are in order, and above all that is known; tell whether they are."""
-        begins, bounds = commits[0].as_py(), self.bounds
-        if bounds.is_retired or begins < bounds.known or begins < self._highest or (bounds.truncated and begins <= bounds.passed):
-            return False
-        if len(commits) > 1 and not pc.all(pc.greater_equal(commits[1:], commits[:-1])).as_py():
-            return False
-        self._take(keys, commits, commits[-1].as_py())
-        return True
-
-    def begin(self, events: pl.DataFrame) -> _Part:
-        """Find the rows of a batch that are late by the batch itself and by TRUNCATEs, and those to look up in the log."""
-        rows, nothing = events["row"].to_numpy(), np.zeros(len(events), dtype=np.bool_)
-        events = events.drop("row").with_row_index("row")
-        part = _Part(
-            checks=self,
-            events=events,
+    )
+    return {
+        scope: SourceCounts(
             rows=rows,
-            late=nothing,
-            unknown=nothing.copy(),
-            asked=_events_to_ask(events.clear(), ""),
-            lower=nothing.copy(),
+            late=late,
+            without_position=without,
+            lower_positions=lower,
+            example="" if example is None else shown_position(SourcePosition.of(texts[example].as_py()).order),
+            is_by_lsn=is_order_of_event(texts[first].as_py()),
         )
-        if self.bounds.is_retired:
-            part.late = np.ones(len(events), dtype=np.bool_)
-            return part
-        has_order = (events["commit"] != "").to_numpy()
-        part.late = (self._is_late_in_append(events) | self._is_truncated(events)) & has_order
-        removed = max(self.bounds.removed.values(), default="")
-        asked = events.filter(pl.Series(~part.late & has_order) & (pl.col("reach") < self.bounds.known))
-        asked = asked if self.bounds.highest else asked.filter(pl.col("reach") < removed)
-        if len(asked):
-            lowest = str(asked["reach"].min())
-            # Below a removed deletion any record of the key counts: while one is there, no deletion after it was removed.
-            part.asked = _events_to_ask(asked, self.scope if lowest < removed else lowest)
-        return part
-
-    def compare(self, part: _Part, records: pl.DataFrame) -> None:
-        """Compare rows with the newest records of their keys in the log, and take those that are neither late nor of unknown order."""
-        events, removed = part.events, max(self.bounds.removed.values(), default="")
-        newest = records.filter(pl.col("scope") == self.scope)
-        if not self.bounds.is_retired:
-            asked = events.filter(pl.Series(~part.late) & (pl.col("commit") != "") & (pl.col("reach") < self.bounds.known))
-            behind = asked.join(newest, on="key").filter(pl.col("reach") < pl.col("newest"))
-            part.late[behind["row"].to_numpy()] = True
-            is_younger = behind["source_time"] > behind["time"] + NEW_EPOCH_MS
-            part.lower[behind.filter(is_younger.fill_null(value=False))["row"].to_numpy()] = True
-            doubtful = asked.filter(pl.col("reach") < removed)
-            if len(doubtful):
-                missing = doubtful.join(newest, on="key", how="anti")
-                missing = missing.join(self.taken_of(missing["key"]).filter(pl.col("commit") != ""), on="key", how="anti")
-                own = pl.col("partition").replace_strict(dict(self.bounds.removed), default="", return_dtype=pl.String)
-                comes_again = missing.filter((pl.col("reach") < own) & (pl.col("partition") != ""))
-                part.late[comes_again["row"].to_numpy()] = True
-                part.unknown[missing["row"].to_numpy()] = True
-        part.unknown &= ~part.late
-        taken = events.filter(pl.Series(~(part.late | part.unknown)))
-        if len(taken):
-            commits = taken["commit"].to_arrow().cast(pa.string())
-            self._take(taken["key"].to_arrow().cast(pa.binary()), commits, highest(commits))
-
-    def _take(self, keys: pa.Array, commits: pa.Array, last: str) -> None:
-        self._taken.append((keys, commits))
-        self._highest = max(self._highest, last)
-
-    def taken_of(self, keys: pl.Series) -> pl.DataFrame:
-        """Return the rows of some keys that the append has taken so far: key, commit."""
-        wanted = pl.DataFrame({"key": keys.unique()})
-        frames = [pl.DataFrame({"key": _column(taken), "commit": _column(commits)}) for taken, commits in self._taken]
-        return pl.concat([pl.DataFrame(schema=_SCHEMA), *frames]).join(wanted, on="key", how="semi")
-
-    def _is_late_in_append(self, events: pl.DataFrame) -> Mask:
-        """Tell which rows come after one of their key with a higher order, in this batch or in those before it."""
-        count = len(events)
-        ranked = ranks(pl.concat([events["commit"], events["reach"]]).to_arrow().cast(pa.string()))
-        commit, reach = ranked[:count], ranked[count:]
-        behind_any = reach < np.maximum.accumulate(commit)  # nothing else can come after one of its key with a higher order
-        late = np.zeros(count, dtype=np.bool_)
-        if behind_any.any():
-            keys = events.filter(pl.Series(behind_any)).select("key").unique()
-            some = events.with_columns(pl.Series("commit_rank", commit), pl.Series("reach_rank", reach)).join(keys, on="key", how="semi")
-            behind_here = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("key"))
-            late[behind_here["row"].to_numpy()] = True
-        behind = events.filter(pl.col("reach") < self._highest)
-        if len(behind):
-            before = self.taken_of(behind["key"]).group_by("key").agg(pl.col("commit").max().alias("newest"))
-            late[behind.join(before, on="key").filter(pl.col("reach") < pl.col("newest"))["row"].to_numpy()] = True
-        return late
-
-    def _is_truncated(self, events: pl.DataFrame) -> Mask:
-        """Tell which rows are from before a TRUNCATE of their table."""
-        truncated = np.zeros(len(events), dtype=np.bool_)
-        for table, text in self.bounds.truncated.items():
-            end = SourcePosition.of(text).in_table
-            is_same = (events["table"] == table) | (events["table"] == "") | pl.lit(value=not table)
-            truncated |= events.select(is_same & (pl.col("in_table") < end)).to_series().to_numpy()
-        return truncated
+        for scope, rows, late, without, lower, first, example in counted.iter_rows()
+    }
 
 
 def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
@@ -392,10 +384,6 @@ def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
     names = ("scope", "commit", "reach", "in_table", "partition", "table")
     columns = {"key": rows.column("key"), **{name: getattr(positions, name) for name in names}, "source_time": times}
     return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")
-
-
-def _events_to_ask(events: pl.DataFrame, at_least: str) -> pl.DataFrame:
-    return events.select("key", pl.lit(at_least).alias("at_least"))
 
 
 def _orders_of(newest: pl.DataFrame) -> pl.DataFrame:

@@ -178,8 +178,8 @@ class Append:
             begin_snapshots(self.log, written.snapshots, plan, now_ms=self.now_ms)
             return f"a snapshot of {scope_name(written.snapshots[0].scope)} has begun"
         positions = self._new_truncates(written)
-        for position in positions:
-            truncate(self.log, position, now_ms=self.now_ms)
+        if positions:
+            truncate(self.log, positions, now_ms=self.now_ms)
         return f"the source's table was truncated at {SourcePosition.of(positions[0]).commit}" if positions else None
 
     def _identify_events(self, written: Written, plan: AppendPlan) -> None:
@@ -374,20 +374,20 @@ class Append:
             replace_dead_letters(self.log.paths.dead_letters, self.log.storage_options, [], query_id=query_id, batch_id=batch_id)
 
 
-def truncate(log: TopicLog, position: str, *, now_ms: int) -> None:
-    """Append a tombstone for each key whose last record is from before a TRUNCATE at a position of the source.
+def truncate(log: TopicLog, positions: Sequence[str], *, now_ms: int) -> None:
+    """Append a tombstone for each key whose last record is from before a TRUNCATE at one of some positions of its source.
 
-    The position is in the ledger first, so that events from before it are late from then on, and once more when the tombstones are in the
-    log: a crash in between lets the next attempt append them.
+    The positions are in the ledger first, so that events from before them are late from then on, and once more when the tombstones are in
+    the log: a crash in between lets the next attempt append them.
     """
-    log.ledger.append([truncate_decision(position, is_applied=False, now_ms=now_ms)])
+    log.ledger.append([truncate_decision(position, is_applied=False, now_ms=now_ms) for position in positions])
     state = log.at()
-    for partition in range(state.partitions):
-        keys = KeyLookup.of(log.paths.log, log.storage_options, state.files, partition).live(position)
-        if len(keys):
-            rows = ArrowRows(_tombstones(partition, keys, [position] * len(keys)))
-            append_rows(log, rows, now_ms=now_ms, stats=AppendStats())
-    log.ledger.append([truncate_decision(position, is_applied=True, now_ms=now_ms)])
+    lookups = [KeyLookup.of(log.paths.log, log.storage_options, state.files, partition) for partition in range(state.partitions)]
+    parts = [(partition, *lookup.live_before(positions)) for partition, lookup in enumerate(lookups)]
+    tombstones = [_tombstones(*part) for part in parts if part[2]]
+    if tombstones:
+        append_rows(log, ArrowRows(pa.concat_tables(tombstones)), now_ms=now_ms, stats=AppendStats())
+    log.ledger.append([truncate_decision(position, is_applied=True, now_ms=now_ms) for position in positions])
 
 
 def sweep(log: TopicLog, is_swept: Callable[[SnapshotGap], bool], *, now_ms: int) -> int:

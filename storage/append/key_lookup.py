@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,13 +21,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lastword.compaction.order.source_epochs import Place
 from lastword.compaction.order.source_positions import (
+    NO_SCOPE,
     SCOPE_FORM,
     SourcePosition,
     highest_by_place,
     is_before_truncate,
     parse_place,
     place_name,
+    scope_of,
 )
 from lastword.compaction.rows.sequence_checks import NEWEST, SequenceBounds
 from lastword.compaction.rows.unchanged_columns import LastRecord
@@ -35,7 +38,7 @@ from lastword.storage.files.data_reader import row_groups
 from lastword.storage.files.locations import local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from lastword.storage.delta.snapshot import Files, LogSnapshot
@@ -54,12 +57,12 @@ def sequence_bounds(snapshot: LogSnapshot, decisions: Decisions, *, are_events: 
     highest = snapshot.highest_sequences(decisions.partitions)
     truncated = {table: truncation.position for table, truncation in decisions.truncations.items()}
     retired = frozenset(scope for scope, source in decisions.sources.items() if source.is_retired and are_events)
-    places = map(decisions.removed_positions, range(decisions.partitions))
-    removed = [{parse_place(place): commit for place, commit in orders.items()} for orders in places]
-    return [
-        SequenceBounds(highest=highest[partition], removed=removed[partition], truncated=truncated, retired=retired)
+    bounds = SequenceBounds(truncated=truncated, floors=decisions.epochs.floors(), retired=retired)
+    removed = [
+        {parse_place(place): commit for place, commit in decisions.removed_positions(partition).items()}
         for partition in range(len(highest))
     ]
+    return [replace(bounds, highest=highest[partition], removed=removed[partition]) for partition in range(len(highest))]
 
 
 def is_sequenced(snapshot: LogSnapshot, decisions: Decisions) -> bool:
@@ -136,18 +139,20 @@ class KeyLookup:
                 records |= {row["key"]: LastRecord.of(row["value"], row["source_sequence"], row["headers"]) for row in rows.to_pylist()}
         return records
 
-    def highest_in(self, scope: str, partition: str) -> str:
-        """Return the highest order of the records of a scope and one of Kafka's partitions; empty for none. Errors as `newest`.
+    def highest_in(self, places: Collection[Place]) -> dict[Place, str]:
+        """Return the highest order of the records of each of some scopes and Kafka partitions, if it has one. Errors as `newest`.
 
         A change of PostgreSQL whose commit was not known has an order below its own LSN, which counts: the source had come so far.
         """
-        newest, place = "", place_name(scope, partition)
-        for path, highest in zip(self.paths, self.highest, strict=True):
-            if highest >= scope:
+        lowest, found = min((scope for scope, _ in places), default=""), dict[Place, str]()
+        wanted = {place_name(*place): place for place in places}
+        for path, highest in zip(self.paths, self.highest, strict=True) if places else ():
+            if highest >= lowest:
                 for group in row_groups(self.location, self.storage_options, path, ("source_sequence",)):
                     texts = group.read().column("source_sequence").combine_chunks()
-                    newest = max(newest, highest_by_place(texts, by="reach").get(place, ""))
-        return newest
+                    there = highest_by_place(texts, by="reach")
+                    found |= {wanted[name]: max(there[name], found.get(wanted[name], "")) for name in there.keys() & wanted.keys()}
+        return found
 
     def key_batches(self) -> Iterator[pl.DataFrame]:
         """Yield the data records in the order of their offsets: key, is_live (no tombstone), source_sequence (empty for none), appended_ms.
@@ -166,14 +171,23 @@ class KeyLookup:
                 }
                 yield pl.DataFrame({name: pl.from_arrow(column) for name, column in columns.items()}, schema=_KEYS)
 
-    def live(self, truncated: str) -> pa.Array:
-        """Return the keys whose last record is no tombstone, and from before a TRUNCATE of its table, or has no sequence.
+    def live_before(self, truncated: Sequence[str]) -> tuple[pa.Array, list[str]]:
+        """Return the keys whose last record is no tombstone, and from before a TRUNCATE at one of some positions, and that position.
 
-        Errors as `newest`.
+        A record without a sequence is from before each of them. Errors as `newest`.
         """
-        last = last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence")
-        gone = [key for key, sequence in last.iter_rows() if not sequence or is_before_truncate(sequence, truncated)]
-        return pa.array(gone, pa.binary())
+        of_scope: dict[str, list[str]] = {}
+        for position in truncated:
+            of_scope.setdefault(scope_of(position), []).append(position)
+        keys, positions = list[bytes](), list[str]()
+        for key, sequence in last_of_keys(self.key_batches()).filter("is_live").select("key", "source_sequence").iter_rows():
+            scope = scope_of(sequence)
+            ends = truncated if scope in {"", NO_SCOPE} else of_scope.get(scope, ())
+            before = next((end for end in ends if not sequence or is_before_truncate(sequence, end)), None)
+            if before is not None:
+                keys.append(key)
+                positions.append(before)
+        return pa.array(keys, pa.binary()), positions
 
     def _read(self, path: str, keys: pa.Array, at_least: str) -> list[pl.DataFrame]:
         frames = []

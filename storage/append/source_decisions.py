@@ -10,7 +10,7 @@ from lastword.compaction.order.source_states import SourceState, notes_of
 from lastword.storage.ledger.decisions import Decision, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lastword.compaction.order.source_epochs import NewSnapshot, Place, Snapshot
     from lastword.compaction.order.source_states import SourceCounts
@@ -24,13 +24,13 @@ def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan,
 
     The append is to be planned again after it.
     """
-    before = {(snapshot.scope, snapshot.partition): _highest_before(snapshot, plan) for snapshot in new}
+    before = _highest_before({(snapshot.scope, snapshot.partition) for snapshot in new}, plan)
 
     def begin(today: Decisions) -> tuple[list[Decision], None]:
         decided, places = list[Decision](), set[tuple[str, str]]()
-        for snapshot, epoch in today.epochs.epochs_of_new(new, {place: order or "" for place, order in before.items()}):
+        for snapshot, epoch in today.epochs.epochs_of_new(new, before):
             place = snapshot.scope, snapshot.partition
-            is_first = before[place] is None and not (snapshot.before or today.epochs.of(place) or place in places)
+            is_first = place not in before and not (snapshot.before or today.epochs.of(place) or place in places)
             places.add(place)
             decided.append(snapshot_decision(snapshot, epoch, is_first=is_first, now_ms=now_ms))
         return decided, None
@@ -38,13 +38,15 @@ def begin_snapshots(log: TopicLog, new: Sequence[NewSnapshot], plan: AppendPlan,
     log.ledger.decide(begin)
 
 
-def _highest_before(new: NewSnapshot, plan: AppendPlan) -> str | None:
-    """Return the highest order that the log has of the scope and Kafka partition of a new snapshot; None if it has no event from there."""
-    place = new.scope, new.partition
-    removed = [bounds.removed[place] for bounds in plan.sequences if place in bounds.removed]
-    is_scope_there = any(bounds.highest_of(new.scope) for bounds in plan.sequences)
-    in_log = max((lookup.highest_in(*place) for lookup in plan.lookups), default="") if is_scope_there else ""
-    return max([*removed, in_log]) if removed or in_log else None
+def _highest_before(places: Collection[Place], plan: AppendPlan) -> dict[Place, str]:
+    """Return the highest order that the log has of each of some scopes and Kafka partitions; without those of which it has no event."""
+    removed = [{place: bounds.removed[place] for place in places if place in bounds.removed} for bounds in plan.sequences]
+    there = [place for place in places if any(bounds.highest_of(place[0]) for bounds in plan.sequences)]
+    before: dict[Place, str] = {}
+    for highest in [*removed, *(lookup.highest_in(there) for lookup in plan.lookups)]:
+        for place, order in highest.items():
+            before[place] = max(order, before.get(place, ""))
+    return before
 
 
 def snapshot_decision(new: NewSnapshot, epoch: int, *, is_first: bool, now_ms: int) -> Decision:

@@ -347,18 +347,17 @@ def _order_of_truncation(truncation: Truncation) -> tuple[str, bool]:
 
 def _epochs(rows: Iterable[Decision]) -> SourceEpochs:
     """Return the snapshots of sources by scope and Kafka's partition, oldest first."""
-    epochs = SourceEpochs()
-    for row in rows:
-        details = row.details
-        snapshot = Snapshot(
-            position=details["position"],
-            epoch=details["epoch"],
-            offset=details["offset"],
-            is_first=details.get("is_first", True),
-            begun_ms=row.time_ms,
-        )
-        epochs = epochs.with_snapshot((details["scope"], details["partition"]), snapshot)
-    return epochs
+    return SourceEpochs.after(((row.details["scope"], row.details["partition"]), _snapshot(row)) for row in rows)
+
+
+def _snapshot(row: Decision) -> Snapshot:
+    return Snapshot(
+        position=row.details["position"],
+        epoch=row.details["epoch"],
+        offset=row.details["offset"],
+        is_first=row.details.get("is_first", True),
+        begun_ms=row.time_ms,
+    )
 
 
 def _restore(row: Decision) -> Restore:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -28,7 +28,6 @@ from lastword.change_data.columns.column_types import (
     Misfit,
     ScalarType,
     StructType,
-    merge_columns,
     with_time_zones,
 )
 from lastword.change_data.columns.connect_schema import columns_of_connect_schema, columns_of_ddl
@@ -619,81 +618,3 @@ def test_a_decimal_has_precision_and_scale_or_neither() -> None:
 def test_a_timestamp_of_ddl_has_a_time_zone_in_every_session(ddl: str, found: str) -> None:
     """The type, at any depth; neither a column of this name nor what is quoted."""
     assert with_time_zones(ddl) == found
-
-
-# Schemas that change
-
-
-def merged_type(old: str, new: str) -> str:
-    """Return the type of one column after a change."""
-    (column,) = merge_columns(columns_of_ddl(f"c {old}"), columns_of_ddl(f"c {new}"))
-    return str(column.data_type)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "wider"),
-    [
-        ("int", "int", "int"),
-        ("int", "bigint", "bigint"),
-        ("bigint", "smallint", "bigint"),
-        ("float", "double", "double"),
-        ("enum", "string", "string"),
-        ("uuid", "enum", "string"),
-        ("decimal(10,2)", "decimal(12,4)", "decimal(12,4)"),
-        ("decimal(10,2)", "decimal(10,4)", "decimal(12,4)"),
-        ("decimal(*)", "decimal(*)", "decimal(*)"),
-        ("decimal(60,2)", "decimal(10,2)", "decimal(60,2)"),
-        ("array<int>", "array<bigint>", "array<bigint>"),
-        ("map<string,float>", "map<string,double>", "map<string,double>"),
-        ("struct<a: int, b: date>", "struct<c: json, a: bigint>", "struct<a: bigint, b: date, c: json>"),
-    ],
-)
-def test_a_wider_type_fits_old_and_new_rows(old: str, new: str, wider: str) -> None:
-    """Whichever of both schemas has it."""
-    assert merged_type(old, new) == wider
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("int", "string"),
-        ("timestamp", "timestamp_ntz"),
-        ("int", "double"),
-        ("decimal(38,0)", "decimal(38,10)"),
-        ("decimal(10,2)", "decimal(*)"),
-        ("int", "decimal(10,0)"),
-        ("array<int>", "int"),
-    ],
-)
-def test_another_type_is_an_error_that_names_the_column_and_both(old: str, new: str) -> None:
-    """At each depth."""
-    with pytest.raises(ValueError, match=r"^column c: its type changes from ") as error:
-        merged_type(old, new)
-    assert f"from {old} to {new};" in str(error.value)
-    with pytest.raises(ValueError, match=r"^column s\.x\[\]: "):
-        merge_columns(columns_of_ddl(f"s struct<x: array<{old}>>"), columns_of_ddl(f"s struct<x: array<{new}>>"))
-
-
-def test_columns_are_added_at_the_end_and_none_is_lost() -> None:
-    """The encodings are those of the newer schema."""
-    old, new = columns_of_ddl("id int, a string, day date"), columns_of_ddl("e json, id bigint, day date", time_precision_mode="isostring")
-
-    assert merge_columns(old, new) == (
-        Column("id", ScalarType("bigint")),
-        Column("a", ScalarType("string")),
-        Column("day", ScalarType("date", "text")),
-        Column("e", ScalarType("json", "text")),
-    )
-
-
-def test_base64_of_a_smaller_scale_than_the_merged_one_keeps_its_value() -> None:
-    """Its number is not taken for one of the larger scale."""
-    first, second = columns_of_ddl("p decimal(12,4)"), columns_of_ddl("p decimal(10,2)")
-
-    columns = merge_columns(first, second)
-
-    assert columns == (Column("p", DecimalType(12, 4, "base64", 2)),)
-    assert merge_columns(columns, second) == columns
-    assert RowConverter(columns).convert(b'{"p":"AJY="}') == b'{"p":"1.5000"}'
-    assert merge_columns(columns, first) == first
-    assert b64decode("AJY=") == (150).to_bytes(2, "big")

@@ -49,6 +49,16 @@ def _begun(epochs: SourceEpochs, picture: str, highest: str = "") -> list[tuple[
     return [(one.partition, one.position, epoch) for one, epoch in epochs.epochs_of_new(new, in_log)]
 
 
+def test_snapshots_are_added_as_they_came() -> None:
+    """Those of a source that come after a new epoch of all partitions are behind it; another source has none of this."""
+    first, second, third = Snapshot(position="0090", epoch=1), Snapshot(position="", epoch=2), Snapshot(position="0040", epoch=2)
+    places = [(_SCOPE, "0"), ("@mysql.s:", "0"), (_SCOPE, EVERY_PARTITION), (_SCOPE, "1")]
+    epochs = SourceEpochs.after(zip(places, [first, first, second, third], strict=True))
+    assert epochs.of((_SCOPE, "0")) == (first, second)
+    assert epochs.of((_SCOPE, "1")) == (second, third)
+    assert epochs.of(("@mysql.s:", "0")) == (first,)
+
+
 @pytest.mark.parametrize(
     ("picture", "begun"),
     [

@@ -51,6 +51,12 @@ def test_a_state_is_the_same_from_the_ledger() -> None:
     [
         (None, _NEW, [], []),
         (None, _NEW, [SourceState(scope="@mysql.old:", since_ms=1)], ["another one beside mysql.old"]),
+        (
+            None,
+            _NEW,
+            [SourceState(scope=f"@mysql.shard{number}:", since_ms=1) for number in range(7)],
+            ["beside mysql.shard0, mysql.shard1, mysql.shard2, mysql.shard3, mysql.shard4 and 2 more:"],
+        ),
         (_NEW, replace(_NEW, is_by_lsn=True), [], ["no source.sequence"]),
         (replace(_NEW, is_by_lsn=True), replace(_NEW, is_by_lsn=True, lower_epoch=1), [], ["sources new-epoch t postgresql.shop"]),
         (replace(_NEW, lower_epoch=1), replace(_NEW, lower_epoch=1), [_NEW], []),

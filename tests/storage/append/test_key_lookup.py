@@ -124,5 +124,6 @@ def test_the_highest_order_of_a_source_is_read_from_the_files_that_may_have_it(t
     log = topic.log
     lookup = KeyLookup.of(log.paths.log, {}, log.snapshot().files, 0)
     highest = {SourcePosition.of(text).scope: SourcePosition.of(text).commit for text in lookup.highest[:2]}
-    assert {scope: lookup.highest_in(scope, "") for scope in highest} == highest
-    assert lookup.highest_in("postgresql:z", "") == ""
+    assert lookup.highest_in([(scope, "") for scope in [*highest, "postgresql:z"]]) == {
+        (scope, ""): order for scope, order in highest.items()
+    }
