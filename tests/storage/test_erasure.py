@@ -46,7 +46,7 @@ def test_a_file_without_a_column_of_keys_is_one_that_cannot_be_decoded(tmp_path:
     """Whether it holds the key nobody can tell."""
     pq.write_table(pa.table({"colour": ["a"]}), tmp_path / "foreign.parquet")
     [found] = KeySearch(str(tmp_path), {}, WantedKey(key=b"a")).look()
-    assert (found.rows, found.why) == (None, "has no column of keys that the table knows")
+    assert (found.rows, found.why) == (None, "has no column key")
 
 
 def test_a_dead_letter_names_a_key_in_the_columns_that_it_has(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from lastword import ArrowTopic, Envelope, LogDir, RegistryDecoder, UserError, latest_sql
 from lastword.compaction.errors import InvalidConfiguration
-from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.schema_registry.client import RegistryConfig
 from lastword.streaming.reading.tail import TailOptions
 from lastword.topics.arguments import read_columns, read_key, read_keys, read_offsets_by_partition, read_partitions
@@ -160,13 +159,3 @@ def test_a_log_dir_and_a_topic_say_where_they_are(topic: ArrowTopic) -> None:
     root = topic.log.paths.root
     assert repr(topic) == f"ArrowTopic('fruit', '{root}')"
     assert repr(LogDir(Path(root).parent)) == f"LogDir('{Path(root).parent}')"
-
-
-def test_what_needs_spark_says_how_to_open_the_log_dir_with_it(topic: ArrowTopic, tmp_path: Path) -> None:
-    """A purge deletes from the tables of a topic, which Spark writes; nothing is deleted without it."""
-    topic.log.ledger.append([Decision(kind=Kind.TARGET, time_ms=0, name=str(tmp_path / "words"), details={"history": False})])
-    with pytest.raises(
-        UserError, match=r'erasing a key also from the registered table .*words needs Spark: .*LogDir\(spark_session\(\), "'
-    ):
-        topic.purge("lime")
-    assert topic.latest(keys="lime").num_rows == 1
