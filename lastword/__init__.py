@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from lastword.topics.explanation import PartitionReport
     from lastword.topics.purging import PurgeReceipt
     from lastword.topics.sources import SnapshotDescription, SourceDescription
-    from lastword.topics.tables import TableDescription, TableFollower, TableProgress
+    from lastword.topics.tables import TableDescription, TableDetails, TableFollower, TableProgress
     from lastword.transaction import Transaction
 
     __version__: str
@@ -127,7 +127,7 @@ else:  # a type checker that sees this takes any name for one of ours
         "PurgeReceipt": "lastword.topics.purging",
         "SnapshotDescription": "lastword.topics.sources",
         "SourceDescription": "lastword.topics.sources",
-        **dict.fromkeys(("TableDescription", "TableFollower", "TableProgress"), "lastword.topics.tables"),
+        **dict.fromkeys(("TableDescription", "TableDetails", "TableFollower", "TableProgress"), "lastword.topics.tables"),
         "Transaction": "lastword.transaction",
     }
 
@@ -204,6 +204,7 @@ __all__ = [
     "SparkTransaction",
     "StaleKey",
     "TableDescription",
+    "TableDetails",
     "TableFollower",
     "TableProgress",
     "Topic",

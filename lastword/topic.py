@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.reading.view import View
-    from lastword.topics.tables import TableDescription
+    from lastword.topics.tables import TableDescription, TableDetails
 
 #: An offset for each partition.
 Offsets = Mapping[int, int] | Sequence[int] | Position
@@ -312,6 +312,18 @@ class Topic:
         """Let a table that is paused take its steps again. Raises `UserError` as `pause_table`."""
         location = tables.registered_location(self._log, path)
         tables.decide_table(self._log, location, {"paused": None}, now_ms=self._clock())
+
+    def describe_table(self, path: str) -> TableDetails:
+        """Return a typed table: position, lag, version, rows, files, bytes and columns. Raises `UserError` as `pause_table`."""
+        return tables.describe_table(self._log, path, storage_options=self._log_dir.storage_options)
+
+    def rebuild_table(self, path: str) -> None:
+        """Let the next step of a table write it anew in one commit, in whatever process; `materialize(rebuild=True)` does it at once.
+
+        Raises `UserError` as `pause_table`.
+        """
+        location, now_ms = tables.registered_location(self._log, path), self._clock()
+        tables.decide_table(self._log, location, {"rebuild_ms": now_ms}, now_ms=now_ms)
 
     def drop_table(self, path: str) -> None:
         """Forget a table: nothing is kept for it, and a purge does not look into it any more; its files stay.

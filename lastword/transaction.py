@@ -30,7 +30,7 @@ class Transaction:
     """One transaction of one transactional.id; made by `Topic.transaction`."""
 
     def __init__(self, log: TopicLog, stamp: ProducerStamp, as_input: Callable[[Any], InputRows], clock_ms: Callable[[], int]) -> None:
-        """Belong to a begun identity; `as_input` turns what is given to `append` into the input of an append."""
+        """Append with the producer id and epoch of `stamp`, which the ledger has. `as_input` turns the argument of `append` into rows."""
         self._log = log
         self._stamp = stamp
         self._input = as_input

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 #: What was counted when the table was written, or since.
 CEILINGS: Final = {
-    "names: one": 40,
-    "names: found, told, said": 50,
+    "names: one": 37,
+    "names: found, told, said": 49,
     "functions named by a participle": 36,
     "phrases that say nothing": 8,
-    "functions over 60 lines": 1,
-    "functions over 15 branches": 1,
+    "functions over 60 lines": 0,
+    "functions over 15 branches": 0,
     "class names with two meanings": 0,
     "noqa": 137,
     "type: ignore": 20,
@@ -34,13 +34,13 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9342,
+    "lastword": 9468,
     "pyspark_lastword": 443,
-    "streaming": 5730,
+    "streaming": 5736,
     "storage": 15367,
-    "change_data": 5619,
+    "change_data": 5622,
     "checkpoints": 215,
-    "compaction": 6168,
+    "compaction": 6174,
 }
 _MOST_LINES, _MOST_BRANCHES = 60, 15
 _BRANCHES: Final = (ast.If, ast.For, ast.While, ast.AsyncFor, ast.IfExp, ast.ExceptHandler, ast.BoolOp, ast.comprehension, ast.match_case)

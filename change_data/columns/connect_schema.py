@@ -309,7 +309,7 @@ class _Ddl:
         return self.text[self.place :].strip()[:1] if match is None else str(match[3] or match[4] or "'").lower()
 
     def skip(self, token: str) -> bool:
-        """Read the next word or sign if it is the given one."""
+        """Read the next word or sign if it is the given one; tell whether it was."""
         match = _TOKEN.match(self.text, self.place)
         if match is None or self.peek() != token:
             return False

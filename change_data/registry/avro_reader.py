@@ -266,7 +266,7 @@ def _entry(read_value: Reader) -> Reader:
 
 
 def _blocks(read_item: Reader, collect: Callable[[list[Any]], Any]) -> Reader:
-    """Read an array or a map: blocks of items, the last one empty; a negative count is followed by the block's size in bytes."""
+    """Return a reader of an array or a map: blocks of items, the last one empty; behind a negative count stands the size in bytes."""
 
     def read_blocks(data: bytes, at: int) -> tuple[Any, int]:
         items: list[Any] = []

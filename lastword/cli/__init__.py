@@ -2,7 +2,8 @@
 
 ```
  app           assembles the commands
- topics  transactions  records  cleaning  readers  purge  sources  typed_tables  operate  run      a group of commands each
+ topics  transactions  cleaning  purge  sources  typed_tables  operate  run      a group of commands each
+ records       records, dead-letters, verify     readers   latest, table, changes, materialize; registered readers: list, drop
  options       options that commands share; tables and cleaning_tables print for people, JSON Lines for pipes
 ```
 """

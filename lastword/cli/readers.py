@@ -1,4 +1,4 @@
-"""The commands of readers: `latest`, `changes`, `materialize` and `readers`."""
+"""The commands that read a topic, `latest`, `table`, `changes` and `materialize`, and `readers` for the registered ones."""
 
 from __future__ import annotations
 

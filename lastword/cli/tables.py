@@ -17,12 +17,12 @@ from lastword.compaction.moments import instant
 from lastword.text import printable, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lastword.compaction.producers import OpenTransaction
     from lastword.topics.description import TopicDescription
     from lastword.topics.sources import SourceDescription
-    from lastword.topics.tables import TableDescription
+    from lastword.topics.tables import TableDescription, TableDetails
 
 _WIDEST: Final = 60
 _SHORT: Final = 24
@@ -210,6 +210,20 @@ def typed_tables_table(found: Sequence[TableDescription], topic: str) -> Table:
         lag = "" if row.lag is None else f"{row.lag:,}"
         table.add_row(row.path, state, lag, "" if row.seen_ms is None else instant(row.seen_ms))
     return table
+
+
+def typed_table_lines(table: TableDetails) -> Iterator[str]:
+    """Yield the lines that describe a typed table."""
+    state = "paused" if table.paused else "registration expired" if table.lag is None else f"{table.lag:,} offsets behind"
+    yield f"{table.path}: {'history' if table.history else 'newest row of each key'}, {state}"
+    if table.table_version < 0:
+        yield "  not made yet"
+        return
+    yield f"  offsets: {', '.join(f'{partition}: {offset}' for partition, offset in enumerate(table.offsets)) or 'unknown'}"
+    yield f"  version: {table.table_version}, deletion vectors: {'yes' if table.deletion_vectors else 'no'}"
+    yield f"  rows: {table.rows:,} ({table.deleted_rows:,} more are marked as deleted) in {table.files:,} files, {table.size_bytes:,} bytes"
+    for name, data_type in table.columns.items():
+        yield f"  {printable(name, _WIDEST)}  {data_type if isinstance(data_type, str) else json.dumps(data_type)}"
 
 
 def sources_table(found: Sequence[SourceDescription], topic: str) -> Table:

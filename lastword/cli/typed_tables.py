@@ -12,7 +12,7 @@ import typer
 from lastword.cli import tables
 from lastword.cli.options import Json, LogDirOption, Topic, open_log_dir, out, tell
 
-tables_app = typer.Typer(help="List the typed tables of a topic; pause, resume and drop them.", no_args_is_help=True)
+tables_app = typer.Typer(help="List and describe the typed tables of a topic; pause, resume, rebuild and drop them.", no_args_is_help=True)
 
 Path = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table, as `lastword tables list` shows it.")]
 
@@ -28,6 +28,28 @@ def tables_list(topic: Topic, as_json: Json = False, log_dir: LogDirOption = "")
         out.print(tables.typed_tables_table(known, topic))
     else:
         out.print(f"{topic}: no tables; to make one: lastword materialize {topic} TABLE", soft_wrap=True)
+
+
+@tables_app.command("describe")
+def tables_describe(topic: Topic, path: Path, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """Show a table: position, lag, version, rows, files and columns. Example: lastword tables describe shop.orders tables/orders."""
+    table = open_log_dir(log_dir).topic(topic).describe_table(path)
+    if as_json:
+        sys.stdout.write(json.dumps(dataclasses.asdict(table)) + "\n")
+        return
+    for line in tables.typed_table_lines(table):
+        out.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+@tables_app.command("rebuild")
+def tables_rebuild(topic: Topic, path: Path, as_json: Json = False, log_dir: LogDirOption = "") -> None:
+    """Let the next step write a table anew in one commit, such as that of the service; a follower is needed to take it.
+
+    Example: lastword tables rebuild shop.orders tables/orders
+    """
+    open_log_dir(log_dir).topic(topic).rebuild_table(path)
+    text = f"{topic}: the next step of table {path} writes it anew; lastword materialize --rebuild does it at once"
+    tell(text, {"topic": topic, "table": path, "rebuild": True}, as_json=as_json)
 
 
 @tables_app.command("pause")

@@ -94,25 +94,13 @@ class Service:
             clock_ms=clock.now_ms,
             stop=self._stop,
         )
-        self.dead_cleaners = 0
-        self._cleaner_dead = False
+        self.dead_cleaners, self._cleaner_dead = 0, False
         self._cleaner_started_ms = clock.now_ms()
         self._cleaner_backoff = Backoff(longest_restart_seconds)
-        finite = [trigger_of(source.trigger).get("availableNow", False) for source in settings.sources]
+        have_end = [trigger_of(source.trigger).get("availableNow", False) for source in settings.sources]
         #: Whether it goes on when no source runs: the cleaner has work. A source without an end was stopped: its topic is deleted.
-        self.outlives_sources = not finite or (cleaning and not all(finite))
-        self.sources = SourceSupervisor(
-            sources=settings.sources,
-            start=self._start,
-            matching=self._matching,
-            is_known=lambda topic: topic in self._known if self.watcher.standing.loaded else None,
-            clock_ms=clock.now_ms,
-            restarts=not finite or not all(finite),
-            must_start=not cleaning,
-            in_thread=lambda: with_pool(spark, APPEND_POOL),
-            longest_seconds=longest_restart_seconds,
-            hang_up=hang_up,
-        )
+        self.outlives_sources = not have_end or (cleaning and not all(have_end))
+        self.sources = self._supervise_sources(longest_restart_seconds, restarts=not have_end or not all(have_end))
         self.tables = TableSupervisor(
             settings=settings.tables,
             topics=lambda: self._known,
@@ -135,6 +123,21 @@ class Service:
         self._undeclared = dict(settings.topics)
         self._unkept = cleaning
         self._declare()
+
+    def _supervise_sources(self, longest_seconds: float, *, restarts: bool) -> SourceSupervisor:
+        spark = self._spark
+        return SourceSupervisor(
+            sources=self._settings.sources,
+            start=self._start,
+            matching=self._matching,
+            is_known=lambda topic: topic in self._known if self.watcher.standing.loaded else None,
+            clock_ms=clock.now_ms,
+            restarts=restarts,
+            must_start=not self._cleaning,
+            in_thread=lambda: with_pool(spark, APPEND_POOL),
+            longest_seconds=longest_seconds,
+            hang_up=hang_up,
+        )
 
     def _declare(self) -> None:
         """Keep the settings for commands, make the topics that are declared and missing, and give the others their declared settings.

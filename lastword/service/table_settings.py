@@ -89,12 +89,12 @@ class TableSettings(BaseModel):
         return self.path.replace(_TOPIC, topic)
 
     def matches(self, topic: str) -> bool:
-        """Tell whether it is of a topic."""
+        """Tell whether this block applies to a topic: `topic` names it, or `topics.pattern` matches its whole name."""
         return topic == self.topic if self.topic else re.fullmatch(self.topics_pattern, topic) is not None
 
 
 def doubled_tables(tables: list[TableSettings]) -> list[Violation]:
-    """Return the places that two tables share."""
+    """Return a violation for each path that two `[[table]]` blocks name."""
     places = Counter(location_of(table.path_of(table.topic or "{topic}").replace("{", "").replace("}", "")) for table in tables)
     return [
         Violation(key="table.path", value=place, allowed="another [[table]] has this path; a table follows one topic")

@@ -146,7 +146,7 @@ class Purge:
         for name, details in sorted(self._log.decisions().targets.items()):
             self._erase_from_table(name, details)
         crash_points.reached(CrashPoint.PURGE_ERASED)
-        receipt = self._proven(wanted)
+        receipt = self._prove(wanted)
         _LOG.info(
             "key purged",
             topic=self._log.name,
@@ -293,55 +293,72 @@ class Purge:
 
     # --- files --------------------------------------------------------------------------------------------------------------------------
 
-    def _proven(self, wanted: WantedKey) -> PurgeReceipt:
+    def _prove(self, wanted: WantedKey) -> PurgeReceipt:
         """Delete the old files that hold the key, decode all others, and return the receipt; raise `PurgeIncomplete` for what remains."""
-        options, log, done = self._log_dir.storage_options, self._log, self._done
+        searches, swept = self._sweep(wanted)
+        crash_points.reached(CrashPoint.PURGE_SWEPT)
+        tables = self._done.tables
+        remains = [
+            f"{location}/{file.path}: {'unknown' if file.rows is None else file.rows} rows of it; the file {why}"
+            for location, sweeping in swept.items()
+            for file, why in sweeping.left
+        ]
+        remains += [line for erased in tables.values() for line in erased.left]
+        if remains:
+            raise PurgeIncomplete(self._log.name, remains)
+        statistics = self._statistics(wanted)
+        return PurgeReceipt(
+            topic=self._log.name,
+            now_ms=self._now_ms,
+            before_ms=self._before_ms,
+            tombstones=dict(sorted(self._done.tombstones.items())),
+            kept=dict(sorted(self._done.kept.items())),
+            records_removed=self._done.records or 0,
+            dead_letters_removed=self._done.letters,
+            target_rows_removed={name: erased.rows for name, erased in tables.items()},
+            files_removed=sum(sweeping.removed for sweeping in swept.values()) + sum(erased.removed_files for erased in tables.values()),
+            files_searched=sum(search.decoded for search in searches) + sum(erased.searched_files for erased in tables.values()),
+            table_version=self._log.snapshot().version,
+            readers=self._readers_behind(),
+            absent_targets=tuple(sorted(self._done.absent)),
+            statistics=tuple(path for path, _ in statistics),
+            statistics_until_ms=max((until for _, until in statistics), default=None),
+        )
+
+    def _sweep(self, wanted: WantedKey) -> tuple[list[KeySearch], dict[str, Swept]]:
+        """Delete the old files of the log and of the dead letters that hold the key; return the searches, and what was done by location."""
+        paths, options = self._log.paths, self._log_dir.storage_options
         searches = {
-            log.paths.log: KeySearch(log.paths.log, options, wanted),
-            log.paths.dead_letters: KeySearch(log.paths.dead_letters, options, wanted, texts=True),
+            paths.log: KeySearch(paths.log, options, wanted),
+            paths.dead_letters: KeySearch(paths.dead_letters, options, wanted, texts=True),
         }
         for search in searches.values():
             search.look()  # the most of it before the lock, which keeps appends waiting
-        swept: dict[str, Swept] = {}
-        with self._log_dir.cleaner.locks.reserve(log), log.append_lock():  # nobody writes a file now that is not committed yet
-            for location, search in searches.items():
-                swept[location] = sweep(search, location, options, now_ms=self._now_ms, is_log=location == log.paths.log)
-        crash_points.reached(CrashPoint.PURGE_SWEPT)
-        remains = [
-            f"{location}/{one.path}: {'unknown' if one.rows is None else one.rows} rows of it; the file {why}"
-            for location, found in swept.items()
-            for one, why in found.left
-        ]
-        remains += [line for erased in done.tables.values() for line in erased.left]
-        if remains:
-            raise PurgeIncomplete(log.name, remains)
-        named = [
+        with self._log_dir.cleaner.locks.reserve(self._log), self._log.append_lock():  # nobody writes a file now that is not committed yet
+            swept = {
+                location: sweep(search, location, options, now_ms=self._now_ms, is_log=location == paths.log)
+                for location, search in searches.items()
+            }
+        return list(searches.values()), swept
+
+    def _statistics(self, wanted: WantedKey) -> list[tuple[str, int]]:
+        """Return the files of Delta logs whose column statistics name the key, each with the time until which it stays."""
+        options = self._log_dir.storage_options
+        return [
             (f"{location}/{path}", written_ms + self._log_retention_ms(location))
-            for location in (log.paths.dead_letters, *done.tables)
+            for location in (self._log.paths.dead_letters, *self._done.tables)
             for path, written_ms in statistics_naming(location, options, wanted)
         ]
-        erased = {reader_name(name) for name in done.tables}
-        missing = (name for name, reader in log.readers().items() if name not in erased and self._find_missed(reader.position.offsets))
-        return PurgeReceipt(
-            topic=log.name,
-            now_ms=self._now_ms,
-            before_ms=self._before_ms,
-            tombstones=dict(sorted(done.tombstones.items())),
-            kept=dict(sorted(done.kept.items())),
-            records_removed=done.records or 0,
-            dead_letters_removed=done.letters,
-            target_rows_removed={name: erased.rows for name, erased in done.tables.items()},
-            files_removed=sum(one.removed for one in swept.values()) + sum(erased.removed_files for erased in done.tables.values()),
-            files_searched=sum(one.decoded for one in searches.values()) + sum(erased.searched_files for erased in done.tables.values()),
-            table_version=log.snapshot().version,
-            readers=tuple(sorted(missing)),
-            absent_targets=tuple(sorted(done.absent)),
-            statistics=tuple(path for path, _ in named),
-            statistics_until_ms=max((until for _, until in named), default=None),
-        )
 
-    def _find_missed(self, offsets: Sequence[int]) -> bool:
-        return any(offsets[partition] <= offset for partition, offset in self._done.tombstones.items())
+    def _readers_behind(self) -> tuple[str, ...]:
+        """Return the registered readers that have not read the tombstones, tables left out: the key was erased from those."""
+        erased = {reader_name(name) for name in self._done.tables}
+        tombstones = self._done.tombstones.items()
+        return tuple(
+            name
+            for name, reader in sorted(self._log.readers().items())
+            if name not in erased and any(reader.position.offsets[partition] <= offset for partition, offset in tombstones)
+        )
 
     def _log_retention_ms(self, location: str) -> int:
         """Return how long a Delta log keeps its commits."""

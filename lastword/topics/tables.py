@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lastword.change_data.columns.connect_schema import columns_of_ddl
@@ -15,6 +16,7 @@ from lastword.storage.files.locations import location_of
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.storage.reading.view import check_isolation
 from lastword.storage.tables.table import MaterializedTable
+from lastword.storage.tables.table_log import TableLog
 from lastword.storage.tables.table_options import TableOptions
 from lastword.storage.tables.table_rows import RowMaker, TableLayout
 from lastword.streaming.events import logger
@@ -23,6 +25,7 @@ from lastword.topics.decisions import drop_reader
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lastword.storage.ledger.decisions import Decisions
     from lastword.storage.log.topic_log import TopicLog
     from lastword.storage.tables.table_options import TableStep
 
@@ -76,6 +79,22 @@ class TableDescription:
     seen_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDetails(TableDescription):
+    """A typed table and its files: rows that are not deleted, rows that are marked as deleted, files, bytes, and columns as Delta has them.
+
+    `columns` are {name: Delta's type}. `table_version` is -1, and the counts are 0, for a table that is not there.
+    """
+
+    table_version: int = -1
+    rows: int = 0
+    deleted_rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    deletion_vectors: bool = False
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
 class TableArguments(TypedDict, total=False):
     """The arguments of `materialize` that say what a table is like."""
 
@@ -124,7 +143,7 @@ class TableKeeper:
 
         Raises `UserError` before anything is made for a table that is none of the topic, or was changed by somebody else.
         """
-        self.table.check(rebuild=rebuild)
+        self.table.check(rebuild=rebuild or "rebuild_ms" in self._topic.decisions().targets.get(self.table.location, {}))
         layout = self._layout()
         details = {"history": layout.history, "typed": True, "column_mapping": None if layout.column_mapping else False}
         decide_table(self._topic, self.table.location, details, now_ms=self._clock_ms())
@@ -136,9 +155,13 @@ class TableKeeper:
 
         Raises `TablePaused` for a table that is paused.
         """
-        if self._topic.decisions().targets.get(self.table.location, {}).get("paused"):
+        details = self._topic.decisions().targets.get(self.table.location, {})
+        if details.get("paused"):
             message = f"table {self.table.location} of topic {self._topic.name} is paused: lastword tables resume goes on with it"
             raise TablePaused(message)
+        if "rebuild_ms" in details:
+            self._take(self.table.rebuild())
+            end_rebuild(self._topic, self.table.location, details["rebuild_ms"], now_ms=self._clock_ms())
         while (step := self.table.step()) is not None:
             self._take(step)
             if stopping():
@@ -310,6 +333,39 @@ def describe_tables(log: TopicLog) -> list[TableDescription]:
                 table = replace(table, offsets=reader.position.offsets, lag=lag, seen_ms=reader.seen_ms)
             tables.append(table)
     return tables
+
+
+def describe_table(log: TopicLog, path: str, *, storage_options: Mapping[str, str]) -> TableDetails:
+    """Return a typed table with what its Delta log says of it; raise `UserError` naming those that are registered otherwise."""
+    location = registered_location(log, path)
+    [description] = [table for table in describe_tables(log) if table.path == location]
+    known = {attribute.name: getattr(description, attribute.name) for attribute in fields(description)}
+    state = TableLog(location, storage_options).state()
+    if state is None:
+        return TableDetails(**known)
+    columns = {column["name"]: column["type"] for column in json.loads(state.metadata["schemaString"])["fields"]}
+    return TableDetails(
+        **known,
+        table_version=state.version,
+        rows=state.live_rows,
+        deleted_rows=sum(file.deleted_rows for file in state.files.values()),
+        files=len(state.files),
+        size_bytes=sum(file.size_bytes for file in state.files.values()),
+        deletion_vectors=state.takes_vectors,
+        columns=columns,
+    )
+
+
+def end_rebuild(log: TopicLog, location: str, rebuild_ms: int, *, now_ms: int) -> None:
+    """Write into the ledger that the rebuild which was asked for at a time is done; one that was asked for later is not."""
+
+    def done(today: Decisions) -> tuple[list[Decision], None]:
+        details = dict(today.targets.get(location, {}))
+        if details.pop("rebuild_ms", None) != rebuild_ms:
+            return [], None
+        return [Decision(kind=Kind.TARGET, time_ms=now_ms, name=location, details=details)], None
+
+    log.ledger.decide(done)
 
 
 def registered_location(log: TopicLog, path: str) -> str:

@@ -110,7 +110,7 @@ def merge_small_files(
     for partition_log in logs:
         rolled = decisions.closed_offset(partition_log.partition, partition_log.log_end_offset)
         runs += _mergeable_runs(partition_log, snapshot, rolled_offset=rolled, now_ms=now_ms, max_slice_bytes=limits.max_slice_bytes)
-        runs += _runs_of_active(partition_log, snapshot, max_slice_bytes=limits.max_slice_bytes)
+        runs += _run_of_active(partition_log, snapshot, max_slice_bytes=limits.max_slice_bytes)
     if not runs:
         return 0
     files, codec = state.files, state.config.compression_type
@@ -173,8 +173,12 @@ def _mergeable_runs(
     return [run for segment in groups[0] for run in runs[segment.label]] if groups else []
 
 
-def _runs_of_active(log: PartitionLog, snapshot: LogSnapshot, *, max_slice_bytes: int) -> list[NDArray[np.int64]]:
-    """Return the files of the run of slices in the active segment that becomes one, if there is any."""
+def _run_of_active(log: PartitionLog, snapshot: LogSnapshot, *, max_slice_bytes: int) -> list[NDArray[np.int64]]:
+    """Return the numbers of the files of the small slices in the active segment that a merge makes one slice, as a list of one run.
+
+    The list is empty if there is nothing to merge. The slice with the first timestamp, and those behind it, stay: the age of the segment
+    counts from it.
+    """
     if not log.segments or log.segments[-1].base_offset < log.active_base_offset:
         return []
     begins, files = _slices(log.segments[-1], snapshot)

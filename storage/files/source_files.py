@@ -217,7 +217,10 @@ def _special(part: str) -> str:
 def read_texts(
     path: str, file_format: FileFormat, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS
 ) -> Iterator[list[RowText]]:
-    """Yield the rows of a file of JSON or CSV, some at a time, when all of it could be read; raise `CorruptFile` or `OSError` before."""
+    """Yield the rows of a file of JSON or CSV, some at a time, after the whole file was read without an error.
+
+    Else it raises `CorruptFile` or `OSError`, and yields nothing.
+    """
 
     def texts() -> Iterator[list[RowText]]:
         with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
@@ -227,7 +230,7 @@ def read_texts(
 
 
 def read_lines(path: str, storage_options: Mapping[str, str], *, limits: FileReadLimits = _LIMITS) -> Iterator[list[bytes]]:
-    """Yield the lines of a file, as `read_texts` does."""
+    """Yield the lines of a file, some at a time, after the whole file was read without an error. Errors as `read_texts`."""
 
     def lines() -> Iterator[list[bytes]]:
         with open_stream(path, storage_options, block_bytes=limits.block_bytes) as file:
@@ -239,9 +242,9 @@ def read_lines(path: str, storage_options: Mapping[str, str], *, limits: FileRea
 def read_columns_of(
     path: str, schema: pa.Schema, storage_options: Mapping[str, str], *, may_have_more: bool, limits: FileReadLimits = _LIMITS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file in the columns of a schema, as `read_texts` does; a column that it lacks is null.
+    """Yield the rows of a Parquet file with the columns of `schema`, after the whole file was read without an error.
 
-    A file with columns that the schema does not have is corrupt, unless it `may_have_more`.
+    A column that the file lacks is null. A file with columns that the schema does not have is corrupt, unless it `may_have_more`.
     """
 
     def batches() -> Iterator[pa.RecordBatch]:

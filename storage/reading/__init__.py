@@ -1,10 +1,11 @@
 """Reading a log without Spark; `lastword.streaming.reading` reads by the same views.
 
 ```
- view          what a reader of an isolation level sees at a table version
+ view          what a reader of an isolation level sees at a table version; the columns of each read
  time_travel   which versions answer a question about the past
- arrow_rows   arrow_ranges   arrow_frames   arrow_changes
- sql           the same fold as one query for other engines
+ arrow_rows    records of an offset range          arrow_ranges    an offset range in pieces that processes read by themselves
+ arrow_frames  the newest record of each key       arrow_changes   changes between two offset vectors
+ sql           the newest record of each key as one query for other engines
  stale_keys    keys of which a newer row is a dead letter
 ```
 """

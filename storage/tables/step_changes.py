@@ -24,7 +24,7 @@ from pyroaring import BitMap
 from lastword.storage.tables.key_index import WantedKeys, find_keys
 from lastword.storage.tables.periods import periods_of
 from lastword.storage.tables.table_log import FileChanges
-from lastword.storage.tables.table_rows import CURRENT, KEY, PARTITION, PERIOD, VALID_FROM, VALID_TO, newest_of_each_key
+from lastword.storage.tables.table_rows import CURRENT, KEY, PARTITION, PERIOD, VALID_FROM, VALID_TO, boolean_mask, newest_of_each_key
 from lastword.storage.tables.vectors import read_vector, write_vectors
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class StepChanges:
         if pc.all(is_live).as_py():
             self._write(self._rows.rows(chosen, keys))
         else:
-            kept = np.flatnonzero(_mask(is_live))
+            kept = np.flatnonzero(boolean_mask(is_live))
             self._write(self._rows.rows(chosen.take(pa.array(kept)), _take_keys(keys, kept)))
 
     def discard(self, changes: FileChanges) -> None:
@@ -111,14 +111,14 @@ class StepChanges:
         """Return what a commit does to the files: rows are marked in deletion vectors, or their files are written again."""
         changes = FileChanges()
         deleted = {path: rows for path, rows in self._deleted.items() if rows}
-        vectors = write_vectors(self._files.location, self._files.options, self._partly(deleted)) if deletion_vectors else {}
+        vectors = write_vectors(self._files.location, self._files.options, self._partly_deleted(deleted)) if deletion_vectors else {}
         for path, file in self._new.items():
             if path not in deleted:
                 changes.added.append(file)
             elif path in vectors:
                 changes.added.append(replace(file, vector=vectors[path]))
             else:
-                changes.added += self._written_again(path, deleted[path])
+                changes.added += self._rewrite(path, deleted[path])
         for path, rows in deleted.items():
             before = self._there.get(path)
             if before is None:
@@ -127,10 +127,10 @@ class StepChanges:
                 changes.marked.append((before, replace(before, vector=vectors[path])))
             else:
                 changes.removed.append(before)
-                changes.added += self._written_again(path, rows | self._vectors.of(before))
+                changes.added += self._rewrite(path, rows | self._vectors.of(before))
         return changes
 
-    def _partly(self, deleted: Mapping[str, BitMap]) -> dict[str, BitMap]:
+    def _partly_deleted(self, deleted: Mapping[str, BitMap]) -> dict[str, BitMap]:
         """Return all deleted rows of the files of which some rows are left; readers ask a marked file how many rows it has."""
         deleted_by_file = dict[str, BitMap]()
         for path, rows in deleted.items():
@@ -140,7 +140,8 @@ class StepChanges:
                 deleted_by_file[path] = together
         return deleted_by_file
 
-    def _written_again(self, path: str, deleted: BitMap) -> list[TableFile]:
+    def _rewrite(self, path: str, deleted: BitMap) -> list[TableFile]:
+        """Write the rows of a file that are not deleted as a new file; return it, or nothing when none is left."""
         file = self._there.get(path) or self._new[path]
         if file.rows is not None and len(deleted) >= file.rows:
             return []
@@ -185,12 +186,12 @@ class StepChanges:
         begin, end = periods_of(
             numbers,
             records.column("timestamp").combine_chunks(),
-            tombstones=~_mask(is_live),
+            tombstones=~boolean_mask(is_live),
             floors=known["floor"].to_arrow(),
             open_rows=known["is_open"].fill_null(value=False).to_arrow(),
         )
         ended = self._end_periods(last, rows_before, numbers, begin)
-        kept = pa.array(np.flatnonzero(_mask(is_live)))
+        kept = pa.array(np.flatnonzero(boolean_mask(is_live)))
         rows = self._files.align(self._rows.rows(records.take(kept), _take_keys(keys, kept.to_numpy())))
         until = end.take(kept)
         written = _with(rows, {VALID_FROM: begin.take(kept), VALID_TO: until, CURRENT: pc.is_null(until)})
@@ -240,8 +241,3 @@ def _with(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
         at = rows.schema.get_field_index(name)
         rows = rows.set_column(at, pa.field(name, PERIOD[name]), pa.chunked_array([values]).cast(PERIOD[name]))
     return rows
-
-
-def _mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = values.combine_chunks().to_numpy(zero_copy_only=False)
-    return mask

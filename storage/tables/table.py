@@ -13,7 +13,7 @@ out, whatever is killed when and however many processes try. It is a Delta table
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ from lastword.storage.tables.table_state import ERASURE_OF_CHANGED, checkpoint_v
 from lastword.storage.tables.upkeep import plan_merges, unused_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from lastword.compaction.read_positions import Position
     from lastword.storage.log.topic_log import TopicLog
@@ -98,7 +98,7 @@ class MaterializedTable:
         if state is None:
             return bool(self._files_of(None).list_files())
         try:
-            return bool(self._owner(state).topic_id == self._topic.decisions().topic_id)
+            return self._owner(state).topic_id == self._topic.decisions().topic_id
         except UserError:
             return False
 
@@ -161,7 +161,7 @@ class MaterializedTable:
         table = table_actions(
             state,
             rows.named_schema,
-            self._own(layout),
+            self._wanted_owner(layout),
             deletion_vectors=self._options.deletion_vectors,
             properties=self._options.properties,
         )
@@ -181,7 +181,7 @@ class MaterializedTable:
     ) -> TableStep:
         """Apply records and commit; the files of a commit that is not made are deleted."""
         files = FileChanges()
-        try:
+        with self._discarding(lambda: files, changes.discard):
             for chunk in records:
                 changes.add(chunk)
             files = changes.files(deletion_vectors=self._options.deletion_vectors and (state is None or state.takes_vectors))
@@ -195,12 +195,6 @@ class MaterializedTable:
                 transactions=position_transactions(end),
                 table=table,
             )
-        except CommitStateUnknown:
-            raise
-        except BaseException:
-            if not files.is_put:
-                changes.discard(files)
-            raise
         crash_points.reached(CrashPoint.STEP_TAKEN)
         if self._index is not None:
             self._index[1].keep(after.files)
@@ -213,6 +207,19 @@ class MaterializedTable:
             written_rows=changes.written_rows,
             deleted_rows=changes.deleted_rows,
         )
+
+    @staticmethod
+    @contextmanager
+    def _discarding(changes: Callable[[], FileChanges], discard: Callable[[FileChanges], None]) -> Iterator[None]:
+        """Delete the files of a commit that is surely not made; those of a commit that may be there stay."""
+        try:
+            yield
+        except CommitStateUnknown:
+            raise
+        except BaseException:
+            if not changes().is_put:
+                discard(changes())
+            raise
 
     # --- upkeep and erasure -------------------------------------------------------------------------------------------------------------
 
@@ -245,15 +252,9 @@ class MaterializedTable:
         live = [rows for file in group for rows in files.live_rows(file.path, vectors.of(file))]
         rows = pa.concat_tables([files.schema.empty_table(), *live]).combine_chunks()
         written = [files.write(rows)] if len(rows) else []
-        changes = FileChanges(added=list(written), removed=list(group))
-        try:
+        changes = FileChanges(added=written, removed=list(group))
+        with self._discarding(lambda: changes, files.discard):
             after = self._log.commit(state, changes, kind="upkeep", operation="OPTIMIZE", transactions={}, changes_rows=False)
-        except CommitStateUnknown:
-            raise
-        except BaseException:
-            if not changes.is_put:
-                files.delete([file.path for file in written])
-            raise
         index = self._key_index(files, self._layout())
         for file in written:
             index.put(file.path, files.keys_of(rows))
@@ -297,14 +298,8 @@ class MaterializedTable:
             left = list(files.live_rows(file.path, deleted | going))
             changes.added += [files.write(pa.concat_tables(left))] if left else []
         written = set(files.list_files())
-        try:
+        with self._discarding(lambda: changes, files.discard):
             self._log.commit(state, changes, kind=kind, operation="DELETE", transactions={})
-        except CommitStateUnknown:
-            raise
-        except BaseException:
-            if not changes.is_put:
-                files.delete([file.path for file in changes.added])
-            raise
         return Erased(rows=count), written
 
     def _delete_files_of(self, key: bytes, written: Collection[str]) -> dict[str, Any]:
@@ -346,18 +341,18 @@ class MaterializedTable:
             raise UserError(message)
         return owner
 
-    def _own(self, layout: TableLayout) -> TableOwner:
-        """Return whose the table is when this object makes it."""
+    def _wanted_owner(self, layout: TableLayout) -> TableOwner:
+        """Return what a table that this object makes says of its owner."""
         topic_id = self._topic.decisions().topic_id
         return TableOwner(topic=self._topic.name, topic_id=topic_id, history=layout.history, key=layout.key_names)
 
     def _check_owner(self, state: TableState) -> None:
-        self._owner(state).check(self._own(self._layout()), self.location, ways_out=REBUILD)
+        self._owner(state).check(self._wanted_owner(self._layout()), self.location, ways_out=REBUILD)
 
     def _check_replaceable(self, state: TableState) -> None:
         """Raise `UserError` for a table that is not to be replaced: one that was never a table of this topic."""
         owner = self._owner(state)
-        owner.check(replace(self._own(self._layout()), history=owner.history), self.location, ways_out=REBUILD)
+        owner.check(replace(self._wanted_owner(self._layout()), history=owner.history), self.location, ways_out=REBUILD)
         mode = state.configuration.get("delta.columnMapping.mode", "none")
         if is_obstacle("delta.columnMapping.mode", mode):
             message = f"{self.location} has delta.columnMapping.mode = {mode}, which cannot be taken back: drop the table"

@@ -17,7 +17,7 @@ from lastword.storage.files.data_reader import named_errors
 from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.tables.key_index import FileKeys, KeyHashes, WantedKeys, find_keys, hash_keys
 from lastword.storage.tables.statistics import file_statistics, has_nan
-from lastword.storage.tables.table_rows import KEY, PARTITION
+from lastword.storage.tables.table_rows import KEY, PARTITION, boolean_mask
 from lastword.storage.tables.table_state import TableFile
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyroaring import BitMap
 
+    from lastword.storage.tables.table_log import FileChanges
     from lastword.storage.tables.table_rows import RecordKeys
 
 #: Rows of a row group: so many a reader decodes at a time.
@@ -67,7 +68,7 @@ class TableFiles:
 
     def keys_of(self, rows: pa.Table) -> FileKeys:
         """Return the keys of rows as they lie in a file."""
-        by_key = _mask(pc.is_valid(rows.column(KEY)))
+        by_key = boolean_mask(pc.is_valid(rows.column(KEY)))
         hashes = hash_keys(rows.select([PARTITION, *self._key_names]), by_key=False)
         if by_key.any():
             other = hash_keys(rows.select([PARTITION, KEY]), by_key=True)
@@ -134,6 +135,10 @@ class TableFiles:
                 if len(rows):
                     yield rows
 
+    def discard(self, changes: FileChanges) -> None:
+        """Delete the files that a commit which is not made would have added."""
+        self.delete([file.path for file in changes.added])
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files that no commit names."""
         delete_files(self.location, self.options, paths)
@@ -155,8 +160,3 @@ class TableFiles:
                 for column in wanted
             }
         )
-
-
-def _mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    mask: NDArray[np.bool_] = values.combine_chunks().to_numpy(zero_copy_only=False).astype(np.bool_)
-    return mask

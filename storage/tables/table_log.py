@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _MAX_VERSION_WITHOUT_FEATURES: Final = 4
-#: What the metadata of a column asks of all who write it.
+#: Metadata of a column with which a writer must check or compute values.
 _DEMANDS: Final = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 REBUILD: Final = "rebuild=True (--rebuild) makes it again in the place of what is there"
 

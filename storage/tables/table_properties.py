@@ -129,7 +129,7 @@ def position_transactions(position: Position) -> dict[str, int]:
 
 
 def position_of(state: TableState, topic_id: str) -> Position:
-    """Return where a table of a topic is."""
+    """Return the position of the topic that a table has reached."""
     name, versions = f"lastword-table/{topic_id}", state.transactions
     partitions = sum(1 for app_id in versions if app_id.startswith(f"{name}/") and app_id.rpartition("/")[2].isdigit())
     return Position(

@@ -191,10 +191,10 @@ class RowMaker:
                 parts += [("," if parts else "{") + msgspec.json.encode(name).decode() + ":", texts[name]]
             made = pc.binary_join_element_wise(*[_as_text(part) for part in parts], "}", "")
         elif form == "bytes":
-            return _mask(pc.is_valid(keys.column(names[0])))
+            return boolean_mask(pc.is_valid(keys.column(names[0])))
         else:
             made = texts[names[0]]
-        return _mask(pc.fill_null(pc.equal(made.cast(pa.binary()), keys.column(KEY)), fill_value=False))
+        return boolean_mask(pc.fill_null(pc.equal(made.cast(pa.binary()), keys.column(KEY)), fill_value=False))
 
     def _has_key(self, decoded: pa.Table, keys: RecordKeys) -> Mask:
         """Tell which rows have the columns of their key as the key says them."""
@@ -233,7 +233,8 @@ def _as_text(part: Any) -> Any:
     return pa.scalar(part, pa.string()) if isinstance(part, str) else part
 
 
-def _mask(values: pa.ChunkedArray | pa.Array) -> Mask:
+def boolean_mask(values: pa.ChunkedArray | pa.Array) -> Mask:
+    """Return booleans as an array of numpy."""
     joined = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     mask: Mask = joined.to_numpy(zero_copy_only=False).astype(np.bool_)
     return mask

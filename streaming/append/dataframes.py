@@ -266,13 +266,16 @@ def _write(plan: AppendPlan) -> Task:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = rows_by_partition(batches)
-        yield _done(lambda: _written_in_order(plan, large(rows) if plan.rules.shape.has_sequences else rows))
+        yield _write_result(lambda: _written_in_order(plan, large(rows) if plan.rules.shape.has_sequences else rows))
 
     return run
 
 
-def _done(write: Callable[[], Written]) -> pa.RecordBatch:
-    """Return what a task wrote as a row; what is wrong with its rows, too: it is no failure of the job."""
+def _write_result(write: Callable[[], Written]) -> pa.RecordBatch:
+    """Write the rows of a task, and return the result as one pickled row.
+
+    If rows are invalid, the row has the `InvalidRecords` error: the Spark job does not fail.
+    """
     try:
         done: Written | InvalidRecords = write()
     except InvalidRecords as error:

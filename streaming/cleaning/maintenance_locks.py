@@ -87,7 +87,10 @@ class MaintenanceLocks:
 
     @contextmanager
     def reserve(self, log: TopicLog) -> Iterator[None]:
-        """Let no thread begin to maintain a topic, wait for the one that does, and keep the topic. Errors as `wait`."""
+        """Keep other threads from starting maintenance of a topic until the block ends; first wait for the one at work.
+
+        Raises `CommitConflict` at once if another thread has reserved the topic, or after the wait as `wait` does.
+        """
         place = log.paths.place
         with self._lock:
             if place in self._reserved:

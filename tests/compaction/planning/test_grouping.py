@@ -68,8 +68,8 @@ def _size(group: Sequence[Segment]) -> int:
 # --- what is worth writing ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_picture_of_the_module() -> None:
-    """The first segment is unchanged and larger than what it would be joined with; the three after it become one."""
+def test_an_unchanged_first_segment_is_left_out_if_it_is_larger_than_the_rest_of_its_group() -> None:
+    """The example of grouping.py: segment 0 has 50 bytes and the rest of its group 45, so 100, 200 and 300 alone are joined."""
     picture = "0:50 100:20 200:15 300:10 400:10 500:60 600"
     assert _groups(picture, 100) == [[0, 100, 200, 300], [400, 500]]
     assert _written(picture, 100, {400, 500}) == [[100, 200, 300], [400, 500]]

@@ -210,8 +210,8 @@ def test_a_marker_past_the_end_of_the_map_is_judged_like_any_other() -> None:
     assert cleaned("0:k=2 1:7.0t1:k=1 2:7.0t1:COMMIT", end=1) == "0:k=2 1:7.0t1:k=1 2:7.0t1:COMMIT"
 
 
-def test_one_record_that_is_left_pins_its_marker() -> None:
-    """Of two; even when the marker were stamped already."""
+def test_a_marker_stays_while_one_record_of_its_transaction_is_left() -> None:
+    """The other record is superseded. The marker also stays if its delete horizon has passed already."""
     assert cleaned("0:7.0t0:k=1 1:7.0t0:j=1 2:7.0t0:COMMIT 3:k=2") == "1:7.0t0:j=1 2:7.0t0:COMMIT 3:k=2"
     assert cleaned("0:7.0t0:j=1 1:7.0t0:COMMIT~5", now_ms=9) == "0:7.0t0:j=1 1:7.0t0:COMMIT~5"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 
 from lastword import LogDir, UserError
 from lastword.compaction.errors import InvalidConfiguration
@@ -153,6 +155,51 @@ def test_what_is_wrong_is_said_before_anything_is_made(topic: ArrowTopic, tmp_pa
     assert message in str(caught.value)
     assert not (tmp_path / "table").exists()
     assert topic.tables() == []
+
+
+def test_a_table_is_described_by_its_delta_log(topic: ArrowTopic, tmp_path: Path) -> None:
+    """Rows, files, columns and position; a table that is registered and not there has none of them."""
+    path = str(tmp_path / "table")
+    topic.materialize(path, schema=_SCHEMA)
+    _append(topic, {1: "9.00", 2: None})
+    topic.materialize(path, schema=_SCHEMA)
+    _append(topic, {3: "1.00"})
+    found = topic.describe_table(path)
+    assert (found.path, found.table_version, found.rows, found.lag) == (path, 1, 1, 1)
+    assert (found.files >= 1, found.size_bytes > 0, found.deletion_vectors, sum(found.offsets)) == (True, True, True, 4)
+    assert dict(found.columns) == {"id": "long", "price": "decimal(10,2)", "_partition": "integer", "_key": "binary"}
+    shutil.rmtree(path)
+    assert (topic.describe_table(path).table_version, topic.describe_table(path).columns) == (-1, {})
+    with pytest.raises(UserError, match=f"topic orders has no table .*other: allowed is {path}"):
+        topic.describe_table(str(tmp_path / "other"))
+
+
+def test_a_rebuild_that_is_asked_for_is_done_by_the_next_step_once(topic: ArrowTopic, tmp_path: Path) -> None:
+    """Also of a table that somebody else changed; one that is asked for during it is done after it."""
+    path = str(tmp_path / "table")
+    topic.materialize(path, schema=_SCHEMA)
+    DeltaTable(path).delete("id = 1")
+    with pytest.raises(UserError, match="was changed by somebody else"):
+        topic.materialize(path, schema=_SCHEMA)
+    topic.rebuild_table(path)
+    follower = topic.materialize(path, schema=_SCHEMA, follow=True, every_seconds=0.01)
+    try:
+        until(lambda: follower.is_in_step)
+        assert (follower.progress.kind, follower.progress.steps) == ("rebuild", 1)
+    finally:
+        follower.stop()
+    assert _prices(tmp_path / "table") == {1: "1.00", 2: "2.00"}
+
+    def asks_again(point: CrashPoint) -> None:
+        if point is CrashPoint.TARGET_MADE and len(asked) < 2:
+            asked.append(T0 + len(asked))
+            at(asked[-1], topic).rebuild_table(path)
+
+    asked: list[int] = []
+    topic.rebuild_table(path)
+    with hook(asks_again):
+        kinds = [topic.materialize(path, schema=_SCHEMA).kind for _ in range(4)]
+    assert kinds == ["rebuild", "rebuild", "rebuild", ""]
 
 
 def test_tombstones_are_kept_for_a_table_that_has_not_read_them(topic: ArrowTopic, tmp_path: Path) -> None:
