@@ -74,6 +74,8 @@ class Server:
     begin: int
     transactions: list[Transaction] = field(default_factory=list)
     tables: list[dict[str, int]] = field(default_factory=list)
+    #: Where the last TRUNCATE committed: it waits for all who write into the table, and they for it.
+    truncated: int = 0
 
     def live(self, count: int, table: dict[str, int], number: int) -> None:
         """Commit some transactions, from a table on; `number` is that of the next change."""
@@ -97,7 +99,7 @@ class Server:
                         table = {**table, key: changes[-1].number} if change.is_row else {k: v for k, v in table.items() if k != key}
             number += len(changes)
             if any(one.key is None for one in changes):  # what waits for the lock is written after this commit
-                committed, written = dict.fromkeys(KEYS, commit), {}
+                committed, written, self.truncated = dict.fromkeys(KEYS, commit), {}, commit
             else:
                 committed |= dict.fromkeys([one.key or "" for one in changes], commit)
                 written |= {one.key: one.lsn for one in changes if one.key is not None}
@@ -112,7 +114,7 @@ class Server:
         after = max((one.lsn for one in changes), default=0) + 1
         low = max(committed + 1, after)
         if self.has_races and not is_there and written is not None and not changes and self.chance.random() < 0.4:
-            low = max(after, written - 8)
+            low = max(after, written - 8, self.truncated + 1)
         if low >= commit:
             return None
         return Change(key, not is_there or self.chance.random() < 0.65, self.chance.randint(low, min(commit - 1, low + 5)), 0)
