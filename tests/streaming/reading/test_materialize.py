@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from lastword import clock
 from lastword.compaction.errors import ReaderBehind, UserError
 from lastword.storage.delta import crash_points
 from lastword.storage.delta.crash_points import CrashPoint
-from lastword.topics.tables import TablePaused
+from lastword.topics.tables import TablePaused, keep_table
 from tests.clocks import at
 from tests.pictures import T0, delete_records, rows, text
 
@@ -56,7 +57,7 @@ def words(spark: SparkSession, location: str | Path) -> str:
 
 def is_right(topic: SparkTopic, spark: SparkSession, location: str | Path) -> None:
     """Check a table against the log at the position that the table has, row by row."""
-    position = topic.materialize(str(location), trigger=_ONCE, **_BYTES)._run.keeper.table.position()  # noqa: SLF001
+    position = keep_table(topic.log, str(location), storage_options={}, clock_ms=clock.now_ms, **_BYTES).table.position()
     assert position is not None
     expected = topic.latest(as_of=position).select("partition", "key", "value", "offset").collect()
     found = spark.read.format("delta").load(str(location)).select("_partition", "_key", "_value", "_offset").collect()
