@@ -34,7 +34,7 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9468,
+    "lastword": 9471,
     "pyspark_lastword": 443,
     "streaming": 5736,
     "storage": 15367,

@@ -64,11 +64,11 @@ _OLD_KEY, _NEW_KEY = "__debezium.oldkey", "__debezium.newkey"
 
 
 class Frames(Protocol):
-    """A column of a schema registry's frames."""
+    """A column of messages in the wire format of a schema registry: magic byte, schema id, payload."""
 
     @property
     def values(self) -> pa.Array:
-        """JSON text, null where the frame is null or cannot be decoded."""
+        """The decoded messages as JSON text; null where a message is null or cannot be decoded."""
 
     @property
     def reasons(self) -> Mapping[int, str]:

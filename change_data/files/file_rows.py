@@ -199,7 +199,7 @@ def csv_row(header: Sequence[str], fields: Sequence[str | None], encoding: str) 
 
 
 def csv_misfit(text: str, count: int, header: Sequence[str], encoding: str) -> RowText:
-    """Return a row with another number of fields than the header names columns."""
+    """Return the malformed row of a CSV line that has more or fewer fields than the header has columns."""
     return RowText(malformed=_escape(text, encoding), detail=f"the row has {count} fields, and the header names {len(header)} columns")
 
 

@@ -113,7 +113,7 @@ class SourceEpochs:
         return self.snapshots.get(place, self.snapshots.get((place[0], EVERY_PARTITION), ()))
 
     def epoch(self, place: Place) -> int:
-        """Return the epoch in which a place is."""
+        """Return the source epoch of a place (a scope and a Kafka partition); 1 if the log has seen no snapshot there."""
         known = self.of(place)
         return known[-1].epoch if known else 1
 

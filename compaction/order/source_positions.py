@@ -379,9 +379,9 @@ class Positions:
 
 
 def commits_of_one_scope(texts: pa.Array) -> tuple[str, pa.Array] | None:
-    """Return the scope of source sequences of one form, and their orders to compare; None if they are not all alike.
+    """Return the common scope of source sequences and the commit part of each; None if they cannot be compared as texts.
 
-    All have an order of the same length then, or all have an order and no scope: they can be compared as they are.
+    They can if all have one scope and orders of the same length, or if none has a scope. It is the fast path: None is no error.
     """
     first = texts[0].as_py()
     position = SourcePosition.of(first)

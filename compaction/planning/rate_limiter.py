@@ -51,7 +51,7 @@ class RateLimiter:
         return max(0.0, self.paid_at_ms - now_ms)
 
     def charge(self, counted_bytes: int, now_ms: float) -> RateLimiter:
-        """Return the limiter after `counted_bytes` that begin now, or when the bytes before them are paid for."""
+        """Return the limiter with `counted_bytes` more to pay for, from now on or from when the bytes before them are paid for."""
         if math.isinf(self.bytes_per_second):
             return self
         return replace(self, paid_at_ms=max(self.paid_at_ms, now_ms) + 1000 * counted_bytes / self.bytes_per_second)

@@ -186,7 +186,10 @@ class Purge:
     # --- the log ------------------------------------------------------------------------------------------------------------------------
 
     def _erase_from_log(self) -> None:
-        """Write tombstones, let them go and clean, until the newest version of the log holds nothing of the key but what stays."""
+        """Write a tombstone in each partition of the key, allow the cleaner to remove it at once, and clean, until no record is left.
+
+        A newest record that is not older than `before_ms` stays.
+        """
         for _ in range(_ROUNDS):
             self._log.sync_ledger_with_history()
             found = rows_of_key(self._log, self._log.snapshot(), self._key)

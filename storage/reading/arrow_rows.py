@@ -144,7 +144,7 @@ def range_batches(
 
 
 def _row_groups(metadata: pq.FileMetaData, wanted: FileRange) -> list[int]:
-    """Return the row groups whose statistics do not say that no wanted offset is in them."""
+    """Return the row groups that may contain a wanted offset; one without statistics is among them."""
     if wanted.whole:
         return list(range(metadata.num_row_groups))
     column = metadata.schema.to_arrow_schema().get_field_index("offset")

@@ -145,7 +145,7 @@ class StaleKeys:
                 del self._letters[key]
 
     def _read_letters(self, path: str, truncated: tuple[str, ...]) -> set[bytes]:
-        """Take the dead letters of one file, and return their keys; what came before a TRUNCATE is gone."""
+        """Read one file of dead letters, keep the newest letter of each key, and return the keys that were added or updated."""
         fresh = set[bytes]()
         letters = read_letters(self._log.paths.dead_letters, self._log.storage_options, path).select(_LETTER_COLUMNS)
         for letter in letters.filter(pc.is_valid(letters.column("record_key"))).to_pylist():

@@ -98,7 +98,7 @@ def test_otherwise_it_opens_a_segment_at_the_log_end(last: Segment | None) -> No
 def test_a_range_touches_the_segment_that_contains_its_start_and_all_that_begin_below_its_end(
     from_offset: int, to_offset: int, expected: list[int]
 ) -> None:
-    """LogSegments.values."""
+    """Kafka's `LogSegments.values(from, to)` selects the same segments."""
     assert bases(segments_between(_LOG.segments, from_offset, to_offset)) == expected
 
 

@@ -197,8 +197,8 @@ def test_a_storage_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch, ca
 
 
 @pytest.mark.long
-def test_errors_of_spark_can_be_told_after_the_command_line_began() -> None:
-    """PySpark's loggers of query contexts take arguments that those of Python do not: the command line leaves them to PySpark."""
+def test_the_command_line_does_not_break_the_loggers_of_pyspark() -> None:
+    """Its query context loggers accept keyword arguments that a logger of Python rejects, so the command line must not replace them."""
     code = """
 import sys
 from lastword.cli import app

@@ -188,8 +188,8 @@ def test_delete_records_right_after_a_restore_is_not_dropped_for_a_log_start_tha
     assert history(topic) == ["2 fig=1"]
 
 
-def test_what_an_append_in_flight_brings_to_a_segment_that_retention_empties_stays(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
-    """It was numbered into the active segment, at the log end; the row that keeps the log end stays in that segment, before it.
+def test_retention_keeps_the_records_of_an_append_that_is_in_flight(spark: SparkSession, logs: LogDir[SparkTopic]) -> None:
+    """The append got its offsets in the active segment before the records there were deleted. The row that keeps the log end stays.
 
     ```
      planned   segment 0: 0 1 2      + 3 4 into segment 0, slice 3

@@ -137,8 +137,8 @@ def test_a_file_of_vectors_that_is_cut_short_is_an_error(tmp_path: Path, left: i
         read_vector(filesystem_of(str(tmp_path), {}), written)
 
 
-def test_a_missing_file_of_vectors_ends_the_steps_until_a_rebuild(tmp_path: Path) -> None:
-    """No row comes back."""
+def test_a_table_whose_deletion_vector_file_is_missing_is_not_updated_until_a_rebuild(tmp_path: Path) -> None:
+    """A deleted row never reappears."""
     kept = Kept(tmp_path)
     kept.fill(4)
     kept.append((1, 7))
