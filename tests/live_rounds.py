@@ -6,8 +6,8 @@
  at the end  a mark is written: once it has been sent as a change, all has been sent
 ```
 
-Deletions while there is no slot are never sent (docs/limits.md). So before a slot is lost all has been sent, and clients delete nothing
-until the next snapshot has begun to be sent.
+Deletions that were not sent when the slot or the offsets are lost never will be (docs/limits.md): with new offsets the connector goes on
+from its new snapshot. So all has been sent before, and clients delete nothing until the next snapshot has begun to be sent.
 """
 
 # ruff: noqa: S608  the statements are for a database of our own
@@ -104,25 +104,26 @@ class Round:
         drawn = self._chance.random()
         if drawn < 0.25:
             return
-        if drawn < 0.5:
-            self.happened.append("the connector loses its offsets")
-            self._engine.kill()
-            self._engine.forget()
-            self._engine.start()
-            return
         self._catch_up()
         self._engine.kill()
+        if drawn < 0.5:
+            self._engine.forget()
+            self.happened.append("the connector loses its offsets")
+        else:
+            self._lose_slot()
+        sent = len(self._engine.events())
+        self._stretch(may_delete=False)
+        self._engine.start()
+        self._stretch(may_delete=False)
+        self._wait("the next snapshot", lambda: len(self._engine.events()) > sent)
+
+    def _lose_slot(self) -> None:
         self._drop_slot()
         if self._settings["snapshot.mode"] == "initial" or self._chance.random() < 0.5:
             self._engine.forget()
             self.happened.append("the slot and the offsets are lost")
         else:
             self.happened.append("the slot is lost")
-        sent = len(self._engine.events())
-        self._stretch(may_delete=False)
-        self._engine.start()
-        self._stretch(may_delete=False)
-        self._wait("the next snapshot", lambda: len(self._engine.events()) > sent)
 
     def _kill_and_start(self) -> None:
         self._engine.kill()

@@ -28,15 +28,15 @@ CEILINGS: Final = {
     "functions over 60 lines": 0,
     "functions over 15 branches": 0,
     "class names with two meanings": 0,
-    "noqa": 137,
+    "noqa": 139,
     "type: ignore": 20,
     "monkeypatch.setattr in tests": 35,
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9471,
+    "lastword": 9533,
     "pyspark_lastword": 443,
-    "streaming": 5736,
+    "streaming": 5809,
     "storage": 15367,
     "change_data": 5622,
     "checkpoints": 215,

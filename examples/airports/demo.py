@@ -23,8 +23,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from lastword import LogDir, clock, spark_session
 from lastword.cli import cleaning_tables, tables
-from lastword.streaming.append.source_settings import FileSource
-from lastword.streaming.append.sources import open_source, trigger_of
+from lastword.streaming.append.source_settings import FileSource, trigger_of
+from lastword.streaming.append.sources import open_source
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

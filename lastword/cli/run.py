@@ -195,7 +195,10 @@ def _read(file: Path) -> pa.Table:
 def run(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Configuration file.", show_default="conf/lastword.toml")] = None,
 ) -> None:
-    """Run the service: an append query for every source, and the cleaner. Example: lastword run -c conf/lastword.toml."""
+    """Run the service: an append query for every source, the cleaner, and the tables. Without a source it needs no Java.
+
+    Example: lastword run -c conf/lastword.toml.
+    """
     from lastword.service.service import Service  # noqa: PLC0415  starts Spark
     from lastword.service.settings import load_settings  # noqa: PLC0415  as above
 

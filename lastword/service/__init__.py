@@ -1,9 +1,10 @@
-"""`lastword run`: one Spark application with an append query per source and the cleaner query over all topics.
+"""`lastword run`: an append query of Spark per source, the cleaner over all topics, and the typed tables.
 
 ```
- settings      lastword.toml, checked as a whole
- service       the application: topics, cleaner query, signals
- supervisor    starts the sources, and starts them again when they failed
- tables        keeps typed tables in step with their topics    table_settings   what a [[table]] may say
+ settings          lastword.toml, checked as a whole
+ service           what runs together: sources, cleaner, tables, HTTP; Spark where there is a source
+ source_queries    the part that needs PySpark
+ supervisor        starts the sources, and starts them again when they failed    signals   SIGTERM and Ctrl-C
+ tables            keeps typed tables in step with their topics    table_settings   what a [[table]] may say
 ```
 """

@@ -1,18 +1,21 @@
-"""The service: one Spark application with an append query for every source, and the cleaner query over all topics.
+"""The service: an append query of Spark for every source, the cleaner over all topics, and the typed tables.
+
+Without a source it needs no Spark and starts no JVM, unless `spark.master` is a cluster, whose executors then clean.
 
 SIGTERM and SIGINT let the micro-batch and the swap in hand finish and then stop the queries; the process ends with 0. SIGKILL loses nothing
 either: what was not committed comes again, what was committed is recognised. A source that cannot be started, or whose query dies, is
-reported and started again, later each time, and so is the cleaner query; the others go on (`lastword.service.supervisor`). The deletion of
+reported and started again, later each time, and so is the cleaner; the others go on (`lastword.service.supervisor`). The deletion of
 a topic stops its sources, and nothing else.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from lastword import clock
 from lastword.compaction.config.topic_config import normalize_overrides
@@ -31,24 +34,29 @@ from lastword.service.signals import POLL_SECONDS, StopSignals, start_session
 from lastword.service.supervisor import LONGEST_RESTART_SECONDS, Backoff, SourceSupervisor
 from lastword.service.tables import TableSupervisor
 from lastword.spark.object_store import storage_options
+from lastword.spark.package import is_cluster
 from lastword.status.server import StatusApp, StatusServer
 from lastword.status.watcher import CleanerStanding, Watcher
 from lastword.streaming import metrics
-from lastword.streaming.append.kafka_topics import hang_up
 from lastword.streaming.append.query_errors import query_error
-from lastword.streaming.append.sources import matching_sources, open_source, trigger_of
+from lastword.streaming.append.source_settings import trigger_of
 from lastword.streaming.cleaning.scheduler import MaintenanceScheduler
 from lastword.streaming.events import logger
-from lastword.streaming.ticker import APPEND_POOL, start_cleaner_query, with_pool
+from lastword.streaming.ticker import APPEND_POOL, QueryTicker, ThreadTicker, with_pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from lastword.arrow_topic import ArrowTopic
     from lastword.service.settings import Settings, TopicSettings
+    from lastword.spark_topic import SparkTopic
     from lastword.storage.log.topic_log import TopicLog
     from lastword.streaming.append.source_settings import FileSource, KafkaSource, RateSource
+    from lastword.streaming.ticker import Ticker
 
 _TIDY_SECONDS: Final = 10
 _LOG: Final = logger("service")
@@ -76,18 +84,11 @@ class Service:
         self._cleaning = cleaning
         self._stop = threading.Event()
         self._signals = signals or StopSignals()
-        spark = self._spark = start_session(settings.spark, self._signals)
-        self.logs = LogDir(
-            spark,
-            settings.log_dir,
-            settings=settings.broker if cleaning else None,
-            storage_options={**storage_options(settings.spark, settings.log_dir), **(store or {})},
-            # A core is left to appends: FAIR pools do not take a running task away. Executors may come and go.
-            cleaner_parallelism=lambda: spark.sparkContext.defaultParallelism - 1,
-        )
+        self._spark = start_session(settings.spark, self._signals) if _needs_spark(settings) else None
+        self.logs = self._open({**storage_options(settings.spark, settings.log_dir), **(store or {})})
         self.logs.cleaner.stopping = self._stop
         self.scheduler = MaintenanceScheduler(
-            spark=spark,
+            spark=self._spark,
             cleaner=self.logs.cleaner,
             config=self.logs.service_config,
             topics=self._topic_logs,
@@ -124,8 +125,20 @@ class Service:
         self._unkept = cleaning
         self._declare()
 
+    def _open(self, options: Mapping[str, str]) -> LogDir[ArrowTopic] | LogDir[SparkTopic]:
+        settings, spark = self._settings.broker if self._cleaning else None, self._spark
+        if spark is None:
+            return LogDir(self._settings.log_dir, settings=settings, storage_options=options)
+        return LogDir(
+            spark,
+            self._settings.log_dir,
+            settings=settings,
+            storage_options=options,
+            # A core is left to appends: FAIR pools do not take a running task away. Executors may come and go.
+            cleaner_parallelism=lambda: spark.sparkContext.defaultParallelism - 1,
+        )
+
     def _supervise_sources(self, longest_seconds: float, *, restarts: bool) -> SourceSupervisor:
-        spark = self._spark
         return SourceSupervisor(
             sources=self._settings.sources,
             start=self._start,
@@ -134,10 +147,15 @@ class Service:
             clock_ms=clock.now_ms,
             restarts=restarts,
             must_start=not self._cleaning,
-            in_thread=lambda: with_pool(spark, APPEND_POOL),
+            in_thread=self._choose_pool,
             longest_seconds=longest_seconds,
-            hang_up=hang_up,
+            stop_query=lambda query: self._queries().stop_append_query(query),
+            hang_up=lambda: self._queries().hang_up(),
         )
+
+    def _choose_pool(self) -> None:
+        if self._spark is not None:
+            with_pool(self._spark, APPEND_POOL)
 
     def _declare(self) -> None:
         """Keep the settings for commands, make the topics that are declared and missing, and give the others their declared settings.
@@ -198,7 +216,7 @@ class Service:
         theirs.
         """
         self.watcher.start()
-        cleaner: StreamingQuery | None = None
+        cleaner: Ticker | None = None
         restart_at, tidied = 0.0 if self._cleaning else math.inf, 0.0
         try:
             while not self._is_asked_to_stop() and (self.outlives_sources or not self.sources.is_over):
@@ -209,7 +227,7 @@ class Service:
                     tidied = time.monotonic()
                 self.sources.step()
                 self.tables.step()
-                if cleaner is not None and not cleaner.isActive:
+                if cleaner is not None and not cleaner.is_active:
                     restart_at = time.monotonic() + self._count_dead_cleaner(cleaner)
                     cleaner = None
                 if cleaner is None and time.monotonic() >= restart_at:
@@ -266,7 +284,7 @@ class Service:
 
     def _matching(self, source: KafkaSource) -> list[KafkaSource]:
         """Return the sources that a pattern matches now; a topic of theirs that is missing is made."""
-        found = matching_sources(self._spark, source)
+        found = self._queries().matching_sources(cast("SparkSession", self._spark), source)
         for one, partitions in found:
             with suppress(TopicExists):
                 self.logs.create_topic(one.topic, partitions=partitions, config={"cleanup.policy": "compact"})
@@ -276,43 +294,39 @@ class Service:
         if self._stop.is_set():
             message = f"source {source.name} is not started: the service stops"
             raise Aborted(message)
-        topic = self.logs.topic(source.topic)
-        opened = open_source(self._spark, source, topic.log, now_ms=clock.now_ms())
-        query = topic.append_stream(
-            opened.rows,
-            name=source.name,
-            trigger=trigger_of(source.trigger),
-            on_invalid=source.on_invalid,
-            mirror=opened.mirror,
-            upstream=opened.upstream,
-            envelope=opened.envelope,
-            events=opened.events,
-            decoder=opened.decoder,
-            sequence_as="text",  # the source has said what its texts are
-        )
-        return topic.log, query
+        topic = cast("SparkTopic", self.logs.topic(source.topic))
+        return topic.log, self._queries().start_query(cast("SparkSession", self._spark), topic, source)
 
-    def _start_cleaner(self) -> StreamingQuery:
+    @staticmethod
+    def _queries() -> ModuleType:
+        from lastword.service import source_queries  # noqa: PLC0415  imports PySpark, which a service without sources does not need
+
+        return source_queries
+
+    def _start_cleaner(self) -> Ticker:
         self._cleaner_started_ms = clock.now_ms()
-        return start_cleaner_query(self._spark, self.scheduler.tick, interval_ms=self.logs.service_config.log_cleaner_backoff_ms)
+        interval_ms = self.logs.service_config.log_cleaner_backoff_ms
+        if self._spark is None:
+            return ThreadTicker(self.scheduler.tick, interval_ms=interval_ms)
+        return QueryTicker(self._spark, self.scheduler.tick, interval_ms=interval_ms)
 
-    def _count_dead_cleaner(self, cleaner: StreamingQuery) -> float:
-        """Count a cleaner query that died, and return after how many seconds it is started again."""
+    def _count_dead_cleaner(self, cleaner: Ticker) -> float:
+        """Count a cleaner that died, and return after how many seconds it is started again."""
         self.dead_cleaners += 1
         self._cleaner_dead = True
         metrics.DEAD_CLEANERS.inc()
         ticked_ms = (self.scheduler.counts.last_tick_ms or 0) - self._cleaner_started_ms
         delay = self._cleaner_backoff.next_seconds(worked_seconds=ticked_ms / 1000)
-        error = cleaner.exception()
-        reason = str(query_error(error)) if error is not None else "the query ended without an error"
+        error = cleaner.error()
+        reason = "it ended without an error" if error is None else first_line(error) if self._spark is None else str(query_error(error))
         _LOG.error("cleaner died", dead_cleaners=self.dead_cleaners, restart_in_s=delay, error=reason)
         return delay
 
     def _cleaner_standing(self) -> CleanerStanding:
         return CleanerStanding(ran_ms=self.scheduler.counts.last_tick_ms, dead=self._cleaner_dead, deaths=self.dead_cleaners)
 
-    def _stop_cleaner(self, cleaner: StreamingQuery | None) -> None:
-        """Stop the cleaner query after the swap in hand: `StreamingQuery.stop()` alone would interrupt it."""
+    def _stop_cleaner(self, cleaner: Ticker | None) -> None:
+        """Stop the cleaner after the swap in hand: stopping its query alone would interrupt it."""
         self._stop.set()
         if cleaner is not None:
             self.scheduler.finish()
@@ -334,3 +348,9 @@ class Service:
                 known[name] = log
             self._known = known
         return list(known.values())
+
+
+def _needs_spark(settings: Settings) -> bool:
+    """Tell whether a service runs a query of Spark, or has the executors of a cluster for its cleaner."""
+    master = settings.spark.get("spark.master") or os.environ.get("SPARK_MASTER") or "local"
+    return bool(settings.sources) or is_cluster(master) or "PYSPARK_GATEWAY_PORT" in os.environ  # which spark-submit sets

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lastword.compaction.errors import LastwordError, UnknownTopic, UserError, first_line
 from lastword.compaction.moments import moment_ms
 from lastword.status.standing import QueryStanding
-from lastword.streaming.append.query import stop_append_query
 from lastword.streaming.append.query_errors import query_error, was_stopped
 from lastword.streaming.append.source_issues import source_issue
 from lastword.streaming.append.source_settings import KafkaSource
@@ -107,6 +106,8 @@ class SourceSupervisor:
     sources: Sequence[AnySource]
     start: Callable[[AnySource], tuple[TopicLog, StreamingQuery]]
     matching: Callable[[KafkaSource], list[KafkaSource]]
+    #: Stops a query after the micro-batch in hand.
+    stop_query: Callable[[StreamingQuery], None]
     is_known: Callable[[str], bool | None]
     clock_ms: Callable[[], int]
     restarts: bool
@@ -164,7 +165,7 @@ class SourceSupervisor:
             if source.starting is not None and not source.starting.cancelled() and source.starting.exception() is None:
                 source.log, source.query = source.starting.result()
             if source.query is not None:
-                stop_append_query(source.query)
+                self.stop_query(source.query)
 
     def standings(self) -> list[QueryStanding]:
         """Return the state of every source but those of deleted topics."""
@@ -218,7 +219,7 @@ class SourceSupervisor:
         """Look whether a query still runs; between two micro-batches it is stopped when its topic was deleted."""
         if query.isActive:
             if self.is_known(one.source.topic) is False and _lost_its_topic(one.log):
-                stop_append_query(query)
+                self.stop_query(query)
                 self._lose(one)
             elif one.is_failing and _progressed_ms(query) is not None:
                 self._works(one)
@@ -230,7 +231,7 @@ class SourceSupervisor:
         elif error is None or was_stopped(error):
             one.over = True
         else:
-            stop_append_query(query)  # it lets go of its checkpoint
+            self.stop_query(query)  # it lets go of its checkpoint
             worked_seconds = 0 if progressed_ms is None else (progressed_ms - one.started_ms) / 1000
             self._handle_failure(one, query_error(error), worked_seconds=worked_seconds)
 

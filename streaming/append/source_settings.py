@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
@@ -425,3 +425,10 @@ class RateSource(_SourceSettings):
 
 
 Source = Annotated[FileSource | KafkaSource | RateSource, Field(discriminator="format")]
+
+
+def trigger_of(text: str) -> dict[str, Any]:
+    """Return the arguments of Spark's `trigger()` for `available-now`, an interval, or an empty text (at once, for ever)."""
+    if not text:
+        return {}
+    return {"availableNow": True} if text == "available-now" else {"processingTime": text}

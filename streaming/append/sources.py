@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -107,13 +107,6 @@ def _envelope(source: FileSource | KafkaSource) -> Envelope:
         binary_handling_mode=source.binary_handling_mode,
         misfit=source.on_misfit,
     )
-
-
-def trigger_of(text: str) -> dict[str, Any]:
-    """Return the arguments of Spark's `trigger()` for `available-now`, an interval, or an empty text (at once, for ever)."""
-    if not text:
-        return {}
-    return {"availableNow": True} if text == "available-now" else {"processingTime": text}
 
 
 def _registry(source: KafkaSource, log: TopicLog) -> RegistryDecoder | None:

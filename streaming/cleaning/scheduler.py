@@ -1,4 +1,4 @@
-"""What the cleaner query does at a tick: every topic is cleaned, shortened and kept tidy, several topics side by side.
+"""What the cleaner does at a tick: every topic is cleaned, shortened and kept tidy, several topics side by side.
 
 ```
  tick ─► plan every topic: which is the most urgent?
@@ -99,7 +99,8 @@ class _Due:
 class MaintenanceScheduler:
     """One cleaner for the topics of a log.dir, called tick by tick."""
 
-    spark: SparkSession
+    #: None: all work is done by threads of this process.
+    spark: SparkSession | None
     cleaner: Cleaner
     config: ServiceConfig
     topics: Callable[[], Sequence[TopicLog]]
@@ -133,9 +134,7 @@ class MaintenanceScheduler:
         began = self.monotonic()
         logs = list(self.topics())
         self._due = {log.paths.root: self._due.get(log.paths.root, self._first_due(log.name)) for log in logs}
-        with ThreadPoolExecutor(
-            self.config.log_cleaner_threads, "cleaner", initializer=with_pool, initargs=(self.spark, CLEANER_POOL)
-        ) as threads:
+        with ThreadPoolExecutor(self.config.log_cleaner_threads, "cleaner", initializer=self._choose_pool) as threads:
             list(threads.map(self._keep_prompt, logs))
             urgency = dict(zip(logs, threads.map(self._urgency, logs), strict=True))
             running = {threads.submit(self._maintain, log): log for log in sorted(logs, key=urgency.__getitem__)}
@@ -149,6 +148,10 @@ class MaintenanceScheduler:
                         self._keep_prompt(log)
         self.counts.last_tick_ms = self.clock_ms()
         metrics.LAST_RUN.set(self.counts.last_tick_ms / 1000)
+
+    def _choose_pool(self) -> None:
+        if self.spark is not None:
+            with_pool(self.spark, CLEANER_POOL)
 
     def _urgency(self, log: TopicLog) -> Urgency:
         """Return how urgent a topic is: lowest priority if planning fails; the error is reported when the topic is processed."""

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyarrow import feather
 
 from lastword import LogDir
@@ -20,6 +22,7 @@ from lastword.storage.append.append import append_rows
 from lastword.storage.append.requests import AppendStats, MicroBatch
 from lastword.storage.append.writing import ArrowRows
 from tests.pictures import log, rows
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -213,3 +216,39 @@ except SystemExit:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
     assert done.returncode == 0, done.stderr
     assert done.stderr.count('"told"') == 2
+
+
+def test_a_service_without_sources_keeps_tables_and_cleans(tmp_path: Path) -> None:
+    """The cleaner and the tables are threads; SIGTERM ends it with exit code 0."""
+    (tmp_path / "lastword.toml").write_text(
+        f"""
+log.dir = "{tmp_path}/data"
+log.cleaner.backoff.ms = 100
+[topic.fruit]
+cleanup.policy = "compact"
+min.cleanable.dirty.ratio = 0
+[[table]]
+topic = "fruit"
+path = "{tmp_path}/prices"
+schema = "price int"
+every = 0.1
+[http]
+listen = ""
+"""
+    )
+    logs = LogDir(str(tmp_path / "data"))
+    words = [sys.executable, "-c", _COMMAND, "run", "-c", str(tmp_path / "lastword.toml")]
+    environment = {**os.environ, "JAVA_HOME": "/nonexistent", "PATH": ""}
+    with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as service:  # noqa: S603  our own
+        try:
+            until(lambda: "fruit" in logs.topics())
+            topic = logs.topic("fruit")
+            topic.append([{"key": "fig", "value": '{"price":1}'}, {"key": "fig", "value": '{"price":2}'}])
+            topic.roll()
+            until(lambda: [receipt.removed for receipt in topic.receipts()] == [{"superseded": 1}])
+            until(lambda: DeltaTable.is_deltatable(str(tmp_path / "prices")))
+            until(lambda: [row["price"] for row in pl.read_delta(str(tmp_path / "prices")).to_dicts()] == [2])
+        finally:
+            service.terminate()
+            errors = service.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert service.returncode == 0, errors

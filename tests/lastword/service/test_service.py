@@ -41,8 +41,15 @@ if TYPE_CHECKING:
 _EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
 
 
-def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
-    """No source: the cleaner alone, at a tick of 100 ms; paused, resumed, with another policy; a query that dies is started again."""
+#: A source for which Spark is started; it appends nothing for an hour.
+_IDLE: dict[str, Any] = {"name": "idle", "topic": "idle", "format": "rate", "trigger": "1 hour"}
+
+
+@pytest.mark.parametrize("sources", [[], [_IDLE]], ids=["no JVM", "Spark"])
+def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile(
+    spark: SparkSession, tmp_path: Path, sources: list[dict[str, Any]]
+) -> None:
+    """At a tick of 100 ms, by a thread or a query; paused, resumed, with another policy; a cleaner that dies is started again."""
     settings = {
         "log_dir": str(tmp_path / "logs"),
         "broker": {
@@ -54,9 +61,12 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         "topics": {
             "compacted": {"partitions": 2, "config": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}},
             "deleted": {"config": {"cleanup.policy": "delete", "retention.ms": "1h"}},
+            "idle": {},
         },
+        "sources": sources,
     }
     service = Service(Settings.model_validate(settings))
+    assert (service.logs.session is None) is (not sources)
     running = threading.Thread(target=service.run)
     running.start()
     try:
@@ -65,7 +75,7 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         topic.append(rows("a=1 a=2", partition=0))
         topic.roll()
         until(lambda: history(topic, 0) == ["1 a=2"])
-        until(lambda: old.records().count() == 0)
+        until(lambda: history(old) == [])
 
         topic.pause(1)
         topic.append(pa.concat_tables([rows("b=1 b=2", partition=1), rows("a=3", partition=0)]))
@@ -90,7 +100,7 @@ def test_the_service_cleans_what_is_appended_and_heeds_what_is_changed_meanwhile
         until(lambda: history(topic, 0) == ["3 a=4"])
         assert service.scheduler.counts.failures == 0
         service.logs.delete_topic("compacted")
-        until(lambda: len(service.scheduler.topics()) == 1)
+        until(lambda: len(service.scheduler.topics()) == 2)
     finally:
         service.stop()
         running.join(PATIENCE_SECONDS)
@@ -356,7 +366,7 @@ def test_a_cleaner_that_dies_again_and_again_is_started_later_each_time_and_soon
 ) -> None:
     """Five minutes at the most, however often; all deaths are counted."""
     service = Service(Settings.model_validate({"log_dir": str(tmp_path / "logs")}))
-    dead: Any = SimpleNamespace(exception=lambda: None)
+    dead: Any = SimpleNamespace(error=lambda: None)
 
     def delays(deaths: int) -> list[float]:
         return [service._count_dead_cleaner(dead) for _ in range(deaths)]  # noqa: SLF001  eleven hundred queries would take an hour

@@ -10,6 +10,7 @@ import pytest
 
 from lastword.compaction.errors import Aborted, QueryRefused, UnknownTopic, UserError
 from lastword.service.supervisor import Backoff, SourceSupervisor
+from lastword.streaming.append.query import stop_append_query
 from lastword.streaming.append.query_errors import query_error, was_stopped
 from lastword.streaming.append.source_issues import set_source_issue, source_issue
 from lastword.streaming.append.source_settings import KafkaSource, RateSource
@@ -72,6 +73,7 @@ class Bench:
             sources=sources or [_rate("made-up")],
             start=self._start,
             matching=self._match,
+            stop_query=stop_append_query,
             is_known=lambda topic: topic in self.known,
             clock_ms=lambda: round(self.seconds * 1000),
             monotonic=lambda: self.seconds,

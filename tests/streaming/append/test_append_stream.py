@@ -16,8 +16,8 @@ from lastword import LogDir, clock
 from lastword.compaction.errors import Aborted, CommitConflict, QueryRefused, UnknownTopic, UserError
 from lastword.storage.ledger.decisions import Decision, Kind
 from lastword.streaming.append.query import _RUNNING, Appender, _check_not_running, stop_append_queries
-from lastword.streaming.append.source_settings import FileSource, RateSource
-from lastword.streaming.append.sources import open_source, trigger_of
+from lastword.streaming.append.source_settings import FileSource, RateSource, trigger_of
+from lastword.streaming.append.sources import open_source
 from lastword.streaming.append.upstream import Mirror, Upstream, UpstreamState, check_mirror
 from lastword.streaming.cleaning.cleaner import Cleaner
 from lastword.streaming.cleaning.maintenance_locks import MaintenanceLocks

@@ -47,7 +47,8 @@ def _run(spark: SparkSession, folder: Path, *, calm: int, seconds: int) -> tuple
     settings = {
         "log_dir": str(folder),
         "broker": {"log.cleaner.backoff.ms": 500},
-        "topics": {"busy": {"partitions": 2, "config": config}},
+        "topics": {"busy": {"partitions": 2, "config": config}, "idle": {}},
+        "sources": [{"name": "idle", "topic": "idle", "format": "rate", "trigger": "1 hour"}],  # the cleaner is a query then
     }
     service = Service(Settings.model_validate(settings))
     topic = service.logs.topic("busy")
