@@ -350,6 +350,7 @@ class ArrowTopic(Topic):
         history: bool = False,
         mode: str = "FAILFAST",
         on_type_change: str = "rebuild",
+        partition_by: Sequence[str] = (),
         deletion_vectors: bool = True,
         column_mapping: bool = True,
         properties: Mapping[str, str] | None = None,
@@ -370,9 +371,13 @@ class ArrowTopic(Topic):
             record_columns: Columns of the record that the table has besides: `_offset`, `_timestamp`, `_headers`, and `_value`, the value
                 as bytes, with which a topic of any values has a table.
             history: Every row stays, with `_valid_from`, `_valid_to` and `_is_current` (SCD type 2), from the bootstrap on.
-            mode: What a value does that does not fit its column: `FAILFAST` ends the call with an error, `PERMISSIVE` makes it null.
+            mode: What a value does that does not fit its column: `FAILFAST` ends the call with an error, `PERMISSIVE` makes it null, with
+                `DROPMALFORMED` its record is a dead letter of the topic (`table_misfit`), and the table has no row of the key until a
+                record comes that fits; a history has no row of the record.
             on_type_change: A column whose type changes: `rebuild` writes the table anew in one commit, `fail` ends the call. Columns that
                 are added go on; those that are dropped stay, null.
+            partition_by: The partition columns of the Delta table when it is made, or written anew: text, whole numbers, decimals, booleans
+                or dates. An empty text does not fit one, as Delta takes it for null. None: it stays as it is.
             deletion_vectors: False for readers that do not know them: a step then rewrites each file that loses rows (reader version 1).
             column_mapping: A name with one of the characters space , ; { } ( ) = tab or line feed gets Delta's column mapping, which Spark,
                 delta-rs and DuckDB read and Polars does not; False: these characters are replaced by underscores.
@@ -401,6 +406,7 @@ class ArrowTopic(Topic):
             history=history,
             mode=mode,
             on_type_change=on_type_change,
+            partition_by=partition_by,
             deletion_vectors=deletion_vectors,
             column_mapping=column_mapping,
             properties=properties,

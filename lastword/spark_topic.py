@@ -437,8 +437,8 @@ class SparkTopic(Topic):
             trigger: Spark's.
             checkpoint_location: Of the query that calls a function; a table needs none.
             **arguments: Of a table, those of `ArrowTopic.materialize` without `follow`: schema, record_columns, history, mode,
-                on_type_change, deletion_vectors, column_mapping, properties, rebuild, isolation, max_offsets_per_step. Of a function,
-                `key_format` (`utf8` for keys as text), `value_format`, `schema` and `mode` as `latest`, and those of `tail`.
+                on_type_change, partition_by, deletion_vectors, column_mapping, properties, rebuild, isolation, max_offsets_per_step. Of a
+                function, `key_format` (`utf8` for keys as text), `value_format`, `schema` and `mode` as `latest`, and those of `tail`.
 
         Returns:
             A `StreamingQuery`. That of a table has `progress` besides: commits, rows written and deleted, and the position.

@@ -34,11 +34,11 @@ CEILINGS: Final = {
 }
 #: Lines of the product by room.
 ROOMS: Final = {
-    "lastword": 9533,
+    "lastword": 9571,
     "pyspark_lastword": 443,
     "streaming": 5809,
-    "storage": 15367,
-    "change_data": 5622,
+    "storage": 15710,
+    "change_data": 5626,
     "checkpoints": 215,
     "compaction": 6174,
 }

@@ -112,21 +112,25 @@ class TableDecoder:
         """The Arrow schema of the rows."""
         return pa.schema([*self._key.schema, *self._value.schema])
 
-    def decode(self, keys: pa.Array, values: pa.Array) -> list[pa.RecordBatch]:
-        """Return keys (binary) and values (binary JSON objects) as rows of the table, in their order."""
-        return self._decode(keys, values, 0)
+    def decode(self, keys: pa.Array, values: pa.Array, misfits: list[RowMisfit] | None = None) -> list[pa.RecordBatch]:
+        """Return keys (binary) and values (binary JSON objects) as rows of the table, in their order.
 
-    def _decode(self, keys: pa.Array, values: pa.Array, first_row: int) -> list[pa.RecordBatch]:
+        With `on_misfit="null"` the rows in which a value became null are added to `misfits`.
+        """
+        return self._decode(keys, values, 0, [] if misfits is None else misfits)
+
+    def _decode(self, keys: pa.Array, values: pa.Array, first_row: int, misfits: list[RowMisfit]) -> list[pa.RecordBatch]:
         """Decode rows together; if one of them does not fit, each half by itself."""
         try:
             return [self._decode_together(keys, values)]
         except Misfit as error:
             half = len(keys) // 2
             if half:
-                begin = self._decode(keys[:half], values[:half], first_row)
-                return begin + self._decode(keys[half:], values[half:], first_row + half)
+                begin = self._decode(keys[:half], values[:half], first_row, misfits)
+                return begin + self._decode(keys[half:], values[half:], first_row + half, misfits)
+            misfits.append(RowMisfit(first_row, str(error)))
             if self._on_misfit == "error":
-                raise RowMisfit(first_row, str(error)) from None
+                raise misfits[-1] from None
             return [self._decode_by_column(keys, values)]
 
     def _decode_together(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from lastword.cli.options import (
     Limit,
     LogDirOption,
     Topic,
+    config_pairs,
     notes,
     open_log_dir,
     out,
@@ -101,6 +102,21 @@ def changes(
     show(iter(rows.to_pylist()), shown, f"{topic}: changes", limit, decode, as_json=as_json)
 
 
+_Mode = Annotated[
+    str, typer.Option(help="FAILFAST: stop at a value that does not fit its column. PERMISSIVE: store null. DROPMALFORMED: dead letter.")
+]
+_PartitionBy = Annotated[list[str] | None, typer.Option(help="Partition column of the Delta table when it is made. May be repeated.")]
+_Property = Annotated[
+    list[str] | None, typer.Option("--property", help="Property of the Delta table when it is made, NAME=VALUE. May be repeated.")
+]
+_DeletionVectors = Annotated[
+    bool, typer.Option(help="Mark deleted rows in deletion vectors. Without them a step rewrites files, and any reader reads the table.")
+]
+_ColumnMapping = Annotated[
+    bool, typer.Option(help="Give names with spaces and the like Delta's column mapping. Without it underscores replace the characters.")
+]
+
+
 def materialize(
     ctx: typer.Context,
     topic: Topic,
@@ -116,18 +132,14 @@ def materialize(
     history: Annotated[
         bool, typer.Option("--history", help="Keep all versions of each key with their validity period (SCD type 2).")
     ] = False,
-    mode: Annotated[str, typer.Option(help="FAILFAST: stop at a value that does not fit its column. PERMISSIVE: store null.")] = "FAILFAST",
+    mode: _Mode = "FAILFAST",
     on_type_change: Annotated[
         str, typer.Option(help="When the type of a column changes. rebuild: write the table anew. fail: stop.")
     ] = "rebuild",
-    deletion_vectors: Annotated[
-        bool,
-        typer.Option(help="Mark deleted rows in deletion vectors. Without them a step rewrites files, and any reader reads the table."),
-    ] = True,
-    column_mapping: Annotated[
-        bool,
-        typer.Option(help="Give names with spaces and the like Delta's column mapping. Without it underscores replace the characters."),
-    ] = True,
+    partition_by: _PartitionBy = None,
+    table_property: _Property = None,
+    deletion_vectors: _DeletionVectors = True,
+    column_mapping: _ColumnMapping = True,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Bootstrap again and replace the existing table.")] = False,
     isolation: Annotated[str, typer.Option(help="Isolation level: read_committed or read_uncommitted.")] = "read_committed",
     max_offsets_per_step: Annotated[int | None, typer.Option(min=1, help="Approximate maximum of offsets per commit.")] = None,
@@ -151,6 +163,8 @@ def materialize(
                 history=history,
                 mode=mode,
                 on_type_change=on_type_change,
+                partition_by=partition_by or (),
+                properties={name: str(value) for name, value in config_pairs(table_property).items()},
                 deletion_vectors=deletion_vectors,
                 column_mapping=column_mapping,
                 rebuild=rebuild,
@@ -170,6 +184,7 @@ def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, 
     """Print what was done to a table."""
     text = f"{path} is up to date with {topic}" if in_step else "stopped; the next run resumes from the stored position"
     rows = f": {done.written_rows} rows written, {done.deleted_rows} deleted" if done.steps else ""
+    rows += f", {done.misfit_rows} records with a value that does not fit" if done.misfit_rows else ""
     tell(
         text + rows,
         {
@@ -179,6 +194,7 @@ def _report_table(topic: str, path: str, done: TableProgress, *, in_step: bool, 
             "did": done.kind or "nothing",
             "written_rows": done.written_rows,
             "deleted_rows": done.deleted_rows,
+            "misfit_rows": done.misfit_rows,
             "table_version": done.table_version,
             "offsets": dict(enumerate(done.position.offsets)),
         },

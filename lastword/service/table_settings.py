@@ -37,11 +37,15 @@ class TableSettings(BaseModel):
     record_columns: Annotated[list[str], Field(description="Also these columns of the record: _offset, _timestamp, _headers, _value")] = []
     history: Annotated[bool, Field(description="Keep every row with the period in which it was valid (SCD type 2)")] = False
     mode: Annotated[
-        Literal["FAILFAST", "PERMISSIVE"], Field(description="A value that does not fit its column: ends the step, or is null")
+        Literal["FAILFAST", "PERMISSIVE", "DROPMALFORMED"],
+        Field(description="A value that does not fit its column: ends the step, is null, or makes its record a dead letter of the topic"),
     ] = "FAILFAST"
     on_type_change: Annotated[
         Literal["rebuild", "fail"], Field(description="When the type of a column changes: write the table anew, or stop")
     ] = "rebuild"
+    partition_by: Annotated[
+        list[str], Field(description="Partition columns of the Delta table when it is made; none: it stays as it is")
+    ] = []
     deletion_vectors: Annotated[bool, Field(description="false for readers that do not know them: a step then rewrites files")] = True
     column_mapping: Annotated[
         bool, Field(description="false: characters that need Delta's column mapping are replaced by underscores in names of columns")

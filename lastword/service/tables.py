@@ -147,6 +147,7 @@ class TableSupervisor:
                 history=given.history,
                 mode=given.mode,
                 on_type_change=given.on_type_change,
+                partition_by=given.partition_by,
                 deletion_vectors=given.deletion_vectors,
                 column_mapping=given.column_mapping,
                 isolation=given.isolation,
@@ -206,6 +207,7 @@ class TableSupervisor:
             steps=progress.steps,
             written_rows=progress.written_rows,
             deleted_rows=progress.deleted_rows,
+            misfit_rows=progress.misfit_rows,
             table_version=progress.table_version,
         )
         if not progress.position.offsets:

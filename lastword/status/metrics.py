@@ -142,6 +142,7 @@ _STANDING: Final = (
     _gauge("table_step_duration_secs", _TABLE, "Duration of the newest look of a typed table at its topic, with all steps and upkeep."),
     _gauge("table_written_rows", _TABLE, "Rows that were written to a typed table since the start of the service."),
     _gauge("table_deleted_rows", _TABLE, "Rows that were deleted from a typed table since the start of the service."),
+    _gauge("table_misfit_rows", _TABLE, "Records with a value that did not fit its column of a typed table: null there, or a dead letter."),
 )
 
 #: Every metric: the gauges of a standing and the counters of the queries.
@@ -251,6 +252,7 @@ def _tables(families: _Families, standing: Standing) -> None:
         families.put("table_step_duration_secs", table.step_ms / _SECOND_MS, *place)
         families.put("table_written_rows", table.written_rows, *place)
         families.put("table_deleted_rows", table.deleted_rows, *place)
+        families.put("table_misfit_rows", table.misfit_rows, *place)
 
 
 def _topic(families: _Families, topic: TopicStanding) -> None:

@@ -165,8 +165,9 @@ class QueryStanding:
 class TableStanding:
     """A typed table that the service keeps: offsets that it has not read (`lag_offsets`), and for how long it was not in step (`lag_ms`).
 
-    `step_ms` is how long the last look at the topic took, with all steps and upkeep. `steps`, `written_rows` and `deleted_rows` count from
-    the start of the service. `failures` and `message` as of a query.
+    `step_ms` is how long the last look at the topic took, with all steps and upkeep. `steps`, `written_rows`, `deleted_rows` and
+    `misfit_rows` (records with a value that did not fit its column) count from the start of the service. `failures` and `message` as of a
+    query.
     """
 
     topic: str
@@ -178,6 +179,7 @@ class TableStanding:
     steps: int = 0
     written_rows: int = 0
     deleted_rows: int = 0
+    misfit_rows: int = 0
     table_version: int = -1
     failures: int = 0
     retry_ms: int | None = None

@@ -40,7 +40,8 @@ _TELL_MS: Final = 5_000
 class TableProgress:
     """What was done to a table: commits that changed rows, rows written and deleted, and where the table is.
 
-    `kind` is what the first commit was: bootstrap, rebuild, step, or empty when nothing was new.
+    `misfit_rows` are records with a value that did not fit its column. `kind` is what the first commit was: bootstrap, rebuild, step, or
+    empty when nothing was new.
     """
 
     path: str
@@ -48,6 +49,7 @@ class TableProgress:
     steps: int = 0
     written_rows: int = 0
     deleted_rows: int = 0
+    misfit_rows: int = 0
     table_version: int = -1
     position: Position = field(default_factory=lambda: Position(offsets=()))
 
@@ -59,6 +61,7 @@ class TableProgress:
             steps=self.steps + 1,
             written_rows=self.written_rows + step.written_rows,
             deleted_rows=self.deleted_rows + step.deleted_rows,
+            misfit_rows=self.misfit_rows + step.misfit_rows,
             table_version=step.table_version,
             position=step.position,
         )
@@ -103,6 +106,7 @@ class TableArguments(TypedDict, total=False):
     history: bool
     mode: str
     on_type_change: str
+    partition_by: Sequence[str]
     deletion_vectors: bool
     column_mapping: bool
     properties: Mapping[str, str] | None
@@ -244,6 +248,7 @@ def keep_table(
     history: bool = False,
     mode: str = "FAILFAST",
     on_type_change: str = "rebuild",
+    partition_by: Sequence[str] = (),
     deletion_vectors: bool = True,
     column_mapping: bool = True,
     properties: Mapping[str, str] | None = None,
@@ -256,6 +261,7 @@ def keep_table(
         mode=mode,
         deletion_vectors=deletion_vectors,
         on_type_change=on_type_change,
+        partition_by=(partition_by,) if isinstance(partition_by, str) else tuple(partition_by),
         max_offsets_per_step=max_offsets_per_step,
         properties=dict(properties or {}),
     )

@@ -72,13 +72,15 @@ def write_dead_letters(rows: Iterable[pa.Table], origin: LetterOrigin) -> RowFil
 
 
 def replace_dead_letters(
-    location: str, storage_options: Mapping[str, str], files: Sequence[RowFile], *, query_id: str, batch_id: int
+    location: str, storage_options: Mapping[str, str], files: Sequence[RowFile], *, query_id: str, batch_id: int | None
 ) -> None:
     """Commit files as the dead letters of a micro-batch, in the place of those that an earlier attempt of it wrote.
 
+    Without a `batch_id` they take the place of all of the query.
+
     An attempt that crashed before the log was committed may have refused other rows, under other settings.
     """
-    prefix = f"{_micro_batch_name(query_id, batch_id)}."
+    prefix = f"{_query_name(query_id)}-" if batch_id is None else f"{_micro_batch_name(query_id, batch_id)}."
 
     def once() -> None:
         table = open_dead_letters(location, storage_options)
@@ -188,7 +190,11 @@ def open_dead_letters(location: str, storage_options: Mapping[str, str]) -> Delt
 
 def _micro_batch_name(query_id: str, batch_id: int) -> str:
     """Return how the files of a micro-batch's dead letters are called."""
-    return f"{hashlib.sha256(query_id.encode()).hexdigest()[:16]}-{batch_id}"
+    return f"{_query_name(query_id)}-{batch_id}"
+
+
+def _query_name(query_id: str) -> str:
+    return hashlib.sha256(query_id.encode()).hexdigest()[:16]
 
 
 def _following(table: DeltaTable) -> Callable[[], DeltaTable]:

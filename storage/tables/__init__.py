@@ -7,6 +7,7 @@
  key_index         where the rows of a key are           upkeep         fewer files, and unused ones
  table_log         what others did, and our commits      table_state    the table as its Delta log says it is
  table_properties  whose it is and where its reader is   table_schema   columns in Delta's words
+ dropped_records   records that do not fit, as dead letters        partitioning    files by the values of partition columns
  table_files       data files     vectors   deletion vectors     statistics   of a data file
 ```
 """

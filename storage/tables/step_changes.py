@@ -28,10 +28,11 @@ from lastword.storage.tables.table_rows import CURRENT, KEY, PARTITION, PERIOD, 
 from lastword.storage.tables.vectors import read_vector, write_vectors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from lastword.change_data.columns.table_columns import RowMisfit
     from lastword.storage.tables.key_index import KeyIndex
     from lastword.storage.tables.table_files import TableFiles
     from lastword.storage.tables.table_rows import RecordKeys, RowMaker
@@ -67,15 +68,27 @@ class StepChanges:
     """The changes of one step; add chunks of records, then ask for the changes of the files."""
 
     def __init__(
-        self, there: Mapping[str, TableFile], files: TableFiles, index: KeyIndex, vectors: Vectors, rows: RowMaker, *, looks_up: bool = True
+        self,
+        there: Mapping[str, TableFile],
+        files: TableFiles,
+        index: KeyIndex,
+        vectors: Vectors,
+        rows: RowMaker,
+        *,
+        looks_up: bool = True,
+        refuse: Callable[[pa.Table, Sequence[RowMisfit]], None] | None = None,
     ) -> None:
-        """Change the files of a table. Without `looks_up` no key comes twice and none is in the table, as when it is made."""
+        """Change the files of a table. Without `looks_up` no key comes twice and none is in the table, as when it is made.
+
+        `refuse` takes records with a value that does not fit, of which the table then gets no row.
+        """
         self._there, self._files, self._index, self._vectors, self._rows = dict(there), files, index, vectors, rows
         self._looks_up, self._history = looks_up, rows.layout.history
         #: Files of this step with the rows of them that a later chunk deletes.
         self._new: dict[str, TableFile] = {}
         self._deleted: dict[str, BitMap] = {}
-        self.written_rows = self.deleted_rows = 0
+        self._refuse = refuse
+        self.written_rows = self.deleted_rows = self.misfit_rows = 0
 
     def add(self, records: pa.Table) -> None:
         """Take records (partition, offset, key, value, timestamp, headers) in the order of the log.
@@ -94,10 +107,21 @@ class StepChanges:
                 self._delete(path, rows)
         is_live = pc.is_valid(chosen.column("value"))
         if pc.all(is_live).as_py():
-            self._write(self._rows.rows(chosen, keys))
+            self._write(self._make(chosen, keys)[0])
         else:
-            kept = np.flatnonzero(boolean_mask(is_live))
-            self._write(self._rows.rows(chosen.take(pa.array(kept)), _take_keys(keys, kept)))
+            live = np.flatnonzero(boolean_mask(is_live))
+            self._write(self._make(chosen.take(pa.array(live)), _take_keys(keys, live))[0])
+
+    def _make(self, records: pa.Table, keys: RecordKeys) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """Return records with a value as rows, and which of the records are rows: the others were refused."""
+        made, is_kept = self._rows.rows(records, keys), np.ones(len(records), dtype=np.bool_)
+        misfits = {misfit.row: misfit for misfit in made.misfits}
+        self.misfit_rows += len(misfits)
+        if self._refuse is None or not misfits:
+            return made.rows, is_kept
+        is_kept[list(misfits)] = False
+        self._refuse(records, list(misfits.values()))
+        return made.rows.filter(pa.array(is_kept)), is_kept
 
     def discard(self, changes: FileChanges) -> None:
         """Delete the files of a step that was not committed."""
@@ -146,7 +170,7 @@ class StepChanges:
         if file.rows is not None and len(deleted) >= file.rows:
             return []
         rows = pa.concat_tables([self._files.schema.empty_table(), *self._files.live_rows(path, deleted)])
-        return [self._files.write(rows)] if len(rows) else []
+        return [written for written, _ in self._files.write(rows)]
 
     def _find(self, keys: RecordKeys) -> list[tuple[str, Numbers, Numbers]]:
         """Return by file the numbers of keys and the rows that are theirs and are not deleted."""
@@ -169,32 +193,30 @@ class StepChanges:
         self.deleted_rows += len(rows)
 
     def _write(self, rows: pa.Table) -> None:
-        if not len(rows):
-            return
-        rows = self._files.align(rows)
-        file = self._files.write(rows)
-        self._new[file.path] = file
-        self.written_rows += len(rows)
-        self._index.put(file.path, self._files.keys_of(rows))
+        for file, part in self._files.write(self._files.align(rows)):
+            self._new[file.path] = file
+            self.written_rows += len(part)
+            self._index.put(file.path, self._files.keys_of(part))
 
     def _add_history(self, records: pa.Table, keys: RecordKeys) -> None:
         """End the periods of the rows before the records, and write the records as rows with theirs."""
-        numbers = _number_keys(keys)
+        numbers, is_live = _number_keys(keys), boolean_mask(pc.is_valid(records.column("value")))
+        live = np.flatnonzero(is_live)
+        rows, is_kept = self._make(records.take(pa.array(live)), _take_keys(keys, live))
+        is_live[live[~is_kept]] = False
         last, rows_before = self._last_rows(keys, numbers)
         known = pl.DataFrame({"key": numbers}).join(last, on="key", how="left", maintain_order="left")
-        is_live = pc.is_valid(records.column("value"))
         begin, end = periods_of(
             numbers,
             records.column("timestamp").combine_chunks(),
-            tombstones=~boolean_mask(is_live),
+            tombstones=~is_live,
             floors=known["floor"].to_arrow(),
             open_rows=known["is_open"].fill_null(value=False).to_arrow(),
         )
         ended = self._end_periods(last, rows_before, numbers, begin)
-        kept = pa.array(np.flatnonzero(boolean_mask(is_live)))
-        rows = self._files.align(self._rows.rows(records.take(kept), _take_keys(keys, kept.to_numpy())))
+        kept = pa.array(np.flatnonzero(is_live))
         until = end.take(kept)
-        written = _with(rows, {VALID_FROM: begin.take(kept), VALID_TO: until, CURRENT: pc.is_null(until)})
+        written = _with(self._files.align(rows), {VALID_FROM: begin.take(kept), VALID_TO: until, CURRENT: pc.is_null(until)})
         self._write(pa.concat_tables([ended, written]).combine_chunks())
 
     def _last_rows(self, keys: RecordKeys, numbers: Numbers) -> tuple[pl.DataFrame, pa.Table]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -28,9 +28,11 @@ from lastword.storage.delta.commit import retry_on_conflict
 from lastword.storage.delta.crash_points import CrashPoint
 from lastword.storage.delta.tables import open_table, write_checkpoint
 from lastword.storage.files.locations import location_of
-from lastword.storage.reading.view import misfit_policy, view_of
+from lastword.storage.reading.view import view_of
+from lastword.storage.tables.dropped_records import DroppedRecords
 from lastword.storage.tables.key_index import KeyIndex
 from lastword.storage.tables.log_rows import latest_records, new_watch, next_position, step_records
+from lastword.storage.tables.partitioning import check_partition_columns
 from lastword.storage.tables.step_changes import StepChanges, Vectors
 from lastword.storage.tables.table_files import TableFiles
 from lastword.storage.tables.table_log import REBUILD, FileChanges, TableLog
@@ -44,7 +46,7 @@ from lastword.storage.tables.table_properties import (
     table_actions,
 )
 from lastword.storage.tables.table_rows import RECORD_COLUMNS, RowMaker
-from lastword.storage.tables.table_schema import differing_columns, read_schema
+from lastword.storage.tables.table_schema import differing_columns, read_schema, stored_name
 from lastword.storage.tables.table_state import ERASURE_OF_CHANGED, checkpoint_version
 from lastword.storage.tables.upkeep import plan_merges, unused_files
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
     from lastword.compaction.read_positions import Position
     from lastword.storage.log.topic_log import TopicLog
+    from lastword.storage.reading.view import View
     from lastword.storage.tables.table_options import TableOptions
     from lastword.storage.tables.table_rows import RecordKeys, TableLayout
     from lastword.storage.tables.table_state import TableFile, TableState
@@ -87,10 +90,13 @@ class MaterializedTable:
 
     def check(self, *, rebuild: bool) -> None:
         """Raise `UserError` if the next step, or a rebuild, would end with it for what the table is."""
-        if not rebuild:
+        state = self._log.state()
+        if state is not None and not rebuild:
             self.position()
-        elif (state := self._log.state()) is not None:
+            return
+        if state is not None:
             self._check_replaceable(state)
+        self._partition_columns(state, self._row_maker(self._layout()))
 
     def is_of_topic(self) -> bool:
         """Tell whether the table is one of this topic, or none is there and files lie at its place, as a crash may have left them."""
@@ -126,7 +132,7 @@ class MaterializedTable:
         if end == position:
             return None
         layout = self._layout()
-        rows = self._row_maker(layout)
+        rows = self._row_maker(layout, state.partition_by)
         there = read_schema(state.metadata["schemaString"])
         changed = self._differences(state, there, rows, layout)
         if changed:
@@ -138,24 +144,42 @@ class MaterializedTable:
         new, named = (pa.schema(compress(schema, is_new)) for schema in (rows.schema, rows.named_schema))
         schema = pa.schema([*(column for column in there if not pa.types.is_null(column.type)), *new])
         table = column_actions(state, named, deletion_vectors=state.takes_vectors)
-        files = TableFiles(self.location, self._storage_options, schema, layout.stored_key_names)
-        changes = StepChanges(state.files, files, self._key_index(files, layout), self._vector_cache(files), rows)
-        limits, columns = self._options.limits, _record_columns(layout)
+        files = self._files(state, schema, layout, state.partition_by)
+        letters = self._letters(view, sum(position.offsets))
+        changes = StepChanges(
+            state.files,
+            files,
+            self._key_index(files, layout),
+            self._vector_cache(files),
+            rows,
+            refuse=None if letters is None else letters.take,
+        )
+        limits, columns = self._options.limits, _record_columns(layout, whole=letters is not None)
         crash_points.reached(CrashPoint.STEP_PLANNED)
         records = step_records(view, position.offsets, end.offsets, columns, max_rows=limits.chunk_rows, max_bytes=limits.chunk_bytes)
-        return self._apply_and_commit("step", state, changes, records, end, table=table)
+        return self._apply_and_commit("step", state, changes, records, end, table=table, letters=letters)
 
     def _write_anew(self, state: TableState | None) -> TableStep:
         """Make the table, or write all of it anew at the newest position."""
         if state is not None:
             self._check_replaceable(state)
         layout = self._layout()
-        rows = self._row_maker(layout)
+        partition_by = self._partition_columns(state, self._row_maker(layout))
+        rows = self._row_maker(layout, partition_by)
         view = view_of(self._topic.at(), self._options.isolation)
-        files = TableFiles(self.location, self._storage_options, rows.schema, layout.stored_key_names)
+        files = self._files(None, rows.schema, layout, partition_by)
         self._index = None
-        changes = StepChanges({}, files, self._key_index(files, layout), self._vector_cache(files), rows, looks_up=False)
-        limits, columns = self._options.limits, _record_columns(layout)
+        letters = self._letters(view, None)
+        changes = StepChanges(
+            {},
+            files,
+            self._key_index(files, layout),
+            self._vector_cache(files),
+            rows,
+            looks_up=False,
+            refuse=None if letters is None else letters.take,
+        )
+        limits, columns = self._options.limits, _record_columns(layout, whole=letters is not None)
         crash_points.reached(CrashPoint.TARGET_PLANNED)
         records = latest_records(view, columns, max_rows=limits.chunk_rows, max_bytes=limits.chunk_bytes)
         table = table_actions(
@@ -164,8 +188,10 @@ class MaterializedTable:
             self._wanted_owner(layout),
             deletion_vectors=self._options.deletion_vectors,
             properties=self._options.properties,
+            partition_by=partition_by,
         )
-        done = self._apply_and_commit("bootstrap" if state is None else "rebuild", state, changes, records, view.position, table=table)
+        kind = "bootstrap" if state is None else "rebuild"
+        done = self._apply_and_commit(kind, state, changes, records, view.position, table=table, letters=letters)
         crash_points.reached(CrashPoint.TARGET_MADE)
         return done
 
@@ -178,12 +204,15 @@ class MaterializedTable:
         end: Position,
         *,
         table: list[dict[str, Any]],
+        letters: DroppedRecords | None,
     ) -> TableStep:
-        """Apply records and commit; the files of a commit that is not made are deleted."""
+        """Apply records and commit; the files of a commit that is not made are deleted. Dead letters are committed before."""
         files = FileChanges()
         with self._discarding(lambda: files, changes.discard):
             for chunk in records:
                 changes.add(chunk)
+            if letters is not None:
+                letters.commit()
             files = changes.files(deletion_vectors=self._options.deletion_vectors and (state is None or state.takes_vectors))
             if kind == "rebuild" and state is not None:
                 files.removed += [*state.files.values(), *state.stale]
@@ -206,6 +235,7 @@ class MaterializedTable:
             position=end,
             written_rows=changes.written_rows,
             deleted_rows=changes.deleted_rows,
+            misfit_rows=changes.misfit_rows,
         )
 
     @staticmethod
@@ -251,13 +281,13 @@ class MaterializedTable:
         vectors = self._vector_cache(files)
         live = [rows for file in group for rows in files.live_rows(file.path, vectors.of(file))]
         rows = pa.concat_tables([files.schema.empty_table(), *live]).combine_chunks()
-        written = [files.write(rows)] if len(rows) else []
-        changes = FileChanges(added=written, removed=list(group))
+        written = files.write(rows)
+        changes = FileChanges(added=[file for file, _ in written], removed=list(group))
         with self._discarding(lambda: changes, files.discard):
             after = self._log.commit(state, changes, kind="upkeep", operation="OPTIMIZE", transactions={}, changes_rows=False)
         index = self._key_index(files, self._layout())
-        for file in written:
-            index.put(file.path, files.keys_of(rows))
+        for file, part in written:
+            index.put(file.path, files.keys_of(part))
         index.keep(after.files)
         return after
 
@@ -296,7 +326,7 @@ class MaterializedTable:
             count += len(going)
             changes.removed.append(file)
             left = list(files.live_rows(file.path, deleted | going))
-            changes.added += [files.write(pa.concat_tables(left))] if left else []
+            changes.added += [file for file, _ in files.write(pa.concat_tables([files.schema.empty_table(), *left]))]
         written = set(files.list_files())
         with self._discarding(lambda: changes, files.discard):
             self._log.commit(state, changes, kind=kind, operation="DELETE", transactions={})
@@ -348,6 +378,16 @@ class MaterializedTable:
 
     def _check_owner(self, state: TableState) -> None:
         self._owner(state).check(self._wanted_owner(self._layout()), self.location, ways_out=REBUILD)
+        wanted, there = self._options.partition_by, state.partition_by
+        if wanted and wanted != there:
+            message = f"{self.location} is partitioned by ({', '.join(there)}), and ({', '.join(wanted)}) is asked for: {REBUILD}"
+            raise UserError(message)
+
+    def _partition_columns(self, state: TableState | None, rows: RowMaker) -> tuple[str, ...]:
+        """Return the columns by which a table that is written anew is partitioned: those that are asked for, or that it had."""
+        names = self._options.partition_by or (() if state is None else state.partition_by)
+        check_partition_columns(rows.named_schema, names, self.location)
+        return names
 
     def _check_replaceable(self, state: TableState) -> None:
         """Raise `UserError` for a table that is not to be replaced: one that was never a table of this topic."""
@@ -373,12 +413,28 @@ class MaterializedTable:
         layout = self._layout()
         schema = self._row_maker(layout).schema if state is None else read_schema(state.metadata["schemaString"])
         known = pa.schema([column for column in schema if not pa.types.is_null(column.type)])
-        return TableFiles(self.location, self._storage_options, known, layout.stored_key_names)
+        return self._files(state, known, layout, () if state is None else state.partition_by)
+
+    def _files(self, state: TableState | None, schema: pa.Schema, layout: TableLayout, partition_by: Sequence[str]) -> TableFiles:
+        return TableFiles(
+            self.location,
+            self._storage_options,
+            schema,
+            layout.stored_key_names,
+            partition_by=[stored_name(name) for name in partition_by],
+            there=None if state is None else state.files,
+        )
+
+    def _letters(self, view: View, first_offset: int | None) -> DroppedRecords | None:
+        if self._options.mode != "DROPMALFORMED":
+            return None
+        return DroppedRecords(self._topic, view, f"table {self.location}", step=first_offset)
 
     # --- caches -------------------------------------------------------------------------------------------------------------------------
 
-    def _row_maker(self, layout: TableLayout) -> RowMaker:
-        return RowMaker(layout, topic=self._topic.name, on_misfit=misfit_policy(self._options.mode))
+    def _row_maker(self, layout: TableLayout, partition_by: Sequence[str] = ()) -> RowMaker:
+        on_misfit: Literal["error", "null"] = "error" if self._options.mode == "FAILFAST" else "null"
+        return RowMaker(layout, topic=self._topic.name, on_misfit=on_misfit, partition_by=partition_by)
 
     def _key_index(self, files: TableFiles, layout: TableLayout) -> KeyIndex:
         if self._index is None or self._index[0] != layout.identity_names:
@@ -392,7 +448,8 @@ class MaterializedTable:
         return self._vectors
 
 
-def _record_columns(layout: TableLayout) -> list[str]:
-    """Return the columns of the log that rows of a layout are made of."""
+def _record_columns(layout: TableLayout, *, whole: bool) -> list[str]:
+    """Return the columns of the log that rows of a layout are made of, or with `whole` those that dead letters have, too."""
     needed = {"partition", "offset", "key", "value", *(name.removeprefix("_") for name in layout.own_columns if name in RECORD_COLUMNS)}
-    return [*sorted(needed | ({"timestamp"} if layout.history else set()))]
+    needed |= {"timestamp"} if layout.history or whole else set()
+    return sorted(needed | ({"headers"} if whole else set()))

@@ -16,6 +16,7 @@ from lastword.storage.files.data_files import delete_files, output_file
 from lastword.storage.files.data_reader import named_errors
 from lastword.storage.files.paths import filesystem_of, storage_faults
 from lastword.storage.tables.key_index import FileKeys, KeyHashes, WantedKeys, find_keys, hash_keys
+from lastword.storage.tables.partitioning import constant_column, is_hidden, partition_folder, split_rows, values_of_path
 from lastword.storage.tables.statistics import file_statistics, has_nan
 from lastword.storage.tables.table_rows import KEY, PARTITION, boolean_mask
 from lastword.storage.tables.table_state import TableFile
@@ -38,15 +39,28 @@ _DICTIONARIES: Final = [PARTITION, KEY]
 class TableFiles:
     """The data files of the table at a location, with the columns of `schema`; `key_names` are those of the key."""
 
-    def __init__(self, location: str, storage_options: Mapping[str, str], schema: pa.Schema, key_names: Sequence[str]) -> None:
-        """Name them; nothing is read yet."""
+    def __init__(
+        self,
+        location: str,
+        storage_options: Mapping[str, str],
+        schema: pa.Schema,
+        key_names: Sequence[str],
+        *,
+        partition_by: Sequence[str] = (),
+        there: Mapping[str, TableFile] | None = None,
+    ) -> None:
+        """Name them; nothing is read yet. `there` are the files of the table, whose partition values the Delta log has."""
         self.location, self.options, self.schema = location, storage_options, schema
+        self._partition_by, self._there = tuple(partition_by), there or {}
         self._key_names = tuple(key_names)
         self.filesystem = filesystem_of(location, storage_options)
 
-    def write(self, rows: pa.Table) -> TableFile:
-        """Write rows as one file, which no commit names yet."""
-        path = f"part-{uuid.uuid4()}.parquet"
+    def write(self, rows: pa.Table) -> list[tuple[TableFile, pa.Table]]:
+        """Write rows as files, which no commit names yet, one of each partition; return each with its rows."""
+        return [(self._write(part, values), part) for values, part in split_rows(rows, self._partition_by)] if len(rows) else []
+
+    def _write(self, rows: pa.Table, partition_values: Mapping[str, str | None]) -> TableFile:
+        path = f"{partition_folder(partition_values)}part-{uuid.uuid4()}.parquet"
         with output_file(self.location, self.options, path) as stream:
             pq.write_table(
                 rows,
@@ -58,8 +72,8 @@ class TableFiles:
                 write_statistics=not has_nan(rows),
             )
             size = int(stream.tell())
-        stats = file_statistics(rows, keys=(*self._key_names, KEY))
-        return TableFile(path=path, size_bytes=size, stats=stats, partition_values={})
+        stats = file_statistics(rows.drop_columns(list(partition_values)), keys=(*self._key_names, KEY))
+        return TableFile(path=path, size_bytes=size, stats=stats, partition_values=partition_values)
 
     def align(self, rows: pa.Table) -> pa.Table:
         """Return rows with all columns of the table, in its order; one that they lack is null."""
@@ -80,7 +94,7 @@ class TableFiles:
         """Return the keys of all rows of a file, deleted ones too."""
         offset = ["_offset"] if "_offset" in self.schema.names else []
         with self._open(path) as file:
-            return self.keys_of(self._shape(file, None, [PARTITION, *self._key_names, KEY, *offset]))
+            return self.keys_of(self._shape(path, file, None, [PARTITION, *self._key_names, KEY, *offset]))
 
     def rows_of(self, path: str, wanted: RecordKeys) -> NDArray[np.int64]:
         """Return the numbers of the rows of some keys in a file, deleted ones too."""
@@ -105,7 +119,7 @@ class TableFiles:
         """Return the paths of all Parquet files in the folder of the table, whether the table has them or not."""
         with storage_faults(self.location):
             listed = self.filesystem.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
-        return sorted(file.path for file in listed if file.path.endswith(".parquet") and not file.path.startswith("_"))
+        return sorted(file.path for file in listed if file.path.endswith(".parquet") and not is_hidden(file.path))
 
     def take(self, path: str, rows: NDArray[np.int64]) -> pa.Table:
         """Return some rows of a file by their numbers, in their order; only row groups that have one of them are read."""
@@ -116,7 +130,7 @@ class TableFiles:
                 count = file.metadata.row_group(number).num_rows
                 mine = rows[(rows >= begin) & (rows < begin + count)] - begin
                 if len(mine):
-                    parts.append(self._shape(file, number).take(pa.array(np.sort(mine))))
+                    parts.append(self._shape(path, file, number).take(pa.array(np.sort(mine))))
                 begin += count
         return pa.concat_tables(parts) if parts else self.schema.empty_table()
 
@@ -125,7 +139,7 @@ class TableFiles:
         gone, begin = np.asarray(deleted.to_array(), dtype=np.int64), 0
         with self._open(path) as file:
             for number in range(file.metadata.num_row_groups):
-                rows = self._shape(file, number)
+                rows = self._shape(path, file, number)
                 dead = gone[np.searchsorted(gone, begin) : np.searchsorted(gone, begin + len(rows))] - begin
                 begin += len(rows)
                 if len(dead):
@@ -148,15 +162,21 @@ class TableFiles:
         with named_errors(f"{self.location}/{path}"), pq.ParquetFile(path, filesystem=self.filesystem) as file:
             yield file
 
-    def _shape(self, file: pq.ParquetFile, row_group: int | None, names: Sequence[str] = ()) -> pa.Table:
-        """Return rows of a file with the columns of the table, or some of them; one that the file lacks is null."""
+    def _shape(self, path: str, file: pq.ParquetFile, row_group: int | None, names: Sequence[str] = ()) -> pa.Table:
+        """Return rows of a file with the columns of the table, or some of them; one that the file lacks is null, or its partition's."""
         wanted = [field for field in self.schema if not names or field.name in names]
         there = [field.name for field in wanted if field.name in file.schema_arrow.names]
         rows = file.read(columns=there) if row_group is None else file.read_row_group(row_group, columns=there)
+        count = (file.metadata if row_group is None else file.metadata.row_group(row_group)).num_rows
         columns = {name: rows.column(name) for name in there}
+        lacking = [field.name for field in wanted if field.name in self._partition_by and field.name not in there]
+        if lacking:
+            known = self._there.get(path)
+            values = values_of_path(path, lacking, self.location) if known is None else known.partition_values
+            columns |= {name: constant_column(values[name], self.schema.field(name).type, count) for name in lacking}
         return pa.table(
             {
-                column.name: columns[column.name].cast(column.type) if column.name in columns else pa.nulls(len(rows), column.type)
+                column.name: columns[column.name].cast(column.type) if column.name in columns else pa.nulls(count, column.type)
                 for column in wanted
             }
         )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lastword.compaction.errors import UserError
-from lastword.storage.reading.view import misfit_policy
 from lastword.storage.tables.table_properties import check_properties
 from lastword.storage.tables.upkeep import MergeLimits
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from lastword.compaction.read_positions import Position
 
 ON_TYPE_CHANGE: Final = ("rebuild", "fail")
+#: Spark's modes of parsing.
+TABLE_MODES: Final = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,9 @@ class TableLimits:
 class TableOptions:
     """How a table is kept.
 
-    `mode`: a value that does not fit its column ends the step (FAILFAST) or is null (PERMISSIVE). `deletion_vectors`: without them a step
+    `mode`: a value that does not fit its column ends the step (FAILFAST), is null (PERMISSIVE), or makes its record a dead letter of the
+    topic: the table then has no row of the key (DROPMALFORMED). `partition_by` are the partition columns of a table when it is made, or
+    written anew; none: it stays as it is. `deletion_vectors`: without them a step
     writes each file again that loses rows, and any Delta reader reads the table; a table that is there keeps the way in which it was made,
     until it is written anew. `on_type_change`: a column whose type changes makes the table be written again in one commit (rebuild), or
     ends the step (fail). `properties` are Delta's of the table when it is made.
@@ -39,6 +42,7 @@ class TableOptions:
 
     isolation: str = "read_committed"
     mode: str = "FAILFAST"
+    partition_by: tuple[str, ...] = ()
     deletion_vectors: bool = True
     on_type_change: str = "rebuild"
     max_offsets_per_step: int | None = None
@@ -48,7 +52,9 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        misfit_policy(self.mode)
+        if self.mode not in TABLE_MODES:
+            message = f"mode = {self.mode!r}: allowed is {', '.join(TABLE_MODES[:-1])} or {TABLE_MODES[-1]}"
+            raise UserError(message)
         check_properties(self.properties)
         if self.on_type_change not in ON_TYPE_CHANGE:
             message = f"on_type_change = {self.on_type_change!r}: allowed is {' or '.join(ON_TYPE_CHANGE)}"
@@ -60,13 +66,17 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStep:
-    """What one commit did: `kind` is bootstrap, rebuild or step; where the table is then, and how many rows came and went."""
+    """What one commit did: `kind` is bootstrap, rebuild or step; where the table is then, how many rows came and went.
+
+    `misfit_rows` of its records had a value that did not fit: null in its row, or the record is a dead letter.
+    """
 
     kind: str
     table_version: int
     position: Position
     written_rows: int
     deleted_rows: int
+    misfit_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from lastword.storage.delta.commit_text import action_time_ms
 from lastword.storage.tables.table_schema import has_local_times, map_columns, needs_mapping, schema_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -141,7 +141,13 @@ def position_of(state: TableState, topic_id: str) -> Position:
 
 
 def table_actions(
-    state: TableState | None, schema: pa.Schema, owner: TableOwner, *, deletion_vectors: bool, properties: Mapping[str, str]
+    state: TableState | None,
+    schema: pa.Schema,
+    owner: TableOwner,
+    *,
+    deletion_vectors: bool,
+    properties: Mapping[str, str],
+    partition_by: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the actions that make a table, or write it anew: protocol and metadata. Of the properties before, retention alone stays."""
     before = {} if state is None else {name: value for name, value in state.configuration.items() if name in _DEFAULTS}
@@ -157,7 +163,7 @@ def table_actions(
         "id": str(uuid.uuid4()) if state is None else state.metadata["id"],
         "format": {"provider": "parquet", "options": {}},
         "schemaString": _compact(body),
-        "partitionColumns": [],
+        "partitionColumns": list(partition_by),
         "configuration": configuration,
         "createdTime": action_time_ms(),
     }

@@ -29,6 +29,8 @@ from lastword.compaction.rows.input_columns import HEADERS, TIMESTAMP
 from lastword.storage.tables.table_schema import check_names, renamed_schema, replaced_name, stored_name, with_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Mask = NDArray[np.bool_]
@@ -114,12 +116,25 @@ class RecordKeys:
     plain: Mask
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRows:
+    """Rows of a table, one of each record, and the records with a value that does not fit its column; it is null in the row."""
+
+    rows: pa.Table
+    misfits: Sequence[RowMisfit]
+
+
 class RowMaker:
     """Makes rows of a table from records."""
 
-    def __init__(self, layout: TableLayout, *, topic: str, on_misfit: Literal["error", "null"] = "error") -> None:
-        """Make rows of a layout; a value that does not fit its column is an error that names the record, or null."""
-        self.layout, self._topic = layout, topic
+    def __init__(
+        self, layout: TableLayout, *, topic: str, on_misfit: Literal["error", "null"] = "error", partition_by: Sequence[str] = ()
+    ) -> None:
+        """Make rows of a layout; a value that does not fit its column is an error that names the record, or null.
+
+        An empty text does not fit a column that the table is partitioned by.
+        """
+        self.layout, self._topic, self._on_misfit, self._partition_by = layout, topic, on_misfit, frozenset(partition_by)
         self._decoder = TableDecoder(layout.columns, on_misfit=on_misfit, for_spark=True)
         self._keys = RowDecoder(layout.key_columns, for_spark=True)
         self._decoded = pa.schema([*self._decoder.schema, *layout.own_columns.items()])
@@ -134,12 +149,12 @@ class RowMaker:
         keys = pa.table(dict(columns)).combine_chunks()
         return RecordKeys(columns=keys, plain=self._is_canonical(keys))
 
-    def rows(self, records: pa.Table, keys: RecordKeys) -> pa.Table:
+    def rows(self, records: pa.Table, keys: RecordKeys) -> MadeRows:
         """Return records with a value (partition, offset, key, value, and the record's columns of the layout) as rows of the table.
 
         Raises `UserError` for a value that does not fit its column; it names the topic, the record, the column and the value.
         """
-        decoded = self._decode(records)
+        decoded, misfits = self._decode(records)
         plain = keys.plain & self._has_key(decoded, keys)
         named = {name: decoded.column(name) for name in decoded.schema.names}
         key = pc.if_else(pa.array(plain), pa.scalar(None, pa.binary()), keys.columns.column(KEY))
@@ -147,17 +162,40 @@ class RowMaker:
         own |= {name: records.column(name.removeprefix("_")) for name in self.layout.own_columns if name in RECORD_COLUMNS}
         given = {**named, **own}
         rows = [given.get(field.name, pa.nulls(len(records), field.type)) for field in self._decoded]
-        return with_names(pa.table(rows, names=self._decoded.names).cast(self._decoded), self.schema)
+        named_rows = with_names(pa.table(rows, names=self._decoded.names).cast(self._decoded), self.schema)
+        for number, field in enumerate(self.named_schema):
+            if field.name in self._partition_by and pa.types.is_string(field.type):
+                named_rows = self._without_empty_texts(named_rows, number, records, misfits)
+        return MadeRows(rows=named_rows, misfits=misfits)
 
-    def _decode(self, records: pa.Table) -> pa.Table:
-        batches = list[pa.RecordBatch]()
+    def _decode(self, records: pa.Table) -> tuple[pa.Table, list[RowMisfit]]:
+        batches, misfits, begin = list[pa.RecordBatch](), list[RowMisfit](), 0
         for batch in records.combine_chunks().to_batches(max_chunksize=_DECODED_ROWS):
+            of_batch = list[RowMisfit]()
             try:
-                batches += self._decoder.decode(batch.column("key"), batch.column("value"))
+                batches += self._decoder.decode(batch.column("key"), batch.column("value"), of_batch)
             except RowMisfit as error:
-                row = batch.slice(error.row, 1).to_pylist()[0]
-                raise UserError(describe_misfit(self._topic, row, str(error))) from None
-        return pa.Table.from_batches(batches, self._decoder.schema)
+                raise self._misfit_error(batch, error) from None
+            misfits += [RowMisfit(begin + misfit.row, str(misfit)) for misfit in of_batch]
+            begin += len(batch)
+        return pa.Table.from_batches(batches, self._decoder.schema), misfits
+
+    def _misfit_error(self, records: pa.RecordBatch | pa.Table, misfit: RowMisfit) -> UserError:
+        """Return the error that names the record."""
+        return UserError(describe_misfit(self._topic, records.slice(misfit.row, 1).to_pylist()[0], str(misfit)))
+
+    def _without_empty_texts(self, rows: pa.Table, number: int, records: pa.Table, misfits: list[RowMisfit]) -> pa.Table:
+        """Return rows with null for the empty texts of a partition column, which are misfits."""
+        column, name = rows.column(number), self.named_schema.names[number]
+        is_empty = boolean_mask(pc.fill_null(pc.equal(column, ""), fill_value=False))
+        if not is_empty.any():
+            return rows
+        reason = f'column {name} = "": the table is partitioned by it, and Delta takes an empty text for null'
+        empty = [RowMisfit(int(row), reason) for row in np.flatnonzero(is_empty)]
+        if self._on_misfit == "error":
+            raise self._misfit_error(records, empty[0])
+        misfits += empty
+        return rows.set_column(number, self.schema.field(number), pc.if_else(pa.array(is_empty), pa.scalar(None, pa.string()), column))
 
     def _key_columns(self, records: pa.Table) -> dict[str, pa.Array]:
         if not self.layout.key_names:

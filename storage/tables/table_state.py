@@ -127,6 +127,11 @@ class TableState:
         return properties
 
     @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns, as readers see their names."""
+        return tuple(self.metadata.get("partitionColumns") or ())
+
+    @property
     def features(self) -> frozenset[str]:
         """The features that the table asks of its readers and writers."""
         return frozenset([*(self.protocol.get("readerFeatures") or ()), *(self.protocol.get("writerFeatures") or ())])

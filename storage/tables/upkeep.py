@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from pyarrow import fs
 
 from lastword.storage.delta.history import commit_actions
+from lastword.storage.tables.partitioning import is_hidden
 from lastword.storage.tables.vectors import FOLDER, Vector
 
 if TYPE_CHECKING:
@@ -49,7 +50,14 @@ class MergeLimits:
 
 
 def plan_merges(files: Iterable[TableFile], limits: MergeLimits) -> list[list[TableFile]]:
-    """Return groups of files that are each to be written again as one; a file whose rows are not known is left alone."""
+    """Return groups of files of one partition that are each to be written again as one; one whose rows are not known is left alone."""
+    by_partition = dict[tuple[tuple[str, str | None], ...], list["TableFile"]]()
+    for file in files:
+        by_partition.setdefault(tuple(sorted(file.partition_values.items())), []).append(file)
+    return [group for mine in by_partition.values() for group in _plan_merges(mine, limits)]
+
+
+def _plan_merges(files: Iterable[TableFile], limits: MergeLimits) -> list[list[TableFile]]:
     known = [(file, file.rows - file.deleted_rows) for file in files if file.rows is not None]
     small = [(file, live) for file, live in known if live < limits.small_rows]
     spread = [
@@ -79,13 +87,15 @@ def unused_files(filesystem: fs.FileSystem, state: TableState, *, now_ms: int) -
     Nothing where the Delta log does not reach back so far: what was removed last is not known then.
     """
     before_ms = now_ms - interval_ms(state.configuration, "delta.deletedFileRetentionDuration", 7 * _DAY_MS)
-    listed = filesystem.get_file_info(fs.FileSelector("")) + filesystem.get_file_info(fs.FileSelector(FOLDER, allow_not_found=True))
+    in_folders = bool(state.partition_by)
+    listed = filesystem.get_file_info(fs.FileSelector("", recursive=in_folders))
+    listed += [] if in_folders else filesystem.get_file_info(fs.FileSelector(FOLDER, allow_not_found=True))
     used = {*state.files, *(file.vector.path for file in state.files.values() if file.vector is not None)}
     old = {
         file.path
         for file in listed
         if file.type == fs.FileType.File
-        and (_DATA_FILE.fullmatch(file.path) or file.path.startswith(f"{FOLDER}/"))
+        and (file.path.startswith(f"{FOLDER}/") or (not is_hidden(file.path) and _DATA_FILE.fullmatch(file.base_name)))
         and file.path not in used
         and file.mtime is not None
         and file.mtime.timestamp() * 1000 < before_ms

@@ -135,7 +135,7 @@ def test_pausing_dropping_and_what_is_no_table(topic: ArrowTopic, tmp_path: Path
         ({"schema": "id bignt"}, "schema = 'id bignt'"),
         ({"schema": 7}, "schema = 7: allowed is SQL DDL as a text"),
         ({}, "no source of the topic says which columns its rows have"),
-        ({"schema": _SCHEMA, "mode": "DROP"}, "mode = 'DROP': allowed is FAILFAST or PERMISSIVE"),
+        ({"schema": _SCHEMA, "mode": "DROP"}, "mode = 'DROP': allowed is FAILFAST, PERMISSIVE or DROPMALFORMED"),
         ({"schema": _SCHEMA, "isolation": "dirty"}, "isolation 'dirty': allowed is read_committed or read_uncommitted"),
         ({"schema": _SCHEMA, "on_type_change": "ask"}, "on_type_change = 'ask': allowed is rebuild or fail"),
         ({"schema": _SCHEMA, "max_offsets_per_step": 0}, "max_offsets_per_step = 0: allowed is 1 or more"),

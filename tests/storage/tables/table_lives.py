@@ -175,12 +175,18 @@ class TableLife:
         self.form = FORMS[chance.choice(list(FORMS))]
         self.columns = {name: kinds[0] for name, kinds in _TYPES.items() if chance.random() < 0.5} or {"n": "bigint"}
         self.record_columns = tuple(name for name in ("_offset", "_timestamp", "_headers") if chance.random() < 0.3)
-        self.mode = chance.choice(("FAILFAST", "FAILFAST", "PERMISSIVE"))
+        self.mode = chance.choice(("FAILFAST", "FAILFAST", "PERMISSIVE", "DROPMALFORMED"))
+        able = [
+            "_partition",
+            *(name for name in ("day", "good", "text") if name in self.columns and (name, self.mode) != ("text", "FAILFAST")),
+        ]
+        self.partition_by = tuple(chance.sample(able, chance.randint(1, len(able)))) if chance.random() < 0.3 else ()
         self.vectors = chance.random() < 0.7
         self.isolation = chance.choice(("read_committed", "read_committed", "read_committed", "read_uncommitted"))
         self.options = TableOptions(
             isolation=self.isolation,
             mode=self.mode,
+            partition_by=self.partition_by,
             deletion_vectors=self.vectors,
             max_offsets_per_step=chance.choice((None, None, 1, 3, 7)),
             limits=TableLimits(
@@ -279,7 +285,7 @@ class TableLife:
         row = {name: draw(chance) for name, draw in _VALUES.items() if chance.random() < 0.8}
         if self.form.in_value and chance.random() < 0.9:
             row |= self.form.key(chance)[1] if chance.random() < 0.1 else key
-        if self.mode == "PERMISSIVE" and chance.random() < 0.1:
+        if self.mode != "FAILFAST" and chance.random() < 0.1:
             row["n"] = "bad"
         return json.dumps(row, ensure_ascii=chance.random() < 0.5).encode()
 
@@ -342,6 +348,8 @@ class TableLife:
 
     def _change_columns(self) -> None:
         name = self.chance.choice(list(_TYPES))
+        if name in self.partition_by:  # a table that is written anew must have it
+            return
         if name in self.columns and len(self.columns) > 1 and self.chance.random() < 0.4:
             del self.columns[name]
         else:
@@ -426,7 +434,7 @@ class TableLife:
         if what == "compact":
             DeltaTable(self.location).optimize.compact()
         elif what == "z_order":
-            DeltaTable(self.location).optimize.z_order(["_partition"])
+            DeltaTable(self.location).optimize.z_order(["_key"])
         elif what == "transaction":
             commit_a_transaction(self.location)
         elif what == "vacuum":
@@ -519,8 +527,14 @@ class TableLife:
             if last.end is None:
                 last.end = max(one.time, last.begin)
             begin = max(begin, last.end)
-        if one.value is not None:
+        if one.value is not None and not self._is_dropped(one.value):
             mine.append(Row(self._cells(one), begin))
+
+    def _is_dropped(self, value: bytes) -> bool:
+        """Tell whether a record is a dead letter: a column of it does not fit, or is an empty text that the table is partitioned by."""
+        row = json.loads(value)
+        is_misfit = ("n" in self.columns and row.get("n") == "bad") or ("text" in self.partition_by and row.get("text") == "")
+        return self.mode == "DROPMALFORMED" and is_misfit
 
     def _cells(self, one: Appended) -> dict[str, Any]:
         cells: dict[str, Any] = {"_partition": one.partition}
@@ -530,6 +544,8 @@ class TableLife:
         types = dict(part.strip().split(" ", 1) for part in self._ddl_parts())
         given = {**({} if self.form.in_value else key), **{name: value.get(name) for name in value}}
         names = [*types, *self.columns]
+        if "text" in self.partition_by and given.get("text") == "":
+            given["text"] = None
         return {**{name: decoded(given.get(name), {**types, **self.columns}[name]) for name in names}, **cells}
 
     def _ddl_parts(self) -> list[str]:
