@@ -7,8 +7,9 @@
 ```
 
 A row is late if a record of its key with a higher order is in the log, or comes before it in the append, or if its table was truncated at
-a higher position; an equal order is not late, the record that comes last counts. Orders of two scopes are not compared
-(`lastword.compaction.order.source_positions`): between them arrival counts.
+a higher position; an equal order is not late, the record that comes last counts. Of two changes of one commit of PostgreSQL the one with
+the lower LSN is late: it comes again. Orders of two scopes are not compared (`lastword.compaction.order.source_positions`): between them
+arrival counts.
 
 A row that is not below the highest order of its partition needs no look at the log; any other asks for the records of its own key. Whether
 a key that the log does not know was deleted can be told only from the highest order of the deletions that cleaning has removed on. Below
@@ -33,6 +34,7 @@ from lastword.compaction.order.source_positions import (
     CHANGE,
     NO_SCOPE,
     POSTGRESQL,
+    SNAPSHOT,
     UNNAMED_BELOW,
     Positions,
     SourcePosition,
@@ -54,12 +56,27 @@ if TYPE_CHECKING:
 
 #: The reason of a row of which `SequenceChecks` cannot tell whether it is late.
 UNKNOWN_ORDER: Final = "unknown_order"
-_TAKEN: Final = {"key": pl.Binary, "scope": pl.String, "commit": pl.String}
+_TAKEN: Final = {"key": pl.Binary, "scope": pl.String, "commit": pl.String, "text": pl.String}
 _SCOPES: Final = dict.fromkeys(("scope", "highest", "removed", "taken"), pl.String) | {"is_retired": pl.Boolean}
 #: Above each order.
 _ABOVE_ALL: Final = "~"
 #: The newest records of some keys; `last` is the offset of the last one.
 NEWEST: Final = {"key": pl.Binary, "scope": pl.String, "newest": pl.String, "time": pl.Int64, "last": pl.Int64}
+#: What a change of PostgreSQL has to be compared with others of its commit: its LSN, as `in_table`.
+_WRITTEN: Final = (
+    pl.when(
+        pl.any_horizontal(*(pl.col("scope").str.starts_with(begin) for begin in POSTGRESQL))
+        & pl.col("commit").str.ends_with(CHANGE)
+        & pl.col("in_table").str.ends_with(CHANGE)
+    )
+    .then("in_table")
+    .otherwise(pl.lit(""))
+    .alias("written")
+)
+#: Whether an event is older than the newest record of its key, or was written before it by the same transaction.
+_IS_BEHIND: Final = (pl.col("reach") < pl.col("newest")) | (
+    (pl.col("commit") == pl.col("newest")) & (pl.col("written") != "") & (pl.col("written") < pl.col("newest_written"))
+)
 #: The scopes of rows that do not name their source.
 _NO_SCOPES: Final = frozenset({"", NO_SCOPE})
 
@@ -128,10 +145,12 @@ class SequenceChecks:
     def __init__(self, bounds: SequenceBounds, newest: NewestSequences) -> None:
         """Begin with what the log knows of the partition."""
         self._bounds, self._newest, self._removed = bounds, newest, bounds.removed_by_scope()
-        #: Keys, scopes and orders of the rows that were taken: the scope of all of them, or one for each; `_taken_of` makes frames of them.
-        self._taken: list[tuple[pa.Array, str | pl.Series, pa.Array]] = []
+        #: Keys, scopes, orders and sequences of the rows that were taken: the scope of all of them, or one for each (`_taken_of`).
+        self._taken: list[tuple[pa.Array, str | pl.Series, pa.Array, pa.Array]] = []
         #: The highest order of them, by scope.
         self._highest: dict[str, str] = {}
+        #: Orders that several transactions of PostgreSQL share: that of a snapshot is given to what committed before it.
+        self._shared = set(bounds.floors)
 
     def take_if_in_order(self, rows: pa.RecordBatch) -> Checked | None:
         """Take a batch of rows, as `take` does, if it is of one source, in order, and above all that is known; else return None."""
@@ -140,11 +159,17 @@ class SequenceChecks:
         if alike is None or not self._are_in_order(*alike):
             return None
         scope, commits = alike
-        self._taken.append((keys, scope, commits))
+        if scope.startswith(POSTGRESQL):
+            self._add_shared(_column(commits.filter(pc.ends_with(commits, SNAPSHOT))))
+        self._taken.append((keys, scope, commits, texts))
         self._highest[scope] = max(self._highest.get(scope, ""), commits[-1].as_py())
         counts = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
         nothing = np.zeros(len(rows), dtype=np.bool_)
         return Checked(rows=rows, late=nothing, unknown=nothing, counts={scope: counts} if scope else {})
+
+    def _add_shared(self, commits: pl.Series) -> None:
+        """Remember the orders of some snapshots."""
+        self._shared.update(f"{commit.removesuffix(SNAPSHOT)}{CHANGE}" for commit in commits.unique())
 
     def _are_in_order(self, scope: str, commits: pa.Array) -> bool:
         """Tell whether the orders of some rows of a scope ascend, and are above all that is known."""
@@ -174,6 +199,9 @@ class SequenceChecks:
             texts = rows.column("source_sequence")
             positions = Positions.of(texts)
         events = _events_of(rows, positions)
+        self._add_shared(events.filter(pl.col("commit").str.ends_with(SNAPSHOT))["commit"])
+        is_shared = pl.col("commit").is_in(list(self._shared))
+        events = events.with_columns(written=pl.when(is_shared).then(pl.lit("")).otherwise("written"))
         events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
         has_order = pl.col("commit") != ""
         late = self._is_late_in_append(events) | self._is_truncated(events)
@@ -181,7 +209,7 @@ class SequenceChecks:
         asked = events.filter(pl.Series(~late) & has_order & (pl.col("reach") < pl.col("known")))
         if records is None:
             records = self._look_up(asked)
-        behind = asked.join(records, on=["key", "scope"]).filter(pl.col("reach") < pl.col("newest"))
+        behind = asked.join(records, on=["key", "scope"]).filter(_IS_BEHIND)
         late[behind["row"].to_numpy()] = True
         is_younger = behind["source_time"] > behind["time"] + NEW_EPOCH_MS
         lower = behind.filter(is_younger.fill_null(value=False))["row"].unique()
@@ -189,7 +217,8 @@ class SequenceChecks:
         late[again.filter("comes_again")["row"].to_numpy()] = True
         unknown[again["row"].to_numpy()] = True
         unknown &= ~late
-        self._take(events.filter(pl.Series(~(late | unknown))))
+        is_taken = ~(late | unknown)
+        self._take(events.filter(pl.Series(is_taken)), texts.filter(pa.array(is_taken)))
         events = events.with_columns(is_late=late, is_without=without, is_lower=pl.col("row").is_in(lower.implode()))
         return Checked(rows=rows, late=late, unknown=unknown, counts=_counts_of(events, texts))
 
@@ -217,9 +246,9 @@ class SequenceChecks:
         """
         asked = asked.filter((pl.col("highest") != "") | (pl.col("reach") < pl.col("removed")))
         if not len(asked):
-            return pl.DataFrame(schema=NEWEST)
-        lowest = pl.when(pl.col("reach") < pl.col("removed")).then("scope").otherwise("reach").min()
-        return _orders_of(self._newest(_binary(asked["key"]), asked.select(lowest).item()))
+            return _orders_of(pl.DataFrame(schema=NEWEST))
+        lowest = pl.when(pl.col("reach") < pl.col("removed")).then("scope").when(pl.col("written") != "").then("commit").otherwise("reach")
+        return _orders_of(self._newest(_binary(asked["key"]), asked.select(lowest.min()).item()))
 
     def _of_no_record(self, events: pl.DataFrame, asked: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         """Return the rows below a removed deletion whose key has no record, in the log or in the append: row, comes_again.
@@ -249,21 +278,22 @@ class SequenceChecks:
         floors = self._bounds.floors
         return [scope for scope, at in newest.items() if at.commit in floors or at.in_table in {at.commit, at.exact}]
 
-    def _take(self, taken: pl.DataFrame) -> None:
+    def _take(self, taken: pl.DataFrame, texts: pa.Array) -> None:
         """Take rows that are neither late nor of unknown order."""
         if len(taken):
-            self._taken.append((taken["key"].to_arrow().cast(pa.binary()), taken["scope"], taken["commit"].to_arrow().cast(pa.string())))
+            keys, commits = taken["key"].to_arrow().cast(pa.binary()), taken["commit"].to_arrow().cast(pa.string())
+            self._taken.append((keys, taken["scope"], commits, texts))
             for scope, commit in taken.group_by("scope").agg(pl.col("commit").max()).iter_rows():
                 self._highest[scope] = max(self._highest.get(scope, ""), commit)
 
     def _taken_of(self, keys: pl.Series) -> pl.DataFrame:
-        """Return the rows of some keys that the append has taken so far, in the order of arrival: key, scope, commit."""
+        """Return the rows of some keys that the append has taken so far, in the order of arrival: key, scope, commit, text."""
         wanted = pl.DataFrame({"key": keys.unique()}, schema={"key": pl.Binary})
         frames = [
-            pl.DataFrame({"key": _column(taken), "commit": _column(commits)}).select(
-                "key", (pl.lit(scope) if isinstance(scope, str) else scope).alias("scope"), "commit"
+            pl.DataFrame({"key": _column(taken), "commit": _column(commits), "text": _column(texts)}).select(
+                "key", (pl.lit(scope) if isinstance(scope, str) else scope).alias("scope"), "commit", "text"
             )
-            for taken, scope, commits in self._taken
+            for taken, scope, commits, texts in self._taken
         ]
         return pl.concat([pl.DataFrame(schema=_TAKEN), *frames]).join(wanted, on="key", how="semi", maintain_order="left")
 
@@ -279,10 +309,18 @@ class SequenceChecks:
             some = events.with_columns(pl.Series("commit_rank", commit), pl.Series("reach_rank", reach)).join(keys, on="key", how="semi")
             found = some.sort("row").filter(pl.col("reach_rank") < pl.col("commit_rank").cum_max().over("scope", "key"))
             late[found["row"].to_numpy()] = True
-        behind = events.filter(pl.col("reach") < pl.col("taken"))
+        written = ranks(events["written"].to_arrow().cast(pa.string()))
+        again = (written < np.maximum.accumulate(written)) & (events["written"] != "").to_numpy()
+        if again.any():
+            keys = events.filter(pl.Series(again)).select("key").unique()
+            some = events.with_columns(pl.Series("written_rank", written)).filter(pl.col("written") != "").join(keys, on="key", how="semi")
+            found = some.sort("row").filter(pl.col("written_rank") < pl.col("written_rank").cum_max().over("scope", "key", "commit"))
+            late[found["row"].to_numpy()] = True
+        behind = events.filter((pl.col("reach") < pl.col("taken")) | ((pl.col("written") != "") & (pl.col("commit") <= pl.col("taken"))))
         if len(behind):
-            before = self._taken_of(behind["key"]).group_by("key", "scope").agg(pl.col("commit").max().alias("newest"))
-            late[behind.join(before, on=["key", "scope"]).filter(pl.col("reach") < pl.col("newest"))["row"].to_numpy()] = True
+            before = self._taken_of(behind["key"]).rename({"text": "newest"}).sort("commit", "newest")
+            newest = _orders_of(before.group_by("key", "scope").agg(pl.col("newest").last()))
+            late[behind.join(newest, on=["key", "scope"]).filter(_IS_BEHIND)["row"].to_numpy()] = True
         return late
 
     def _is_truncated(self, events: pl.DataFrame) -> Mask:
@@ -304,7 +342,7 @@ class SequenceChecks:
         events = _events_of(rows, positions).with_columns(pl.Series("is_without", without))
         events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
         is_below = pl.col("reach") < pl.col("known")
-        records = pl.DataFrame(schema=NEWEST)
+        records = _orders_of(pl.DataFrame(schema=NEWEST))
         if any(SourcePosition.of(text).order for text in self._bounds.highest.values()):
             records = _orders_of(self._newest(_binary(events.filter(pl.col("is_without") | is_below)["key"]), ""))
         mine = events.filter(pl.col("key").is_in(events.filter("is_without")["key"].implode()))
@@ -383,13 +421,15 @@ def _events_of(rows: pa.RecordBatch, positions: Positions) -> pl.DataFrame:
     times = rows.column(SOURCE_TIME) if SOURCE_TIME in rows.schema.names else pa.nulls(len(rows), pa.int64())
     names = ("scope", "commit", "reach", "in_table", "partition", "table")
     columns = {"key": rows.column("key"), **{name: getattr(positions, name) for name in names}, "source_time": times}
-    return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_row_index("row")
+    return pl.DataFrame({name: _column(column) for name, column in columns.items()}).with_columns(_WRITTEN).with_row_index("row")
 
 
 def _orders_of(newest: pl.DataFrame) -> pl.DataFrame:
-    """Return the newest records of keys with their orders as `newest`; without those whose order is not known."""
-    commits = Positions.of(newest["newest"].to_arrow().cast(pa.string())).commit
-    return newest.with_columns(_column(commits).alias("newest")).filter(pl.col("newest") != "")
+    """Return the newest records of keys with their orders as `newest`, and `newest_written`; without those whose order is not known."""
+    positions = Positions.of(newest["newest"].to_arrow().cast(pa.string()))
+    parts = pl.DataFrame({name: _column(getattr(positions, name)) for name in ("scope", "commit", "in_table")})
+    orders = newest.with_columns(parts["commit"].alias("newest"), parts.select(_WRITTEN)["written"].alias("newest_written"))
+    return orders.filter(pl.col("newest") != "")
 
 
 def _binary(keys: pl.Series) -> pa.Array:

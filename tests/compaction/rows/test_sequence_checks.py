@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from lastword.compaction.order.source_positions import UNNAMED_BELOW, SourcePosition, highest_of_scopes, scope_of
+from lastword.compaction.order.source_positions import CHANGE, SNAPSHOT, UNNAMED_BELOW, SourcePosition, highest_of_scopes, scope_of
 from lastword.compaction.order.source_states import SourceCounts
 from lastword.compaction.rows.input_columns import SOURCE_TIME
 from lastword.compaction.rows.sequence_checks import NEWEST, Checked, SequenceBounds, SequenceChecks
@@ -257,6 +257,55 @@ def test_changes_of_one_transaction_below_the_log_are_late_until_the_last_one_co
     """The rows of c that the log has are those of its transaction's end."""
     log = _Log("c@13 a@14")
     assert _verdicts(log, "a@10 a@14 c@11", "c@13 b@15") == ["late ok late", "ok ok"]
+
+
+def _written(commit: int, lsn: int, *, end: str = CHANGE) -> str:
+    """Return the sequence of a change of PostgreSQL, or of a row of a snapshot."""
+    order = f"{commit:020}{end}"
+    return SourcePosition(scope="@postgresql.s:", order=order, identity=f"{lsn:020}", partition="0").text
+
+
+def _takes(bounds: SequenceBounds, log: _Log, *batches: list[tuple[str, str]]) -> list[str]:
+    checks = SequenceChecks(bounds, log)
+    return [_drawn(checks.take(_events(*batch))) for batch in batches]
+
+
+def test_a_change_that_a_later_one_of_its_transaction_followed_is_late() -> None:
+    """It comes again: k was deleted and inserted in one transaction.
+
+    As new it would delete k, and once its tombstone had been removed, the insertion would be taken for a row from before it, for ever.
+    """
+    log = _Log("")
+    log.events = [(b"k", _written(130, 137)), (b"j", _written(139, 145))]
+    bounds = SequenceBounds(highest=log.highest)
+    delete, insert = ("k", _written(130, 134)), ("k", _written(130, 137))
+    assert _takes(bounds, log, [delete, insert, ("i", _written(130, 136))]) == ["late ok ok"]
+    assert _takes(bounds, log, [delete], [insert, delete]) == ["late", "ok late"]
+    others = [("i", _written(120, 136)), ("i", _written(120, 121)), ("i", _written(120, 122))]
+    assert _takes(bounds, log, others, [("i", _written(120, 130))], others[:1]) == ["ok late late", "late", "ok"]
+
+
+def test_changes_that_share_the_order_of_a_snapshot_are_of_several_transactions() -> None:
+    """What committed before the snapshot has its order: of those a later transaction may have written before an earlier one."""
+    log = _Log("")
+    log.events = [(b"k", _written(100, 95)), (b"j", _written(139, 145))]
+    delete_of_one, insert_of_another = ("k", _written(100, 95)), ("k", _written(100, 90))
+    known = SequenceBounds(highest=log.highest, floors=frozenset({SourcePosition.of(_written(100, 0)).commit}))
+    assert _takes(known, log, [delete_of_one, insert_of_another]) == ["ok ok"]
+    bounds, row = SequenceBounds(highest=log.highest), ("i", _written(100, 100, end=SNAPSHOT))
+    assert _takes(bounds, log, [row, delete_of_one, insert_of_another]) == ["ok ok ok"]
+    assert _takes(bounds, log, [("h", _written(150, 150, end=SNAPSHOT))], [("k", _written(150, 149)), ("k", _written(150, 140))]) == [
+        "ok",
+        "ok ok",
+    ]
+
+
+def test_two_events_of_one_commit_of_another_connector_are_in_the_order_of_arrival() -> None:
+    """What tells them apart is not always their order."""
+    texts = [SourcePosition(scope="@mysql.s:", order=f"0130{CHANGE}", identity=f"{row:020}").text for row in (7, 3)]
+    log = _Log("")
+    log.events = [(b"k", texts[0]), (b"j", SourcePosition(scope="@mysql.s:", order=f"0139{CHANGE}").text)]
+    assert _takes(SequenceBounds(highest=log.highest), log, [("k", texts[1])]) == ["ok"]
 
 
 def _events(*events: tuple[str, str], time_ms: int | None = None) -> pa.RecordBatch:
