@@ -160,14 +160,14 @@ class SequenceChecks:
             return None
         scope, commits = alike
         if scope.startswith(POSTGRESQL):
-            self._add_shared(_column(commits.filter(pc.ends_with(commits, SNAPSHOT))))
+            self._note_snapshots(_column(commits.filter(pc.ends_with(commits, SNAPSHOT))))
         self._taken.append((keys, scope, commits, texts))
         self._highest[scope] = max(self._highest.get(scope, ""), commits[-1].as_py())
         counts = SourceCounts(rows=len(rows), is_by_lsn=is_order_of_event(texts[0].as_py()))
         nothing = np.zeros(len(rows), dtype=np.bool_)
         return Checked(rows=rows, late=nothing, unknown=nothing, counts={scope: counts} if scope else {})
 
-    def _add_shared(self, commits: pl.Series) -> None:
+    def _note_snapshots(self, commits: pl.Series) -> None:
         """Remember the orders of some snapshots."""
         self._shared.update(f"{commit.removesuffix(SNAPSHOT)}{CHANGE}" for commit in commits.unique())
 
@@ -199,7 +199,7 @@ class SequenceChecks:
             texts = rows.column("source_sequence")
             positions = Positions.of(texts)
         events = _events_of(rows, positions)
-        self._add_shared(events.filter(pl.col("commit").str.ends_with(SNAPSHOT))["commit"])
+        self._note_snapshots(events.filter(pl.col("commit").str.ends_with(SNAPSHOT))["commit"])
         is_shared = pl.col("commit").is_in(list(self._shared))
         events = events.with_columns(written=pl.when(is_shared).then(pl.lit("")).otherwise("written"))
         events = events.join(self._bounds_frame(events["scope"]), on="scope", maintain_order="left")
@@ -314,8 +314,8 @@ class SequenceChecks:
         if again.any():
             keys = events.filter(pl.Series(again)).select("key").unique()
             some = events.with_columns(pl.Series("written_rank", written)).filter(pl.col("written") != "").join(keys, on="key", how="semi")
-            found = some.sort("row").filter(pl.col("written_rank") < pl.col("written_rank").cum_max().over("scope", "key", "commit"))
-            late[found["row"].to_numpy()] = True
+            lower = some.sort("row").filter(pl.col("written_rank") < pl.col("written_rank").cum_max().over("scope", "key", "commit"))
+            late[lower["row"].to_numpy()] = True
         behind = events.filter((pl.col("reach") < pl.col("taken")) | ((pl.col("written") != "") & (pl.col("commit") <= pl.col("taken"))))
         if len(behind):
             before = self._taken_of(behind["key"]).rename({"text": "newest"}).sort("commit", "newest")

@@ -30,7 +30,7 @@ from lastword.status.watcher import Watcher
 from lastword.text import printable, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _SERVICE = "http://127.0.0.1:9464"
 _ANSWER_SECONDS = 5.0
@@ -55,7 +55,7 @@ def top(
     as_json: Json = False,
     log_dir: LogDirOption = "",
 ) -> None:
-    """Show every topic live: sections, dirty ratio, lag, dead letters, late rows, open transactions and open issues.
+    """Show every topic live: sections, dirty ratio, lag, dead letters, late rows, open transactions, typed tables and open issues.
 
     Asks the running service, and reads the metadata of the log.dir if none answers: sources and the cleaner are not known then, which is a
     critical issue. With --once or --json it prints once, and exit code 3 means that there is a critical issue.
@@ -191,7 +191,28 @@ def _screen(status: Mapping[str, Any]) -> Group:
         lines.append(Text(printable(text, 400), style="red" if issue["critical"] else "yellow"))
     if not status["troubles"]:
         lines.append(Text("no issues", style="green"))
-    return Group(*lines, table, *_rows_left_out(status["topics"]))
+    typed = [_screen_of_tables(status["tables"])] if status.get("tables") else []
+    return Group(*lines, table, *typed, *_rows_left_out(status["topics"]))
+
+
+def _screen_of_tables(tables: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the typed tables that the service keeps, as a table."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
+    for name in ("table", "topic", "state", "offsets behind", "lag", "steps", "misfits", "duration"):
+        shown.add_column(name, justify="left" if name in {"table", "topic", "state"} else "right", overflow="fold")
+    for table in tables:
+        state = "failed" if table["message"] else "paused" if table["paused"] else "behind" if table["lag_offsets"] else "in step"
+        shown.add_row(
+            Text(printable(table["path"], 80)),
+            Text(printable(table["topic"], 40)),
+            Text(state, style={"failed": "red", "paused": "yellow"}.get(state, "")),
+            f"{table['lag_offsets']:,}",
+            duration(table["lag_ms"]) if table["lag_ms"] else "",
+            f"{table['steps']:,}",
+            f"{table['misfit_rows']:,}",
+            duration(table["step_ms"]),
+        )
+    return shown
 
 
 def _rows_left_out(topics: list[Mapping[str, Any]]) -> Iterator[Text]:

@@ -19,7 +19,7 @@ from lastword import LogDir
 from lastword.cli.app import app
 from lastword.compaction.errors import UserError
 from lastword.status.server import StatusApp, StatusServer, status_json
-from lastword.status.standing import AppendCounts, QueryStanding
+from lastword.status.standing import AppendCounts, QueryStanding, TableStanding
 from tests.lastword.status.standings import NOW_MS, partition, standing, topic, transaction
 from tests.lastword.status.test_pages import _Fixed
 
@@ -86,7 +86,13 @@ def _serve(folder: Path) -> StatusServer:
     log_dir.create_topic("fruit")
     failed = QueryStanding(name="files", topic="fruit", active=False, message="the folder is away")
     held = topic(appends=AppendCounts(late=558, appended=1_442))
-    watcher: Any = _Fixed(standing(held, log_dir=log_dir.location, queries=(failed,)))
+    behind = TableStanding(topic="fruit", path="/tables/fruit", lag_offsets=1_234, lag_ms=5_000, steps=7, misfit_rows=2, step_ms=60)
+    kept = (
+        behind,
+        TableStanding(topic="fruit", path="/tables/bad", message="was changed"),
+        TableStanding(topic="fruit", path="/tables/in-step"),
+    )
+    watcher: Any = _Fixed(standing(held, log_dir=log_dir.location, queries=(failed,), tables=kept))
     server = StatusServer(StatusApp(watcher=watcher, now_ms=lambda: NOW_MS, heartbeat_ms=lambda: NOW_MS), "127.0.0.1:0")
     server.start()
     return server
@@ -102,6 +108,12 @@ def test_top_asks_the_service_of_the_configuration_file(tmp_path: Path) -> None:
             done = _run("-c", str(file), "top", "--once")
             assert (done.exit_code, "append query files is not running: the folder is away" in done.output) == (3, True), done.output
             assert "no service answers" not in done.output
+            tables = [line.split() for line in done.output.splitlines() if line.strip().startswith("/tables/")]
+            assert [line[:4] for line in tables] == [
+                ["/tables/fruit", "fruit", "behind", "1,234"],
+                ["/tables/bad", "fruit", "failed", "0"],
+                ["/tables/in-step", "fruit", "in", "step"],
+            ]
             assert "fruit: 0 dead letters; 558 late rows and 1,442 appended records since the start of the service" in " ".join(
                 done.output.split()
             )
